@@ -1,0 +1,275 @@
+import { closest, distance } from "fastest-levenshtein";
+import * as z from "zod";
+
+/** Everything that can be set for one node-unit. Names are those of the variables, without their prefix. */
+export interface AgentConfig {
+  /** In order of preference; the next is tried when one does not answer. */
+  host_urls: readonly string[];
+  host_token?: string;
+  name?: string;
+  password?: string;
+  data_dir: string;
+  labels: Readonly<Record<string, string>>;
+  /** One of the known policies, spelled as it was registered. */
+  claim_policy: string;
+  scheduler_interval_ms: number;
+  cpu_weight: number;
+  memory_weight: number;
+  self_stop_ms: number;
+  stop_grace_ms: number;
+  start_concurrency_max: number;
+  /** Must match the whole of `name@version`. Absent = no package is trusted. */
+  trusted_package_regexp?: string;
+  custom_command: boolean;
+}
+
+export const CLAIM_POLICIES = ["deployment_count", "resource_usage", "none"] as const;
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Everything wrong with a node-unit's environment, at once. */
+export class ConfigError extends Error {
+  override readonly name = "ConfigError";
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(
+      problems.length === 1
+        ? `The node-unit's environment has a problem: ${problems[0]}`
+        : `The node-unit's environment has ${problems.length} problems:\n${problems.map((problem) => `  - ${problem}`).join("\n")}`,
+    );
+    this.problems = problems;
+  }
+}
+
+/**
+ * The settings of one node-unit, from its environment. Throws one `ConfigError` that names every problem; no
+ * message repeats a value, because it may be a secret in the wrong place.
+ */
+export function readAgentConfig({
+  env,
+  policies = CLAIM_POLICIES,
+}: {
+  env: Environment;
+  policies?: readonly string[];
+}): AgentConfig {
+  // An empty variable counts as not set: templates leave them behind.
+  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== ""));
+  const parsed = variables(policies).safeParse(given);
+  const values = parsed.success
+    ? []
+    : parsed.error.issues.map((issue) => `${issue.path.join(" ")} ${issue.message}`);
+  const problems = [...new Set([...unknownVariables(env), ...values, ...badRelations(given)])];
+  if (!parsed.success || problems.length > 0) throw new ConfigError(problems);
+  return named(parsed.data);
+}
+
+const MS_MAX = 2_147_483_647; // Timers of Node turn anything longer into 1 ms.
+const NAME = /^[A-Za-z0-9._:@/-]{1,128}$/;
+
+/** The sentence beside each variable says what it trades; `docs/config.md` shows the same ones. */
+function variables(policies: readonly string[]) {
+  return z.object({
+    HOST_URL: z
+      .string("must be set: the server's URL, or several with commas between")
+      .transform(commaSeparated)
+      .refine(
+        (urls) => urls.every(isHostUrl),
+        "must be URLs that start with http://, https://, ws:// or wss://",
+      )
+      .describe(
+        "The server to connect to. Several, with commas between, keep the node-unit connected while one instance is down.",
+      ),
+    HOST_TOKEN: z
+      .string()
+      .optional()
+      .describe("Token with role `node`. Not needed when the server is on loopback without auth."),
+    NODE_UNIT_NAME: text({ lengthMax: 128 })
+      .optional()
+      .describe("Name to show. Together with the password it also makes the node-unit's key."),
+    NODE_UNIT_PASSWORD: z
+      .string()
+      .optional()
+      .describe(
+        "Makes the key from name and password, so that a rebuilt machine keeps its address. Unset = a key file in the data directory.",
+      ),
+    NODE_UNIT_DATA_DIR: text({ lengthMax: 4096 })
+      .default(".tenure-node")
+      .describe("Directory of key, packages and logs. Each node-unit on a machine needs its own."),
+    NODE_UNIT_LABELS: z
+      .string()
+      .transform(parseLabels)
+      .refine(
+        (labels) => labels !== undefined,
+        "must be name=value pairs with commas between, each name once",
+      )
+      .transform((labels) => labels ?? {})
+      .optional()
+      .describe(
+        "Labels as `name=value,name=value`. A deployment whose selector asks for others does not run here.",
+      ),
+    NODE_UNIT_CLAIM_POLICY: z
+      .string()
+      .transform((name) => knownPolicy(name, policies) ?? name)
+      .refine((name) => policies.includes(name), {
+        error: ({ input }) =>
+          `must be one of ${policies.join(", ")}${didYouMean(String(input).toLowerCase(), policies)}`,
+      })
+      .default("deployment_count")
+      .describe(
+        "Who claims first: the node-unit with the fewest deployments (`deployment_count`), the least busy one (`resource_usage`), or never this one (`none`). Case does not matter.",
+      ),
+    NODE_UNIT_SCHEDULER_INTERVAL_MS: wholeNumber({ min: 100, max: 3_600_000 })
+      .default(5000)
+      .describe("Time between two scheduler passes. Short claims sooner; long spares the server."),
+    NODE_UNIT_CPU_WEIGHT: weight()
+      .default(1)
+      .describe("Share of processor use in `resource_usage`, relative to the memory weight."),
+    NODE_UNIT_MEMORY_WEIGHT: weight()
+      .default(1)
+      .describe("Share of memory use in `resource_usage`, relative to the processor weight."),
+    NODE_UNIT_SELF_STOP_MS: wholeNumber({ min: 100, max: MS_MAX })
+      .default(30_000)
+      .describe(
+        "How long without contact before deployments are stopped here. Short shortens the time two copies may overlap; long rides out an outage of the server.",
+      ),
+    NODE_UNIT_STOP_GRACE_MS: wholeNumber({ min: 0, max: MS_MAX })
+      .default(10_000)
+      .describe(
+        "Time between SIGTERM and SIGKILL. Long lets a child finish; short frees the deployment sooner.",
+      ),
+    NODE_UNIT_START_CONCURRENCY_MAX: wholeNumber({ min: 1, max: 64 })
+      .default(4)
+      .describe(
+        "Installs and starts at the same time. More fills an empty machine sooner; fewer leaves room for what already runs.",
+      ),
+    TRUSTED_PACKAGE_REGEXP: z
+      .string()
+      .refine(compiles, "must be a regular expression")
+      .optional()
+      .describe(
+        "Packages that may be installed here: must match the whole `name@version`. Unset = none. Each match is code that runs on this machine.",
+      ),
+    ENABLE_CUSTOM_COMMAND: z
+      .enum(["true", "false"], "must be true or false")
+      .transform((value) => value === "true")
+      .default(false)
+      .describe(
+        "`true` lets a deployment name any command. Whoever may write deployments can then run anything here.",
+      ),
+  });
+}
+
+function named(given: z.infer<ReturnType<typeof variables>>): AgentConfig {
+  return {
+    host_urls: given.HOST_URL,
+    ...(given.HOST_TOKEN !== undefined && { host_token: given.HOST_TOKEN }),
+    ...(given.NODE_UNIT_NAME !== undefined && { name: given.NODE_UNIT_NAME }),
+    ...(given.NODE_UNIT_PASSWORD !== undefined && { password: given.NODE_UNIT_PASSWORD }),
+    data_dir: given.NODE_UNIT_DATA_DIR,
+    labels: given.NODE_UNIT_LABELS ?? {},
+    claim_policy: given.NODE_UNIT_CLAIM_POLICY,
+    scheduler_interval_ms: given.NODE_UNIT_SCHEDULER_INTERVAL_MS,
+    cpu_weight: given.NODE_UNIT_CPU_WEIGHT,
+    memory_weight: given.NODE_UNIT_MEMORY_WEIGHT,
+    self_stop_ms: given.NODE_UNIT_SELF_STOP_MS,
+    stop_grace_ms: given.NODE_UNIT_STOP_GRACE_MS,
+    start_concurrency_max: given.NODE_UNIT_START_CONCURRENCY_MAX,
+    ...(given.TRUSTED_PACKAGE_REGEXP !== undefined && {
+      trusted_package_regexp: given.TRUSTED_PACKAGE_REGEXP,
+    }),
+    custom_command: given.ENABLE_CUSTOM_COMMAND,
+  };
+}
+
+/** One variable, as the documentation shows it. */
+export interface AgentVariable {
+  name: string;
+  required: boolean;
+  /** `undefined` = not set unless somebody sets it. */
+  default: unknown;
+  summary: string;
+}
+
+export const AGENT_VARIABLES: readonly AgentVariable[] = Object.entries(
+  variables(CLAIM_POLICIES).shape,
+).map(([name, schema]) => {
+  const unset = schema.safeParse(undefined);
+  return { name, required: !unset.success, default: unset.data, summary: schema.description ?? "" };
+});
+
+function unknownVariables(env: Environment): string[] {
+  const known = AGENT_VARIABLES.map(({ name }) => name);
+  return Object.keys(env)
+    .filter((name) => name.startsWith("NODE_UNIT_") && !known.includes(name))
+    .map((name) => `${name} is not a setting${didYouMean(name, known)}`);
+}
+
+function badRelations(given: Environment): string[] {
+  const problems: string[] = [];
+  if (given.NODE_UNIT_PASSWORD !== undefined && given.NODE_UNIT_NAME === undefined)
+    problems.push("NODE_UNIT_PASSWORD needs NODE_UNIT_NAME: the key is made from both");
+  const weights = [given.NODE_UNIT_CPU_WEIGHT, given.NODE_UNIT_MEMORY_WEIGHT];
+  if (weights.every((text) => Number.parseFloat(text ?? "1") === 0))
+    problems.push("NODE_UNIT_CPU_WEIGHT and NODE_UNIT_MEMORY_WEIGHT must not both be 0");
+  return problems;
+}
+
+function wholeNumber({ min, max }: { min: number; max: number }) {
+  const must = `must be a whole number from ${min} to ${max}`;
+  return z
+    .string(must)
+    .regex(/^\d+$/, must)
+    .transform(Number)
+    .refine((value) => value >= min && value <= max, must);
+}
+
+function weight() {
+  const must = "must be a number from 0 to 1000000, such as 1 or 0.5";
+  return z
+    .string(must)
+    .regex(/^\d+(\.\d+)?$/, must)
+    .transform(Number)
+    .refine((value) => value <= 1_000_000, must);
+}
+
+function text({ lengthMax }: { lengthMax: number }) {
+  return z.string().max(lengthMax, `must have at most ${lengthMax} characters`);
+}
+
+function commaSeparated(list: string): string[] {
+  return list.split(",").map((entry) => entry.trim());
+}
+
+function isHostUrl(url: string): boolean {
+  return /^(https?|wss?):\/\//.test(url) && URL.canParse(url);
+}
+
+function parseLabels(list: string): Record<string, string> | undefined {
+  const pairs = commaSeparated(list).map((pair) => /^([^=]+)=(.{0,128})$/.exec(pair));
+  const labels = Object.fromEntries(pairs.map((pair) => [pair?.[1] ?? "", pair?.[2] ?? ""]));
+  const names = Object.keys(labels);
+  return names.length === pairs.length && names.every((name) => NAME.test(name))
+    ? labels
+    : undefined;
+}
+
+function knownPolicy(name: string, policies: readonly string[]): string | undefined {
+  return policies.find((policy) => policy.toLowerCase() === name.toLowerCase());
+}
+
+/** Alone and as the whole match it is used for: `a)|(b` compiles only inside the brackets that use adds. */
+function compiles(pattern: string): boolean {
+  try {
+    return [new RegExp(pattern), new RegExp(`^(?:${pattern})$`)].length === 2;
+  } catch {
+    return false;
+  }
+}
+
+/** A third of the letters may be wrong. A wrong suggestion is worse than none. */
+function didYouMean(word: string, candidates: readonly string[]): string {
+  const candidate = closest(word, candidates);
+  const mistakesMax = Math.max(2, Math.floor(word.length / 3));
+  return distance(word, candidate) <= mistakesMax ? `; did you mean ${candidate}?` : "";
+}

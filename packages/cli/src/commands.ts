@@ -1,0 +1,32 @@
+import type { Command } from "commander";
+import type { Context } from "./context.ts";
+
+export interface CommandEntry {
+  name: string;
+  summary: string;
+  load: () => Promise<(context: Context) => Command>;
+}
+
+/** Every command, in the order `--help` shows them. */
+export const COMMANDS: readonly CommandEntry[] = [
+  {
+    name: "dev",
+    summary: "run Tenure on this machine, with embedded stores, to try it out",
+    load: async () => (await import("./commands/dev.ts")).devCommand,
+  },
+  {
+    name: "server",
+    summary: "run one server; prints its URL when it is ready",
+    load: async () => (await import("./commands/server.ts")).serverCommand,
+  },
+  {
+    name: "health",
+    summary: "ask a server whether it and its stores are well",
+    load: async () => (await import("./commands/health.ts")).healthCommand,
+  },
+  {
+    name: "cluster",
+    summary: "list the live instances and the stores behind them",
+    load: async () => (await import("./commands/cluster.ts")).clusterCommand,
+  },
+];

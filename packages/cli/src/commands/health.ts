@@ -1,0 +1,29 @@
+import type { HealthReady } from "@tenure/protocol";
+import { ROUTES } from "@tenure/sdk";
+import { Command } from "commander";
+import pc from "picocolors";
+import type { Context } from "../context.ts";
+import { print, printable } from "../output.ts";
+import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+
+/** Exit code 0 only when the server is ready, so that a script can ask too. */
+export function healthCommand(context: Context): Command {
+  return asksServer(new Command()).action(async (flags: RemoteFlags) => {
+    const health = await connect(flags).call(ROUTES.healthReady, { accept: [503] });
+    print(health, flags, draw);
+    context.exitCode = health.status === "ready" ? 0 : 1;
+  });
+}
+
+function draw({ status, instance_id, dependencies }: HealthReady): string {
+  const lines = dependencies.map(({ name, kind, ok, reason }) =>
+    [ok ? pc.green("●") : pc.red("●"), name, pc.dim(`(${kind})`), reason ? printable(reason) : ""]
+      .join(" ")
+      .trimEnd(),
+  );
+  const colour = status === "ready" ? pc.green : pc.red;
+  return [
+    `${colour(status.replace("_", " "))} ${pc.dim(`instance ${instance_id}`)}`,
+    ...lines,
+  ].join("\n");
+}

@@ -1,0 +1,26 @@
+import { Command } from "commander";
+import type { Context } from "../context.ts";
+
+interface Flags {
+  config?: string;
+  port?: string;
+  dataDir?: string;
+  logLevel: "debug" | "info" | "warn" | "error" | "silent";
+}
+
+export function serverCommand(context: Context): Command {
+  return new Command()
+    .option("--config <file>", "settings (default: tenure.toml, if there is one)")
+    .option("--port <number>", "port to listen on; 0 picks a free one")
+    .option("--data-dir <directory>", "where the embedded store keeps its files")
+    .option("--log-level <level>", "debug, info, warn, error or silent; logs go to stderr", "info")
+    .action(async (flags: Flags) => {
+      const { runServer } = await import("@tenure/server");
+      context.exitCode = await runServer({
+        configPath: flags.config,
+        overrides: { port: flags.port, data_dir: flags.dataDir },
+        logLevel: flags.logLevel,
+        onReady: (app) => process.stdout.write(`tenure ready at ${app.url}\n`),
+      });
+    });
+}

@@ -1,0 +1,25 @@
+import { type Admin, createAdmin } from "@tenure/sdk";
+import type { Command } from "commander";
+
+export interface RemoteFlags {
+  url: string;
+  token?: string;
+  json?: boolean;
+}
+
+const URL_DEFAULT = "http://127.0.0.1:7070";
+
+/** The flags of every command that asks a running server. */
+export function asksServer(command: Command): Command {
+  return command
+    .option("--url <url>", "the server to ask (TENURE_URL)", process.env.TENURE_URL ?? URL_DEFAULT)
+    .option(
+      "--token <token>",
+      "bearer token (better given as TENURE_TOKEN: a flag is seen in the process list)",
+    )
+    .option("--json", "print JSON instead of a table");
+}
+
+export function connect({ url, token }: RemoteFlags): Admin {
+  return createAdmin({ url, token: token ?? process.env.TENURE_TOKEN });
+}

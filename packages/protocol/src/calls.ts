@@ -1,0 +1,105 @@
+import * as z from "zod";
+import { DeploymentReport, ListedDeployment } from "./deployment.ts";
+import { ErrorInfo } from "./error-body.ts";
+import { ClientId, DeploymentId, Generation, NodeAddress, text } from "./formats.ts";
+import { LogLines, LogSelection } from "./log-lines.ts";
+import { Member, ResourceUsage, ViewState } from "./node.ts";
+
+// Calls over the node's socket: a `request` with an id, answered by a `response` with the same id.
+// Address and epoch of a node are those of its socket; parameters never name them.
+
+/** Chosen by the caller, unique among its open calls on this socket, echoed as it was sent. */
+export const CallId = z.union([z.int().min(0), ClientId]);
+export type CallId = z.infer<typeof CallId>;
+
+/** Names a state of the deployment list. Only its own instance can read it; others send a full list. */
+export const ListRevision = z.string().min(1).max(128);
+export type ListRevision = z.infer<typeof ListRevision>;
+
+export const CLAIM_CANDIDATES_MAX = 64;
+export const RELEASE_ADDRESSES_MAX = 1_000;
+
+const DeploymentTerm = z.object({ id: DeploymentId, generation: Generation });
+export type DeploymentTerm = z.infer<typeof DeploymentTerm>;
+
+/** What a node may ask of its server. */
+export const NODE_CALLS = {
+  "member.list": {
+    params: z.object({}),
+    result: z.object({ seq: z.int().min(0), view: ViewState, members: z.array(Member) }),
+  },
+  "deployment.list": {
+    params: z.object({ revision: ListRevision.optional() }),
+    result: z.object({
+      revision: ListRevision,
+      /** `delta`: `items` and `removed` are what changed since the revision that was named. */
+      answer: z.enum(["unchanged", "delta", "full"]),
+      items: z.array(ListedDeployment),
+      removed: z.array(DeploymentId),
+      /** Fresh samples by node address. A node that is missing here is never the least loaded. */
+      resource_usage: z.record(NodeAddress, ResourceUsage),
+    }),
+  },
+  "deployment.release": {
+    // Any text, not only addresses: a row may name a node that never was, and must be freed too.
+    params: z.object({ addresses: z.array(text(256).min(1)).min(1).max(RELEASE_ADDRESSES_MAX) }),
+    result: z.object({ released: z.array(DeploymentTerm) }),
+  },
+  "deployment.claim": {
+    params: z.object({ candidates: z.array(DeploymentTerm).min(1).max(CLAIM_CANDIDATES_MAX) }),
+    result: DeploymentTerm,
+  },
+  "deployment.report": { params: DeploymentReport, result: z.object({}) },
+} as const;
+
+/** What a server may ask of a node. */
+export const SERVER_CALLS = {
+  "log.read": { params: LogSelection, result: LogLines },
+  /** Answered at once; the lines follow as `log_chunk` with the id of this request. */
+  "log.follow": { params: LogSelection, result: z.object({}) },
+  "log.stop": { params: z.object({ id: CallId }), result: z.object({}) },
+  "deployment.restart": {
+    params: z.object({ deployment_id: DeploymentId }),
+    result: z.object({}),
+  },
+} as const;
+
+type Calls = typeof NODE_CALLS & typeof SERVER_CALLS;
+export type NodeMethod = keyof typeof NODE_CALLS;
+export type ServerMethod = keyof typeof SERVER_CALLS;
+export type CallParams<M extends keyof Calls> = z.infer<Calls[M]["params"]>;
+export type CallResult<M extends keyof Calls> = z.infer<Calls[M]["result"]>;
+
+/** A `response` names no method: its reader knows what it asked and parses `result` with that. */
+export const CallResponse = z
+  .object({
+    type: z.literal("response"),
+    id: CallId,
+    result: z.unknown().optional(),
+    error: ErrorInfo.optional(),
+  })
+  .refine(
+    (reply) => reply.result === undefined || !reply.error,
+    "is a result or an error, not both",
+  );
+export type CallResponse = z.infer<typeof CallResponse>;
+
+const request = <M extends string, P extends z.ZodType>(method: M, params: P) =>
+  z.object({ type: z.literal("request"), id: CallId, method: z.literal(method), params });
+
+export const NodeRequest = z.discriminatedUnion("method", [
+  request("member.list", NODE_CALLS["member.list"].params),
+  request("deployment.list", NODE_CALLS["deployment.list"].params),
+  request("deployment.release", NODE_CALLS["deployment.release"].params),
+  request("deployment.claim", NODE_CALLS["deployment.claim"].params),
+  request("deployment.report", NODE_CALLS["deployment.report"].params),
+]);
+export type NodeRequest = z.infer<typeof NodeRequest>;
+
+export const ServerRequest = z.discriminatedUnion("method", [
+  request("log.read", SERVER_CALLS["log.read"].params),
+  request("log.follow", SERVER_CALLS["log.follow"].params),
+  request("log.stop", SERVER_CALLS["log.stop"].params),
+  request("deployment.restart", SERVER_CALLS["deployment.restart"].params),
+]);
+export type ServerRequest = z.infer<typeof ServerRequest>;

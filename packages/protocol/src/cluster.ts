@@ -1,0 +1,121 @@
+import * as z from "zod";
+import { AttemptId, BootId, Count, InstanceId, JobId, Role, Tenant, Timestamp } from "./formats.ts";
+import { JobOutcome } from "./job.ts";
+
+/** One server process. */
+export const Instance = z.object({
+  instance_id: InstanceId,
+  boot_id: BootId,
+  url: z.string(),
+  version: z.string(),
+  live: z.boolean(),
+  expires_at: Timestamp,
+  /** Messages waiting for it, and dead ones; null without Redis. */
+  inbox_pending: Count.nullable(),
+  dlq_length: Count.nullable(),
+});
+export type Instance = z.infer<typeof Instance>;
+
+export const DependencyHealth = z.object({
+  name: z.string(),
+  kind: z.string(),
+  ok: z.boolean(),
+  reason: z.string().optional(),
+});
+export type DependencyHealth = z.infer<typeof DependencyHealth>;
+
+export const ClusterView = z.object({
+  server_id: InstanceId,
+  /** The instance that answers. */
+  instance_id: InstanceId,
+  version: z.string(),
+  phase2: z.boolean(),
+  instances: z.array(Instance),
+  dependencies: z.array(DependencyHealth),
+  /** False after Postgres came back as another history; allocation waits for an operator. */
+  timeline_confirmed: z.boolean(),
+});
+export type ClusterView = z.infer<typeof ClusterView>;
+
+export const HealthLive = z.object({ status: z.literal("ok") });
+export type HealthLive = z.infer<typeof HealthLive>;
+
+export const HealthReady = z.object({
+  status: z.enum(["ready", "starting", "stopping", "not_ready"]),
+  instance_id: InstanceId,
+  dependencies: z.array(DependencyHealth),
+});
+export type HealthReady = z.infer<typeof HealthReady>;
+
+/** `<instance_id>:<stream id>`; the last colon divides. */
+export const DlqId = z
+  .string()
+  .regex(/^[A-Za-z0-9._:@-]{1,128}:\d{1,20}-\d{1,20}$/, "must be <instance_id>:<stream id>");
+export type DlqId = z.infer<typeof DlqId>;
+
+/** A message that could not take effect. */
+export const DlqEntry = z.object({
+  id: DlqId,
+  instance_id: InstanceId,
+  reason: z.string(),
+  deliveries: Count,
+  age_ms: z.int().min(0),
+  moved_at: Timestamp,
+  /** Absent when the message could not be read. */
+  kind: z.string().optional(),
+  job_id: JobId.optional(),
+  attempt_id: AttemptId.optional(),
+  /** The message as it was, in base64: it need not be text. */
+  bytes: z.base64(),
+});
+export type DlqEntry = z.infer<typeof DlqEntry>;
+
+/** A row of `event`: what happened, named `noun.past-participle`. */
+export const EventRecord = z.object({
+  id: z.int().min(1),
+  at: Timestamp,
+  event: z.string(),
+  code: z.string().optional(),
+  message: z.string(),
+  subject: z.string().optional(),
+  details: z.record(z.string(), z.unknown()),
+});
+export type EventRecord = z.infer<typeof EventRecord>;
+
+export const Stats = z.object({
+  at: Timestamp,
+  nodes: z.object({ online: Count, draining: Count }),
+  sessions: z.object({ online: Count }),
+  deployments: z.object({ enabled: Count, unassigned: Count, running: Count }),
+  jobs: z.object({ waiting: Count, running: Count, ended: z.record(JobOutcome, Count) }),
+  slots: z.object({ capacity: Count, reserved: Count }),
+  signers: z.object({ held: Count, released: Count, quarantined: Count }),
+  dlq: z.object({ entries: Count }),
+});
+export type Stats = z.infer<typeof Stats>;
+
+/** One change on `/stream`: read the thing again, or drop it. `item` spares the reading. */
+export const StreamItem = z.object({
+  topic: z.enum([
+    "nodes",
+    "deployments",
+    "jobs",
+    "sessions",
+    "signers",
+    "cluster",
+    "events",
+    "stats",
+  ]),
+  op: z.enum(["changed", "removed"]),
+  id: z.string(),
+  at: Timestamp,
+  item: z.unknown().optional(),
+});
+export type StreamItem = z.infer<typeof StreamItem>;
+
+export const Login = z.object({ token: z.string().min(1).max(1_024) });
+export type Login = z.infer<typeof Login>;
+
+/** Who the caller is. */
+export const Principal = z.object({ name: z.string(), role: Role, tenant: Tenant });
+export type Principal = z.infer<typeof Principal>;

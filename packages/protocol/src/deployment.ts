@@ -1,0 +1,163 @@
+import * as z from "zod";
+import {
+  ClientId,
+  Count,
+  DeploymentId,
+  DurationMs,
+  Generation,
+  Labels,
+  NodeAddress,
+  Timestamp,
+  text,
+} from "./formats.ts";
+
+export const DEPLOYMENT_TYPES = ["daemon", "deployment"] as const;
+export const DeploymentType = z.enum(DEPLOYMENT_TYPES);
+export type DeploymentType = z.infer<typeof DeploymentType>;
+
+export function isDeploymentType(type: string): type is DeploymentType {
+  return DeploymentType.safeParse(type).success;
+}
+
+const ARGS_MAX = 256;
+
+const Env = z.record(
+  z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, "must be the name of an environment variable"),
+  text(32_768),
+);
+const Args = z.array(text(4_096)).max(ARGS_MAX);
+
+/** A row of the table `deployment`, and the seed's `IDeployment` (R10). */
+export const Deployment = z.object({
+  id: DeploymentId,
+  name: z.string(),
+  package_name: z.string(),
+  package_version: z.string(),
+  command: z.string(),
+  args: z.array(z.string()),
+  env: z.record(z.string(), z.string()),
+  type: DeploymentType,
+  /** The node-unit that owns it, or '' for nobody. Any text: a row may name a node nobody knows. */
+  address: z.string(),
+  enabled: z.boolean(),
+  selector: z.record(z.string(), z.string()),
+  lost_after_ms: DurationMs,
+  /** Rises at every claim and release. Whoever presents an older one has been replaced. */
+  generation: Generation,
+  /** Rises at every change of the specification; `if_revision` is compared with it. */
+  revision: Count,
+  created_at: Timestamp,
+  updated_at: Timestamp,
+});
+export type Deployment = z.infer<typeof Deployment>;
+export type IDeployment = Deployment;
+
+/**
+ * The row as it is found. `type` may hold anything (R11): one bad row must be seen and skipped, it
+ * must not make the whole list unreadable.
+ */
+export const StoredDeployment = Deployment.extend({ type: z.string() });
+export type StoredDeployment = z.infer<typeof StoredDeployment>;
+
+/** As a node sees it: `args` and `env` only of what this node itself runs. */
+export const ListedDeployment = StoredDeployment.extend({
+  args: StoredDeployment.shape.args.optional(),
+  env: StoredDeployment.shape.env.optional(),
+});
+export type ListedDeployment = z.infer<typeof ListedDeployment>;
+
+export const DEPLOYMENT_STATES = [
+  "installing",
+  "starting",
+  "running",
+  "backoff",
+  "stopping",
+  "stopped",
+  "failed",
+  "refused",
+] as const;
+export const DeploymentState = z.enum(DEPLOYMENT_STATES);
+export type DeploymentState = z.infer<typeof DeploymentState>;
+
+/** What a node says of one deployment it runs. A field left out keeps its former value. */
+export const DeploymentReport = z.object({
+  deployment_id: DeploymentId,
+  generation: Generation,
+  state: DeploymentState,
+  pid: z.int().min(1).nullish(),
+  restarts: Count.optional(),
+  exit_code: z.int().nullish(),
+  signal: text(32).nullish(),
+  last_error: text(4_096).nullish(),
+  spec_hash: text(128).nullish(),
+  started_at: Timestamp.nullish(),
+});
+export type DeploymentReport = z.infer<typeof DeploymentReport>;
+
+/** A row of `deployment_status`: one deployment on one node. */
+export const DeploymentStatus = z.object({
+  deployment_id: DeploymentId,
+  address: z.string(),
+  state: DeploymentState,
+  generation: Generation,
+  pid: z.int().nullable(),
+  restarts: Count,
+  exit_code: z.int().nullable(),
+  signal: z.string().nullable(),
+  last_error: z.string().nullable(),
+  spec_hash: z.string().nullable(),
+  started_at: Timestamp.nullable(),
+  updated_at: Timestamp,
+});
+export type DeploymentStatus = z.infer<typeof DeploymentStatus>;
+
+/** A deployment with what the nodes say of it. */
+export const DeploymentView = StoredDeployment.extend({ status: z.array(DeploymentStatus) });
+export type DeploymentView = z.infer<typeof DeploymentView>;
+
+/**
+ * `type` and `address` are plain text here although few values are good: the refusals have codes of
+ * their own (`ERR_INVALID_TYPE`, `ERR_DAEMON_ADDRESS_SET`) that a schema could not give. Package names
+ * and versions are judged by the node that would install them.
+ */
+const specification = {
+  name: ClientId.optional(),
+  package_name: text(214).optional(),
+  package_version: text(128).optional(),
+  command: text(4_096).optional(),
+  args: Args.optional(),
+  env: Env.optional(),
+  type: text(64).optional(),
+  address: text(128).optional(),
+  enabled: z.boolean().optional(),
+  selector: Labels.optional(),
+  lost_after_ms: DurationMs.optional(),
+  /** Binds the deployment to one node, now and at every later claim; null frees it again. */
+  pin: NodeAddress.nullish(),
+};
+
+export const DeploymentCreate = z
+  .object(specification)
+  .refine((spec) => spec.package_name || spec.command, "needs a package_name or a command");
+export type DeploymentCreate = z.infer<typeof DeploymentCreate>;
+
+export const DeploymentPatch = z.object({ ...specification, if_revision: Count.optional() });
+export type DeploymentPatch = z.infer<typeof DeploymentPatch>;
+
+/** Why a deployment is unassigned or not running: the answer in one sentence, then the reasons. */
+export const DeploymentWhy = z.object({
+  deployment_id: DeploymentId,
+  answer: z.string(),
+  reasons: z.array(
+    z.object({ code: z.string(), message: z.string(), address: z.string().optional() }),
+  ),
+});
+export type DeploymentWhy = z.infer<typeof DeploymentWhy>;
+
+/** Whether a term is still the current one; `generation` is the current one. */
+export const FenceCheck = z.object({
+  deployment_id: DeploymentId,
+  fence: z.enum(["current", "stale"]),
+  generation: Generation,
+});
+export type FenceCheck = z.infer<typeof FenceCheck>;

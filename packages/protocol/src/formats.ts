@@ -1,0 +1,148 @@
+import * as z from "zod";
+import { decodeBase58 } from "./base58.ts";
+
+/** The version both sides name in their first message. Rises only when an old peer would misread us. */
+export const PROTOCOL_VERSION = 1;
+
+// --- numbers: `z.int()` refuses what is not exact in a double, that is, anything above 2^53 - 1 ---
+
+export const Generation = z.int().min(0);
+export type Generation = z.infer<typeof Generation>;
+
+export const Epoch = z.int().min(0);
+export type Epoch = z.infer<typeof Epoch>;
+
+export const FencingToken = z.int().min(0);
+export type FencingToken = z.infer<typeof FencingToken>;
+
+export const Nonce = z.int().min(0);
+export type Nonce = z.infer<typeof Nonce>;
+
+export const AttemptId = z.int().min(1);
+export type AttemptId = z.infer<typeof AttemptId>;
+
+export const Count = z.int().min(0);
+export type Count = z.infer<typeof Count>;
+
+/** A longer delay overflows a timer, which then fires at once; it is also Postgres' largest `int`. */
+export const DURATION_MS_MAX = 2_147_483_647;
+export const DurationMs = z.int().min(0).max(DURATION_MS_MAX);
+export type DurationMs = z.infer<typeof DurationMs>;
+
+/** RFC 3339 in UTC with milliseconds: what `Date.prototype.toISOString` writes. */
+export const Timestamp = z.iso.datetime({ precision: 3 });
+export type Timestamp = z.infer<typeof Timestamp>;
+
+// --- ids we make ---
+
+/**
+ * Ours are version 7, but rows put in by hand may carry any version, so none is required. Lower-cased
+ * while parsing: an id is also part of a Redis key, and there `A` and `a` are two things.
+ */
+export const Uuid = z.guid().toLowerCase();
+export type Uuid = z.infer<typeof Uuid>;
+
+export const JobId = Uuid;
+export type JobId = Uuid;
+export const TurnId = Uuid;
+export type TurnId = Uuid;
+export const HoldId = Uuid;
+export type HoldId = Uuid;
+export const BootId = Uuid;
+export type BootId = Uuid;
+export const DeploymentId = Uuid;
+export type DeploymentId = Uuid;
+
+/** 128 random bits. Not a UUID: version 7 would give away when the session began. */
+export const SessionId = z.string().regex(/^[0-9a-f]{32}$/, "must be 32 lower-case hex characters");
+export type SessionId = z.infer<typeof SessionId>;
+
+/** Unguessable words the server makes: resume tokens and challenges. No `:`, they are signed between colons. */
+export const RandomToken = z.string().regex(/^[A-Za-z0-9_-]{16,256}$/, "must be base64url");
+export type RandomToken = z.infer<typeof RandomToken>;
+
+// --- ids others choose ---
+
+/** Names chosen by clients. No brace: inside a Redis key it would move the key to another slot. */
+export const ClientId = z
+  .string()
+  .regex(/^[A-Za-z0-9._:@/-]{1,128}$/, "must be 1 to 128 of A-Z a-z 0-9 . _ : @ / -");
+export type ClientId = z.infer<typeof ClientId>;
+
+export const RequestId = ClientId;
+export type RequestId = ClientId;
+export const Pool = ClientId;
+export type Pool = ClientId;
+export const Service = ClientId;
+export type Service = ClientId;
+export const TraceId = ClientId;
+export type TraceId = ClientId;
+export const Tenant = ClientId;
+export type Tenant = ClientId;
+
+/** Set by the operator or made at start. No slash: it stands in the path of dead-letter routes. */
+export const InstanceId = z
+  .string()
+  .regex(/^[A-Za-z0-9._:@-]{1,128}$/, "must be 1 to 128 of A-Z a-z 0-9 . _ : @ -");
+export type InstanceId = z.infer<typeof InstanceId>;
+
+/** A node's ed25519 public key in base58. Proved at every connect, so it names a node and nobody else. */
+export const NodeAddress = z
+  .string()
+  .regex(/^[1-9A-HJ-NP-Za-km-z]{32,44}$/, "must be base58")
+  .refine((text) => decodeBase58(text)?.length === 32, "must be 32 bytes in base58");
+export type NodeAddress = z.infer<typeof NodeAddress>;
+
+/**
+ * One account on one chain; `eip155:1:0x…` is the documented form. Parsing normalises it: two
+ * spellings of one address would be two allocators that hand out the same nonces.
+ */
+export const Signer = z
+  .string()
+  .regex(/^[A-Za-z0-9._:-]{1,200}$/, "must be 1 to 200 of A-Z a-z 0-9 . _ : -")
+  .overwrite(normalizeSigner);
+export type Signer = z.infer<typeof Signer>;
+
+/** Lower-cases `0x` + 40 hex digits and nothing else: base58 account names differ by case. */
+export function normalizeSigner(signer: string): string {
+  const address = /(?<![0-9A-Za-z])0x[0-9a-f]{40}(?![0-9A-Za-z])/gi;
+  return signer.replace(address, (match) => match.toLowerCase());
+}
+
+export const ROLES = ["admin", "viewer", "session", "node", "signer", "peer"] as const;
+export const Role = z.enum(ROLES);
+export type Role = z.infer<typeof Role>;
+
+// --- free text and JSON ---
+
+/** Text that every store takes. Postgres refuses NUL in text, and a lone surrogate in `jsonb`. */
+export function text(lengthMax: number) {
+  return z.string().max(lengthMax).refine(isStorable, "must not contain NUL or half a character");
+}
+
+const isStorable = (value: string): boolean =>
+  !value.includes("\0") && !/\p{Surrogate}/u.test(value);
+
+export const Labels = z.record(ClientId, text(256));
+export type Labels = z.infer<typeof Labels>;
+
+/** `JSON.stringify` overflows the stack near 5,000 levels, cjson gives up at 1,000. */
+export const JSON_DEPTH_MAX = 256;
+
+/** Any JSON value; how many bytes is the gateway's limit. Present, though it may be null. */
+export const Json = z
+  .unknown()
+  .refine((value) => value !== undefined, "is required")
+  .refine(isShallow, `must be nested at most ${JSON_DEPTH_MAX} deep`);
+
+/** Level by level instead of recursively: the value we look for is the one that breaks recursion. */
+function isShallow(value: unknown): boolean {
+  let level = [value].filter(isNested);
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth === JSON_DEPTH_MAX) return false;
+    level = level.flatMap((nested) => Object.values(nested).filter(isNested));
+  }
+  return true;
+}
+
+const isNested = (value: unknown): value is object => typeof value === "object" && value !== null;

@@ -1,0 +1,121 @@
+import * as z from "zod";
+import {
+  AttemptId,
+  DurationMs,
+  InstanceId,
+  JobId,
+  Json,
+  NodeAddress,
+  Pool,
+  RequestId,
+  Service,
+  SessionId,
+  Timestamp,
+  TraceId,
+  TurnId,
+  text,
+} from "./formats.ts";
+
+export const JOB_STATES = [
+  "CREATED",
+  "DISPATCHED",
+  "ACCEPTED",
+  "RUNNING",
+  "FINISHED",
+  "RELEASED",
+] as const;
+export const JobState = z.enum(JOB_STATES);
+export type JobState = z.infer<typeof JobState>;
+
+export const JOB_OUTCOMES = [
+  "succeeded",
+  "failed",
+  "cancelled",
+  "timed_out",
+  "no_node",
+  "attempts_exhausted",
+] as const;
+export const JobOutcome = z.enum(JOB_OUTCOMES);
+export type JobOutcome = z.infer<typeof JobOutcome>;
+
+/** Higher first. */
+export const PRIORITY_MAX = 9;
+export const Priority = z.int().min(0).max(PRIORITY_MAX);
+export type Priority = z.infer<typeof Priority>;
+
+/** A job runs for some time: a limit of 0 would end it before it began. */
+export const TimeoutMs = DurationMs.min(1);
+
+/** How long an HTTP caller may wait for the end of a job; nobody keeps a request open for longer. */
+export const JobWaitMs = DurationMs.max(600_000);
+
+/** What is asked for, by socket or by HTTP. */
+export const JobSpec = z.object({
+  request_id: RequestId,
+  pool: Pool,
+  payload: Json,
+  service: Service.optional(),
+  priority: Priority.optional(),
+  timeout_ms: TimeoutMs.optional(),
+  trace_id: TraceId.optional(),
+});
+export type JobSpec = z.infer<typeof JobSpec>;
+
+/** Codes of a job's failure may be the worker's own, so any short text is one. */
+export const JobError = z.object({ code: text(128).min(1), message: text(4_096) });
+export type JobError = z.infer<typeof JobError>;
+
+/** As the node reports it: whether another node may do better, and which service was missing. */
+export const NodeJobError = JobError.extend({
+  retryable: z.boolean().optional(),
+  service: Service.optional(),
+});
+export type NodeJobError = z.infer<typeof NodeJobError>;
+
+/** One attempt of one job: the unit that nodes, slots and heartbeats speak of. */
+export const JobAttempt = z.object({ job_id: JobId, attempt_id: AttemptId });
+export type JobAttempt = z.infer<typeof JobAttempt>;
+
+/** Whether a job of a turn went to the turn's node, or why it could not. */
+export const AFFINITY_OUTCOMES = [
+  "hit",
+  "no_turn",
+  "first",
+  "offline",
+  "not_in_pool",
+  "no_slot",
+] as const;
+export const AffinityOutcome = z.enum(AFFINITY_OUTCOMES);
+export type AffinityOutcome = z.infer<typeof AffinityOutcome>;
+
+/** One step in the life of a job. */
+export const JobTimelineEntry = z.object({
+  at: Timestamp,
+  state: JobState,
+  attempt_id: AttemptId,
+  node_id: NodeAddress.optional(),
+  instance_id: InstanceId.optional(),
+  reason: z.string().optional(),
+});
+export type JobTimelineEntry = z.infer<typeof JobTimelineEntry>;
+
+export const Job = z.object({
+  job_id: JobId,
+  request_id: RequestId,
+  pool: Pool,
+  state: JobState,
+  attempt_id: AttemptId,
+  node_id: NodeAddress.optional(),
+  outcome: JobOutcome.optional(),
+  body: Json.optional(),
+  error: JobError.optional(),
+  created_at: Timestamp,
+  timeline: z.array(JobTimelineEntry),
+  session_id: SessionId.optional(),
+  turn_id: TurnId.optional(),
+  affinity: AffinityOutcome.optional(),
+  service: Service.optional(),
+  priority: Priority.optional(),
+  trace_id: TraceId.optional(),
+});
+export type Job = z.infer<typeof Job>;

@@ -1,0 +1,195 @@
+import * as z from "zod";
+import { CallId, CallResponse, ListRevision, NodeRequest, ServerRequest } from "./calls.ts";
+import {
+  AttemptId,
+  BootId,
+  DurationMs,
+  Epoch,
+  InstanceId,
+  JobId,
+  Json,
+  Labels,
+  NodeAddress,
+  Pool,
+  RandomToken,
+  RequestId,
+  SessionId,
+  TraceId,
+  TurnId,
+  text,
+} from "./formats.ts";
+import { JobAttempt, NodeJobError, TimeoutMs } from "./job.ts";
+import { LogLines } from "./log-lines.ts";
+import {
+  CAPACITY_MAX,
+  Capacity,
+  ClaimPolicyName,
+  Member,
+  Pools,
+  ResourceUsage,
+  Services,
+  Tags,
+  ViewState,
+} from "./node.ts";
+import { ErrorMessage, GoAway } from "./shared-messages.ts";
+
+// Unknown fields are dropped by `z.object`; unknown types and wrong known fields are errors.
+
+const Seq = z.int().min(0);
+const Running = z.array(JobAttempt).max(CAPACITY_MAX);
+
+const NodeRegister = z.object({
+  type: z.literal("node_register"),
+  // Any number: another version is answered with UNSUPPORTED_VERSION, not as a bad frame.
+  protocol_version: z.int(),
+  address: NodeAddress,
+  boot_id: BootId,
+  signature: z.base64().max(128),
+  token: z.string().optional(),
+  name: text(128).min(1),
+  version: text(64),
+  tags: Tags,
+  labels: Labels.optional(),
+  pools: Pools.optional(),
+  services: Services.optional(),
+  capacity: Capacity.optional(),
+  running: Running.optional(),
+  claim_policy: ClaimPolicyName.optional(),
+  trusted_package_regexp: text(1_024).optional(),
+  custom_command: z.boolean().optional(),
+});
+export type NodeRegister = z.infer<typeof NodeRegister>;
+
+const NodeHeartbeat = z.object({
+  type: z.literal("node_heartbeat"),
+  seq: Seq,
+  running: Running,
+  resource_usage: ResourceUsage.optional(),
+  services: Services.optional(),
+});
+
+const JobAck = JobAttempt.extend({ type: z.literal("job_ack") });
+const JobStarted = JobAttempt.extend({ type: z.literal("job_started") });
+const JobProgressToServer = JobAttempt.extend({ type: z.literal("job_progress"), body: Json });
+
+const JobResultToServer = JobAttempt.extend({
+  type: z.literal("job_result"),
+  success: z.boolean(),
+  body: Json.optional(),
+  error: NodeJobError.optional(),
+});
+export type JobResultToServer = z.infer<typeof JobResultToServer>;
+
+/** Lines of a followed log; `id` is that of the `log.follow` request. */
+const LogChunk = LogLines.extend({ type: z.literal("log_chunk"), id: CallId });
+
+/** Everything a node may say to a server. */
+export const NodeToServer = z.discriminatedUnion("type", [
+  NodeRegister,
+  NodeHeartbeat,
+  JobAck,
+  JobStarted,
+  JobProgressToServer,
+  JobResultToServer,
+  NodeRequest,
+  CallResponse,
+  LogChunk,
+]);
+export type NodeToServer = z.infer<typeof NodeToServer>;
+
+const NodeChallenge = z.object({
+  type: z.literal("node_challenge"),
+  nonce: RandomToken,
+  server_id: InstanceId,
+});
+
+const NodeRegisterAck = z.object({
+  type: z.literal("node_register_ack"),
+  node_id: NodeAddress,
+  instance_id: InstanceId,
+  epoch: Epoch,
+  heartbeat_interval_ms: DurationMs.min(1),
+  protocol_version: z.int(),
+});
+
+const NodeHeartbeatAck = z.object({
+  type: z.literal("node_heartbeat_ack"),
+  seq: Seq,
+  /** Whether presence was renewed in Postgres; only that counts as contact. */
+  presence_ok: z.boolean(),
+  epoch: Epoch,
+});
+
+const JobAssign = z.object({
+  type: z.literal("job_assign"),
+  job_id: JobId,
+  attempt_id: AttemptId,
+  request_id: RequestId,
+  session_id: SessionId.optional(),
+  turn_id: TurnId.optional(),
+  pool: Pool,
+  payload: Json,
+  timeout_ms: TimeoutMs,
+  trace_id: TraceId.optional(),
+});
+export type JobAssign = z.infer<typeof JobAssign>;
+
+const NodeJobCancel = JobAttempt.extend({ type: z.literal("job_cancel"), reason: z.string() });
+
+const NodeResultAck = JobAttempt.extend({
+  type: z.literal("job_result_ack"),
+  outcome: z.enum(["applied", "duplicate", "stale"]),
+});
+
+/**
+ * Who is there. INIT carries `members`; TERMINAL_CHANGE carries `new` (JOIN), `new` and `old` (UPDATE)
+ * or `old` (LEAVE). A gap in `seq` means events were missed: ask `member.list`.
+ */
+const HostEvent = z.object({
+  type: z.literal("host_event"),
+  seq: Seq,
+  event: z.enum(["INIT", "TERMINAL_CHANGE"]),
+  view: ViewState,
+  members: z.array(Member).optional(),
+  new: Member.optional(),
+  old: Member.optional(),
+});
+export type HostEvent = z.infer<typeof HostEvent>;
+
+const DeploymentsChanged = z.object({
+  type: z.literal("deployments_changed"),
+  revision: ListRevision,
+});
+
+const NodeControl = z.object({
+  type: z.literal("node_control"),
+  command: z.enum(["drain", "resume"]),
+});
+
+/** Everything a server may say to a node. */
+export const ServerToNode = z.discriminatedUnion("type", [
+  NodeChallenge,
+  NodeRegisterAck,
+  NodeHeartbeatAck,
+  JobAssign,
+  NodeJobCancel,
+  NodeResultAck,
+  HostEvent,
+  DeploymentsChanged,
+  NodeControl,
+  ServerRequest,
+  CallResponse,
+  GoAway,
+  ErrorMessage,
+]);
+export type ServerToNode = z.infer<typeof ServerToNode>;
+
+/** What a node signs at connect. The order and the colons are part of the contract. */
+export function challengeText(parts: {
+  server_id: string;
+  nonce: string;
+  address: string;
+  boot_id: string;
+}): string {
+  return `tenure-node-v1:${parts.server_id}:${parts.nonce}:${parts.address}:${parts.boot_id}`;
+}

@@ -1,0 +1,120 @@
+import * as z from "zod";
+import {
+  BootId,
+  ClientId,
+  Count,
+  Epoch,
+  InstanceId,
+  Labels,
+  NodeAddress,
+  Pool,
+  Service,
+  Timestamp,
+  text,
+} from "./formats.ts";
+
+/** Tags are free; this one makes a node a node-unit, which runs deployments. */
+export const NODE_UNIT_TAG = "node_unit";
+
+export const Tags = z.record(ClientId, z.union([text(256), z.boolean()]));
+export type Tags = z.infer<typeof Tags>;
+
+export function isNodeUnit(tags: Tags): boolean {
+  const tag = tags[NODE_UNIT_TAG];
+  return tag === true || tag === "true";
+}
+
+/** The policies that come with Tenure. A node may register others of its own. */
+export const CLAIM_POLICIES = ["deployment_count", "resource_usage", "none"] as const;
+
+/** Lower-cased while parsing, so that `NONE` is the `none` which every claim statement looks for. */
+export const ClaimPolicyName = z
+  .string()
+  .regex(/^[A-Za-z0-9._-]{1,64}$/, "must be 1 to 64 of A-Z a-z 0-9 . _ -")
+  .toLowerCase();
+export type ClaimPolicyName = z.infer<typeof ClaimPolicyName>;
+
+export const POOLS_MAX = 256;
+export const Pools = z.array(Pool).max(POOLS_MAX);
+
+export const SERVICES_MAX = 1_024;
+export const Services = z.array(Service).max(SERVICES_MAX);
+
+/** How many jobs a node runs at once. */
+export const CAPACITY_MAX = 10_000;
+export const Capacity = Count.max(CAPACITY_MAX);
+
+/** Percentages are shares of the whole machine, all cores together. */
+export const ResourceUsage = z.object({
+  cpu_percent: z.number().min(0),
+  memory_percent: z.number().min(0),
+  memory_mb: z.number().min(0),
+});
+export type ResourceUsage = z.infer<typeof ResourceUsage>;
+
+/** A node-unit in the members view: what the others need to decide who may claim what. */
+export const Member = z.object({
+  address: NodeAddress,
+  name: z.string(),
+  instance_id: InstanceId,
+  epoch: Epoch,
+  claim_policy: ClaimPolicyName,
+  labels: Labels,
+  trusted_package_regexp: z.string(),
+  custom_command: z.boolean(),
+  draining: z.boolean(),
+  tags: Tags,
+  joined_at: Timestamp,
+});
+export type Member = z.infer<typeof Member>;
+
+/** `settling`: the list may be incomplete, so an absent node is not known to be lost. */
+export const VIEW_STATES = ["settling", "ready"] as const;
+export const ViewState = z.enum(VIEW_STATES);
+export type ViewState = z.infer<typeof ViewState>;
+
+/** A connected process that does work, as the API shows it. */
+export const NodeView = z.object({
+  node_id: NodeAddress,
+  name: z.string(),
+  version: z.string(),
+  online: z.boolean(),
+  draining: z.boolean(),
+  node_unit: z.boolean(),
+  instance_id: InstanceId.nullable(),
+  boot_id: BootId,
+  epoch: Epoch,
+  tags: Tags,
+  labels: Labels,
+  pools: Pools,
+  services: Services,
+  capacity: Capacity,
+  /** Slots taken now, of `capacity`. */
+  reserved: Count,
+  claim_policy: ClaimPolicyName,
+  trusted_package_regexp: z.string(),
+  custom_command: z.boolean(),
+  resource_usage: ResourceUsage.nullable(),
+  joined_at: Timestamp,
+  left_at: Timestamp.nullable(),
+  presence_expires_at: Timestamp.nullable(),
+});
+export type NodeView = z.infer<typeof NodeView>;
+
+/** The mass-loss brake: while active nothing is released. */
+export const Brake = z.object({
+  active: z.boolean(),
+  since: Timestamp.nullable(),
+  lost: Count,
+  members: Count,
+});
+export type Brake = z.infer<typeof Brake>;
+
+export const MembershipView = z.object({
+  view: ViewState,
+  /** When the view becomes ready at the latest; null when it is. */
+  settles_at: Timestamp.nullable(),
+  members: z.array(Member),
+  brake: Brake,
+});
+export type MembershipView = z.infer<typeof MembershipView>;

@@ -1,0 +1,45 @@
+import type * as z from "zod";
+import { type FieldIssue, TenureError } from "./errors.ts";
+
+/** A frame may hold a thousand mistakes; a person reads the first few. */
+const ISSUES_MAX = 8;
+const PATH_LENGTH_MAX = 200;
+
+/** One text frame of a socket, parsed and checked, or `INVALID_MESSAGE`. */
+export function parseMessage<T>(schema: z.ZodType<T>, frame: string): T {
+  return check(schema, parseJson(frame), "INVALID_MESSAGE");
+}
+
+/** Parameters, query or body of an HTTP request, checked, or `INVALID_REQUEST`. */
+export function parseRequest<T>(schema: z.ZodType<T>, value: unknown): T {
+  return check(schema, value, "INVALID_REQUEST");
+}
+
+/** What is wrong, field by field, in words fit for the sender. */
+export function fieldIssues(error: z.ZodError): FieldIssue[] {
+  return error.issues.slice(0, ISSUES_MAX).map((issue) => ({
+    path: issue.path.map(String).join(".").slice(0, PATH_LENGTH_MAX),
+    message: issue.message,
+  }));
+}
+
+function check<T>(
+  schema: z.ZodType<T>,
+  value: unknown,
+  code: "INVALID_MESSAGE" | "INVALID_REQUEST",
+): T {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const issues = fieldIssues(result.error);
+  const reason = issues.map(({ path, message }) => (path ? `${path}: ${message}` : message));
+  throw new TenureError(code, { reason: reason.join("; "), issues });
+}
+
+function parseJson(frame: string): unknown {
+  try {
+    return JSON.parse(frame);
+  } catch {
+    // V8's own message quotes the frame, which may hold a token.
+    throw new TenureError("INVALID_MESSAGE", { reason: "not JSON" });
+  }
+}

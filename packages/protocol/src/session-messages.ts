@@ -1,0 +1,116 @@
+import * as z from "zod";
+import {
+  AttemptId,
+  DurationMs,
+  InstanceId,
+  JobId,
+  Json,
+  NodeAddress,
+  RandomToken,
+  RequestId,
+  SessionId,
+  TurnId,
+} from "./formats.ts";
+import { JobError, JobOutcome, JobSpec, JobState } from "./job.ts";
+import { FinalizeReason } from "./session.ts";
+import { ErrorMessage, GoAway } from "./shared-messages.ts";
+
+// Unknown fields are dropped by `z.object`; unknown types and wrong known fields are errors.
+
+const SessionInit = z.object({
+  type: z.literal("session_init"),
+  // Any number: another version is answered with UNSUPPORTED_VERSION, not as a bad frame.
+  protocol_version: z.int(),
+  token: z.string().optional(),
+  session_id: SessionId.optional(),
+  resume_token: RandomToken.optional(),
+  turn_pause_ms: DurationMs.optional(),
+});
+
+const JobSubmit = JobSpec.extend({
+  type: z.literal("job_submit"),
+  turn: z.boolean().optional(),
+  finalize: FinalizeReason.optional(),
+});
+export type JobSubmit = z.infer<typeof JobSubmit>;
+
+const SessionResultAck = z.object({ type: z.literal("job_result_ack"), job_id: JobId });
+const TurnFinalize = z.object({ type: z.literal("turn_finalize"), reason: FinalizeReason });
+const SessionJobCancel = z.object({ type: z.literal("job_cancel"), job_id: JobId });
+const SessionClose = z.object({ type: z.literal("session_close") });
+
+/** Everything a session may say to a server. */
+export const SessionToServer = z.discriminatedUnion("type", [
+  SessionInit,
+  JobSubmit,
+  SessionResultAck,
+  TurnFinalize,
+  SessionJobCancel,
+  SessionClose,
+]);
+export type SessionToServer = z.infer<typeof SessionToServer>;
+
+const SessionInitAck = z.object({
+  type: z.literal("session_init_ack"),
+  session_id: SessionId,
+  resume_token: RandomToken,
+  instance_id: InstanceId,
+  protocol_version: z.int(),
+});
+
+const JobAccepted = z.object({
+  type: z.literal("job_accepted"),
+  request_id: RequestId,
+  job_id: JobId,
+  turn_id: TurnId.optional(),
+  /** True when the request id already had its job; this is that job. */
+  duplicate: z.boolean(),
+});
+
+const JobUpdate = z.object({
+  type: z.literal("job_update"),
+  job_id: JobId,
+  state: JobState,
+  attempt_id: AttemptId,
+  node_id: NodeAddress.optional(),
+});
+
+const JobProgressToSession = z.object({
+  type: z.literal("job_progress"),
+  job_id: JobId,
+  attempt_id: AttemptId,
+  body: Json,
+});
+
+const JobResultToSession = z.object({
+  type: z.literal("job_result"),
+  request_id: RequestId,
+  job_id: JobId,
+  attempt_id: AttemptId,
+  node_id: NodeAddress.optional(),
+  turn_id: TurnId.optional(),
+  success: z.boolean(),
+  outcome: JobOutcome,
+  body: Json.optional(),
+  error: JobError.optional(),
+});
+export type JobResultToSession = z.infer<typeof JobResultToSession>;
+
+const TurnFinalized = z.object({
+  type: z.literal("turn_finalized"),
+  turn_id: TurnId,
+  reason: FinalizeReason,
+});
+
+/** Everything a server may say to a session. */
+export const ServerToSession = z.discriminatedUnion("type", [
+  SessionInitAck,
+  JobAccepted,
+  JobUpdate,
+  JobProgressToSession,
+  JobResultToSession,
+  TurnFinalized,
+  GoAway,
+  ErrorMessage,
+]);
+export type ServerToSession = z.infer<typeof ServerToSession>;

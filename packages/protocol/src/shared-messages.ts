@@ -1,0 +1,60 @@
+import * as z from "zod";
+import { fromErrorInfo, toErrorInfo } from "./error-body.ts";
+import type { TenureError } from "./errors.ts";
+import { DurationMs, JobId, RequestId } from "./formats.ts";
+
+// Messages a server says in the same words to sessions and to nodes.
+
+/** This instance is about to stop: connect to another one, after the wait. */
+export const GoAway = z.object({
+  type: z.literal("go_away"),
+  reason: z.string(),
+  retry_after_ms: DurationMs,
+  urls: z.array(z.string()).optional(),
+});
+export type GoAway = z.infer<typeof GoAway>;
+
+/** `request_id` or `job_id` say what it is about, when it is about one thing. */
+export const ErrorMessage = z.object({
+  type: z.literal("error"),
+  code: z.string().min(1).max(128),
+  message: z.string(),
+  retryable: z.boolean(),
+  retry_after_ms: DurationMs.optional(),
+  request_id: RequestId.optional(),
+  job_id: JobId.optional(),
+});
+export type ErrorMessage = z.infer<typeof ErrorMessage>;
+
+/** An error as a message; like `toErrorInfo` it tells nothing of a surprise. */
+export function toErrorMessage(
+  error: unknown,
+  about: Pick<ErrorMessage, "request_id" | "job_id"> = {},
+): ErrorMessage {
+  const { code, message, retryable, details } = toErrorInfo(error);
+  const wait = DurationMs.safeParse(details.retry_after_ms);
+  const retry = wait.success ? { retry_after_ms: wait.data } : {};
+  return { type: "error", code, message, retryable, ...retry, ...about };
+}
+
+export function fromErrorMessage(received: ErrorMessage): TenureError {
+  const { type: _, code, message, retryable, ...details } = received;
+  return fromErrorInfo({ code, message, retryable, details });
+}
+
+/** Why a socket was closed by the server. */
+export const CLOSE_CODES = {
+  /** More than the unsent bytes allowed are waiting for this reader. */
+  TOO_SLOW: 1013,
+  INSTANCE_STOPPING: 1012,
+  FRAME_TOO_LARGE: 1009,
+  BAD_FRAMES: 4400,
+  UNAUTHENTICATED: 4401,
+  WRONG_ROLE: 4403,
+  /** A newer connection took its place, or another process holds the address. */
+  REPLACED: 4409,
+} as const;
+export type CloseCode = (typeof CLOSE_CODES)[keyof typeof CLOSE_CODES];
+
+/** So many bad frames are answered with an error; then the socket is closed. */
+export const BAD_FRAMES_MAX = 3;

@@ -1,0 +1,50 @@
+import { hostname, networkInterfaces } from "node:os";
+
+export interface HostRules {
+  /** What the server is bound to, e.g. `127.0.0.1` or `0.0.0.0`. */
+  host: string;
+  advertiseUrl: string;
+  allowedOrigins: readonly string[];
+}
+
+/**
+ * Judges `Host` and `Origin`, also where no token is asked for: a page on the web can make a browser send
+ * requests to a loopback server, by name (`Host` is then a foreign one) or across origins.
+ */
+export function createHostGuard(rules: HostRules): {
+  hostAllowed(host: string | undefined): boolean;
+  originAllowed(origin: string | undefined, host: string): boolean;
+} {
+  const origins = new Set(
+    rules.allowedOrigins.map((origin) => origin.toLowerCase().replace(/\/$/, "")),
+  );
+  const names = new Set(["localhost", "127.0.0.1", "::1", rules.host.toLowerCase()]);
+  for (const url of [rules.advertiseUrl, ...rules.allowedOrigins]) if (url) names.add(hostOf(url));
+  if (!isLoopbackName(rules.host)) for (const name of ownNames()) names.add(name);
+
+  return {
+    hostAllowed: (host) => host !== undefined && names.has(hostOf(`http://${host}`)),
+    originAllowed: (origin, host) =>
+      origin === undefined ||
+      origins.has(origin.toLowerCase()) ||
+      origin.toLowerCase() === `http://${host.toLowerCase()}` ||
+      origin.toLowerCase() === `https://${host.toLowerCase()}`,
+  };
+}
+
+/** The name without port and brackets; a text that is no host becomes one that nothing matches. */
+function hostOf(url: string): string {
+  try {
+    return new URL(url).hostname.replace(/^\[|\]$/g, "").toLowerCase();
+  } catch {
+    return "\0";
+  }
+}
+
+const isLoopbackName = (host: string): boolean =>
+  ["localhost", "127.0.0.1", "::1"].includes(host.toLowerCase());
+
+function ownNames(): string[] {
+  const addresses = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
+  return [hostname().toLowerCase(), ...addresses.map(({ address }) => address.toLowerCase())];
+}

@@ -1,0 +1,50 @@
+import { parseRequest, type Route } from "@tenure/protocol";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import type * as z from "zod";
+import type { Principal } from "./auth.ts";
+
+type Parsed<Schema> = Schema extends z.ZodType ? z.infer<Schema> : undefined;
+type Part<R extends Route, Name extends "params" | "query" | "body"> =
+  R extends Record<Name, infer Schema> ? Parsed<Schema> : undefined;
+
+/** A request that was let in and understood. */
+export interface Call<R extends Route> {
+  principal: Principal;
+  params: Part<R, "params">;
+  query: Part<R, "query">;
+  body: Part<R, "body">;
+  request: FastifyRequest;
+  reply: FastifyReply;
+}
+
+export type Answer<R extends Route> = R extends { reply: infer Schema }
+  ? z.input<Schema & z.ZodType>
+  : undefined;
+
+/** One route of the protocol's table and what answers it. */
+export interface Served {
+  route: Route;
+  answer: (request: FastifyRequest, reply: FastifyReply, principal: Principal) => Promise<unknown>;
+}
+
+/** Binds a route to its answer: parse, one call, render. What the table does not name does not arrive. */
+export function serve<const R extends Route>(
+  route: R,
+  answer: (call: Call<R>) => Promise<Answer<R>>,
+): Served {
+  return {
+    route,
+    answer: (request, reply, principal) =>
+      answer({
+        principal,
+        request,
+        reply,
+        params: parsePart(route.params, request.params) as Part<R, "params">,
+        query: parsePart(route.query, request.query) as Part<R, "query">,
+        body: parsePart(route.body, request.body) as Part<R, "body">,
+      }),
+  };
+}
+
+const parsePart = (schema: z.ZodType | undefined, value: unknown): unknown =>
+  schema && parseRequest(schema, value);

@@ -1,0 +1,134 @@
+import { mayCall, type Route, TenureError } from "@tenure/protocol";
+import Fastify, { type FastifyInstance, type FastifyRequest } from "fastify";
+import type { Config } from "../config.ts";
+import type { Log } from "../kernel/log.ts";
+import type { Telemetry } from "../telemetry.ts";
+import { type Authenticator, bearerOf, createAuthenticator, type Principal } from "./auth.ts";
+import { notFound, renderFailure } from "./failure.ts";
+import { createHostGuard } from "./hosts.ts";
+import { describeApi } from "./openapi.ts";
+import type { Served } from "./route.ts";
+
+export interface HttpOptions {
+  config: Config;
+  log: Log;
+  telemetry: Telemetry;
+  served: Served[];
+}
+
+/** The HTTP edge: who is asking is settled here, once, for every route; the rest is one call to the domain. */
+export function createHttp({ config, log, telemetry, served }: HttpOptions): FastifyInstance {
+  const bodyBytesMax = config.limits.ws_frame_bytes;
+  const app = Fastify({
+    bodyLimit: bodyBytesMax,
+    forceCloseConnections: "idle",
+    logger: false,
+    routerOptions: { maxParamLength: 512 },
+  });
+  const authenticator = createAuthenticator(config.auth.tokens);
+  const guard = createHostGuard({
+    host: config.server.host,
+    advertiseUrl: config.server.advertise_url,
+    allowedOrigins: config.server.allowed_origins,
+  });
+  const refuse = (reason: string, error: TenureError): never => {
+    telemetry.refusedRequests.inc({ reason });
+    throw error;
+  };
+
+  app.setErrorHandler(renderFailure(log, bodyBytesMax));
+  app.setNotFoundHandler(notFound);
+  acceptEmptyJson(app);
+  app.addHook("onRequest", async (request) => {
+    const { host, origin } = request.headers;
+    if (!guard.hostAllowed(host))
+      refuse("host", forbidden(`this server is not known as ${shown(host)}`));
+    if (!guard.originAllowed(origin, host ?? "")) {
+      refuse("origin", forbidden(`pages of ${shown(origin)} may not call this server`));
+    }
+    if (!isRead(request) && !isJson(request)) {
+      const reason = "a request that changes something needs content-type: application/json";
+      refuse("content_type", new TenureError("INVALID_REQUEST", { reason }));
+    }
+  });
+  app.addHook("onResponse", async (request, reply) => {
+    const route = request.routeOptions.url ?? "none";
+    const labels = { method: request.method, route, status: reply.statusCode };
+    telemetry.httpSeconds.observe(labels, reply.elapsedTime / 1_000);
+  });
+
+  for (const { route, answer } of [...served, describeApi(served.map(({ route }) => route))]) {
+    app.route({
+      method: route.method,
+      url: route.path,
+      async handler(request, reply) {
+        return answer(request, reply, admit(route, request));
+      },
+    });
+  }
+
+  function admit(route: Route, request: FastifyRequest): Principal {
+    const principal = identify(authenticator, request);
+    if (mayCall(route, principal?.role)) return principal ?? ANYBODY;
+    if (principal) {
+      return refuse(
+        "role",
+        forbidden(`role ${principal.role} may not call ${route.method} ${route.path}`),
+      );
+    }
+    return refuse(
+      "token",
+      new TenureError("UNAUTHENTICATED", { reason: "a valid bearer token is needed" }),
+    );
+  }
+
+  return app;
+}
+
+/** Resolves to the URL the server is reached at; a port that is taken is one clear sentence. */
+export async function listen(
+  app: FastifyInstance,
+  { host, port }: { host: string; port: number },
+): Promise<string> {
+  try {
+    await app.listen({ host, port });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+    throw new Error(
+      `port ${port} on ${host} is in use; choose another with --port (0 picks a free one)`,
+    );
+  }
+  const address = app.server.address();
+  const bound = typeof address === "object" && address ? address.port : port;
+  return `http://${urlHost(host)}:${bound}`;
+}
+
+/** For routes that ask nobody who they are. */
+const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: "default" };
+
+function identify(authenticator: Authenticator, request: FastifyRequest): Principal | undefined {
+  return authenticator.identify(bearerOf(request.headers.authorization));
+}
+
+const forbidden = (reason: string): TenureError => new TenureError("FORBIDDEN", { reason });
+const isRead = (request: FastifyRequest): boolean =>
+  ["GET", "HEAD", "OPTIONS"].includes(request.method);
+const isJson = (request: FastifyRequest): boolean =>
+  /^application\/json\s*(;|$)/i.test(request.headers["content-type"] ?? "");
+const shown = (text: string | undefined): string => JSON.stringify((text ?? "").slice(0, 100));
+
+/** A wildcard is no address to call; an IPv6 address stands in brackets. */
+function urlHost(host: string): string {
+  if (host === "0.0.0.0" || host === "::") return "127.0.0.1";
+  return host.includes(":") ? `[${host}]` : host;
+}
+
+/** Some writes say all in their path; their body is empty, not `{}`. */
+function acceptEmptyJson(app: FastifyInstance): void {
+  const parse = app.getDefaultJsonParser("error", "error");
+  app.removeContentTypeParser("application/json");
+  app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) => {
+    if (body === "") return done(null, undefined);
+    return parse(request, body as string, done);
+  });
+}

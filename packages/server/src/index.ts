@@ -1,0 +1,3 @@
+export type { App } from "./app.ts";
+export type { LogLevel } from "./kernel/log.ts";
+export { runServer, type ServerOptions } from "./main.ts";

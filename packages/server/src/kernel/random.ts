@@ -1,0 +1,34 @@
+import { randomBytes } from "node:crypto";
+
+/** Where chance comes from. Tests and the simulation pass a seeded one and get the same run again. */
+export interface Random {
+  bytes(count: number): Buffer;
+  /** At least 0, below 1. */
+  fraction(): number;
+}
+
+export const systemRandom: Random = {
+  bytes: (count) => randomBytes(count),
+  fraction: () => Math.random(),
+};
+
+/** A UUID (v7): 48 bits of wall time, then chance, so that ids made later sort later. */
+export function uuid7(random: Random, wallMs: number): string {
+  const bytes = random.bytes(16);
+  bytes.writeUIntBE(wallMs, 0, 6);
+  bytes[6] = 0x70 | (bytes[6]! & 0x0f);
+  bytes[8] = 0x80 | (bytes[8]! & 0x3f);
+  const hex = bytes.toString("hex");
+  return [
+    hex.slice(0, 8),
+    hex.slice(8, 12),
+    hex.slice(12, 16),
+    hex.slice(16, 20),
+    hex.slice(20),
+  ].join("-");
+}
+
+/** `ms` give or take a fifth, so that many processes started together do not stay in step. */
+export function jittered(ms: number, random: Random): number {
+  return ms * (0.8 + 0.4 * random.fraction());
+}

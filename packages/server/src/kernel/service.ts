@@ -1,0 +1,50 @@
+import type { Clock } from "./clock.ts";
+
+export interface Service {
+  start(): void;
+  /** Resolves once nothing is running any more. Safe to call twice, or before `start`. */
+  stop(): Promise<void>;
+}
+
+export interface LoopOptions {
+  clock: Clock;
+  onError: (error: unknown) => void;
+}
+
+/**
+ * Runs `step` again and again, `intervalMs` apart, until stopped.
+ *
+ * The pause is between steps, not between starts: a slow step delays the next but never overlaps it, so a
+ * sweep over a struggling database cannot pile up on itself. A failing step is reported and the loop goes
+ * on; only `stop` ends it. The interval may be a function, for jitter or back-off.
+ */
+export function every(
+  intervalMs: number | (() => number),
+  step: (signal: AbortSignal) => Promise<void>,
+  { clock, onError }: LoopOptions,
+): Service {
+  const stopping = new AbortController();
+  const pauseMs = typeof intervalMs === "number" ? () => intervalMs : intervalMs;
+  let loop: Promise<void> | undefined;
+
+  async function run(): Promise<void> {
+    while (!stopping.signal.aborted) {
+      try {
+        await step(stopping.signal);
+      } catch (error) {
+        onError(error);
+      }
+      await clock.sleep(pauseMs(), stopping.signal);
+    }
+  }
+
+  return {
+    start() {
+      if (!stopping.signal.aborted) loop ??= run();
+    },
+    async stop() {
+      stopping.abort();
+      await loop;
+    },
+  };
+}

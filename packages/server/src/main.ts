@@ -1,0 +1,75 @@
+import { type App, startApp } from "./app.ts";
+import { ConfigError, loadConfig, type Overrides } from "./config.ts";
+import { createLog, type LogLevel } from "./kernel/log.ts";
+
+export interface ServerOptions {
+  configPath?: string | undefined;
+  overrides?: Overrides | undefined;
+  logLevel?: LogLevel | undefined;
+  /** Called once, when requests are answered. */
+  onReady: (app: App) => void;
+}
+
+const STOP_LIMIT_MS = 15_000;
+
+/**
+ * Runs a server until it is told to stop; answers the exit code. What an operator can put right (a setting, a
+ * taken port, a store that is down) is one sentence on stderr; anything else is a bug and keeps its stack.
+ */
+export async function runServer(options: ServerOptions): Promise<number> {
+  const log = createLog(options.logLevel ?? "info");
+  let end: (exitCode: number) => void;
+  const ended = new Promise<number>((resolve) => {
+    end = resolve;
+  });
+  try {
+    const config = loadConfig({
+      path: options.configPath,
+      env: process.env,
+      cwd: process.cwd(),
+      overrides: options.overrides,
+    });
+    const app = await startApp({
+      config,
+      log,
+      onFatal: (reason) => {
+        log.error({ event: "instance.ended", reason }, "this process must not go on");
+        end(1);
+      },
+    });
+    onSignals(() => end(0));
+    options.onReady(app);
+    const exitCode = await ended;
+    await stopWithin(app, STOP_LIMIT_MS);
+    return exitCode;
+  } catch (error) {
+    process.stderr.write(`${sentenceOf(error)}\n`);
+    return 1;
+  }
+}
+
+/** The first signal asks, the second insists. */
+function onSignals(stop: () => void): void {
+  let asked = false;
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    process.on(signal, () => {
+      if (asked) process.exit(1);
+      asked = true;
+      stop();
+    });
+  }
+}
+
+async function stopWithin(app: App, limitMs: number): Promise<void> {
+  const limit = setTimeout(() => process.exit(1), limitMs);
+  await app.stop();
+  clearTimeout(limit);
+}
+
+function sentenceOf(error: unknown): string {
+  if (error instanceof ConfigError) return error.message;
+  if (!(error instanceof Error)) return String(error);
+  return error instanceof TypeError || error instanceof ReferenceError
+    ? (error.stack ?? error.message)
+    : `tenure could not start: ${error.message}`;
+}

@@ -1,0 +1,105 @@
+/** Redis' kinds of value, as scripts in memory use them. Members of a sorted set map to their scores. */
+interface Kinds {
+  string: { value: string };
+  hash: Map<string, string>;
+  set: Set<string>;
+  zset: Map<string, number>;
+}
+
+interface Entry {
+  kind: keyof Kinds;
+  value: Kinds[keyof Kinds];
+  expiresAtMs: number;
+}
+
+/**
+ * The keyspace of the store in memory: the same keys and the same structures as in Redis, so that a script
+ * has one meaning. A key that ran out is gone at the next look; nothing needs a timer to be right.
+ */
+export class MemorySpace {
+  readonly #entries = new Map<string, Entry>();
+  readonly #nowMs: () => number;
+
+  constructor(nowMs: () => number) {
+    this.#nowMs = nowMs;
+  }
+
+  nowMs(): number {
+    return this.#nowMs();
+  }
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  get(key: string): string | undefined {
+    return this.#find(key, "string")?.value;
+  }
+
+  set(key: string, value: string, ttlMs = Number.POSITIVE_INFINITY): void {
+    this.#entries.set(key, {
+      kind: "string",
+      value: { value },
+      expiresAtMs: this.#nowMs() + ttlMs,
+    });
+  }
+
+  hash(key: string): Map<string, string> {
+    return this.#findOrCreate(key, "hash", () => new Map());
+  }
+
+  members(key: string): Set<string> {
+    return this.#findOrCreate(key, "set", () => new Set());
+  }
+
+  scores(key: string): Map<string, number> {
+    return this.#findOrCreate(key, "zset", () => new Map());
+  }
+
+  has(key: string): boolean {
+    return this.#live(key) !== undefined;
+  }
+
+  delete(key: string): boolean {
+    const existed = this.has(key);
+    this.#entries.delete(key);
+    return existed;
+  }
+
+  /** `Infinity` is Redis' PERSIST. A key that is not there stays absent. */
+  expire(key: string, ttlMs: number): void {
+    const entry = this.#live(key);
+    if (entry) entry.expiresAtMs = this.#nowMs() + ttlMs;
+  }
+
+  /** Drops what ran out or became empty. Housekeeping only: reads never see such a key. */
+  sweep(): void {
+    for (const [key, entry] of this.#entries) {
+      const empty = entry.kind !== "string" && (entry.value as Set<string>).size === 0;
+      if (empty || entry.expiresAtMs <= this.#nowMs()) this.#entries.delete(key);
+    }
+  }
+
+  #live(key: string): Entry | undefined {
+    const entry = this.#entries.get(key);
+    if (!entry || entry.expiresAtMs > this.#nowMs()) return entry;
+    this.#entries.delete(key);
+    return undefined;
+  }
+
+  #find<K extends keyof Kinds>(key: string, kind: K): Kinds[K] | undefined {
+    const entry = this.#live(key);
+    if (!entry) return undefined;
+    if (entry.kind !== kind)
+      throw new Error(`WRONGTYPE ${key} holds a ${entry.kind}, not a ${kind}`);
+    return entry.value as Kinds[K];
+  }
+
+  #findOrCreate<K extends keyof Kinds>(key: string, kind: K, create: () => Kinds[K]): Kinds[K] {
+    const found = this.#find(key, kind);
+    if (found) return found;
+    const value = create();
+    this.#entries.set(key, { kind, value, expiresAtMs: Number.POSITIVE_INFINITY });
+    return value;
+  }
+}

@@ -1,0 +1,46 @@
+import assert from "node:assert";
+import { EventEmitter } from "node:events";
+import type { Clock } from "../kernel/clock.ts";
+import { every, type Service } from "../kernel/service.ts";
+import type { HotStore } from "./hot-store.ts";
+import { MemorySpace } from "./memory-space.ts";
+
+const SWEEP_INTERVAL_MS = 10_000;
+
+/** Hot state of a single instance. It is as durable as the process: docs/operate.md says what that means. */
+export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }): HotStore {
+  const space = new MemorySpace(() => Math.floor(clock.wallMs()));
+  const channels = new EventEmitter().setMaxListeners(0);
+  const sweeper: Service = every(SWEEP_INTERVAL_MS, async () => space.sweep(), {
+    clock,
+    onError: (error) => assert.fail(String(error)),
+  });
+  sweeper.start();
+
+  return {
+    kind: "memory",
+    prefix,
+    // Nothing awaits between the first line and the last: that is what makes a script atomic here.
+    async run(script, keys, args) {
+      assertOneSlot(script.name, Object.values(keys));
+      return script.reply.parse(script.memory(space, keys, script.args.parse(args)));
+    },
+    async publish(channel, message) {
+      setImmediate(() => channels.emit(channel, message));
+    },
+    async subscribe(channel, hear) {
+      channels.on(channel, hear);
+    },
+    async ping() {},
+    async close() {
+      channels.removeAllListeners();
+      await sweeper.stop();
+    },
+  };
+}
+
+/** What Redis Cluster would refuse is refused here too, so that no script works in memory alone. */
+function assertOneSlot(name: string, keys: string[]): void {
+  const tags = new Set(keys.map((key) => /\{([^}]+)\}/.exec(key)?.[1] ?? key));
+  assert(tags.size <= 1, `${name}: the keys ${keys.join(", ")} are not of one slot`);
+}

@@ -1,0 +1,43 @@
+import assert from "node:assert";
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { basename } from "node:path";
+import type * as z from "zod";
+import type { MemorySpace } from "./memory-space.ts";
+
+/**
+ * One decision over the hot state, atomic in every store: a Lua file for Redis and, for the store in
+ * memory, a function over the same structures. The conformance suite runs both against one story.
+ */
+export interface Script<Key extends string, Args, Reply> {
+  readonly name: string;
+  readonly lua: string;
+  readonly sha: string;
+  readonly keys: readonly Key[];
+  readonly args: z.ZodType<Args>;
+  readonly reply: z.ZodType<Reply>;
+  readonly memory: (space: MemorySpace, keys: Record<Key, string>, args: Args) => Reply;
+}
+
+const PRELUDE = readFileSync(new URL("./lua/prelude.lua", import.meta.url), "utf8");
+
+/**
+ * Binds a Lua file to its types, and to the function that means the same in memory. Names cross the border,
+ * positions do not: arguments travel as one JSON object, and the file must unpack its keys under the names,
+ * and in the order, given here. Nobody can swap two arguments, and neither side can be edited out of step.
+ */
+export function defineScript<Key extends string, Args, Reply>(script: {
+  file: URL;
+  keys: readonly Key[];
+  args: z.ZodType<Args>;
+  reply: z.ZodType<Reply>;
+}): { inMemory(memory: Script<Key, Args, Reply>["memory"]): Script<Key, Args, Reply> } {
+  const text = readFileSync(script.file, "utf8");
+  const positions = script.keys.map((_, index) => `KEYS[${index + 1}]`);
+  const contract = `local ${script.keys.join(", ")} = ${positions.join(", ")}\n`;
+  assert(text.includes(contract), `${script.file.pathname} must say: ${contract}`);
+  const lua = PRELUDE + text;
+  const name = basename(script.file.pathname, ".lua");
+  const sha = createHash("sha1").update(lua).digest("hex");
+  return { inMemory: (memory) => ({ ...script, name, lua, sha, memory }) };
+}

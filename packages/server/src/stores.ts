@@ -1,0 +1,110 @@
+import { mkdirSync } from "node:fs";
+import { resolve } from "node:path";
+import type { Config } from "./config.ts";
+import type { Clock } from "./kernel/clock.ts";
+import type { Log } from "./kernel/log.ts";
+import type { PostgresStore } from "./store/db.ts";
+import type { HotStore } from "./store/hot-store.ts";
+import { openMemory } from "./store/memory.ts";
+import { migrate } from "./store/migrate.ts";
+import { openPglite } from "./store/pglite.ts";
+import { openPostgres } from "./store/postgres.ts";
+import { openRedis, waitUntilReady } from "./store/redis.ts";
+import { checkPostgres, checkRedis, type SelfCheck } from "./store/self-check.ts";
+import type { Telemetry } from "./telemetry.ts";
+
+export interface Stores {
+  db: PostgresStore;
+  hot: HotStore;
+  close(): Promise<void>;
+}
+
+export interface StoreContext {
+  config: Config;
+  clock: Clock;
+  log: Log;
+  telemetry: Telemetry;
+}
+
+const REDIS_FIRST_CONNECT_MS = 10_000;
+const MIGRATION_LIMIT_MS = 10 * 60_000;
+
+/** The stores the configuration asks for: found fit by the self-checks, migrated, ready to use. */
+export async function openStores(context: StoreContext): Promise<Stores> {
+  const db = await openDatabase(context);
+  try {
+    const hot = await openHot(context);
+    return {
+      db,
+      hot,
+      async close() {
+        await hot.close();
+        await db.close();
+      },
+    };
+  } catch (error) {
+    await db.close();
+    throw error;
+  }
+}
+
+async function openDatabase(context: StoreContext): Promise<PostgresStore> {
+  const { config, log } = context;
+  const uri = config.server.postgres_uri;
+  const onError = (error: unknown) =>
+    log.warn({ event: "postgres.connection-lost", error }, "a connection to Postgres broke");
+  if (uri === "") {
+    const dataDir = resolve(config.server.data_dir);
+    mkdirSync(dataDir, { recursive: true });
+    const db = await openPglite({ dataDir, onError });
+    await runMigrations(db, log);
+    return db;
+  }
+  // Migrations may take longer than any statement of ours should: they have a connection with other limits.
+  const migrator = openPostgres({
+    uri,
+    poolMax: 1,
+    statementTimeoutMs: MIGRATION_LIMIT_MS,
+    onError,
+  });
+  try {
+    obey(await checkPostgres(migrator), log);
+    await runMigrations(migrator, log);
+  } finally {
+    await migrator.close();
+  }
+  return openPostgres({ uri, onError });
+}
+
+async function runMigrations(db: PostgresStore, log: Log): Promise<void> {
+  const names = await migrate(db);
+  if (names.length > 0) log.info({ event: "schema.migrated", names }, "migrations ran");
+  log.info({ event: "postgres.opened", kind: db.kind, durability: db.durability }, db.durability);
+}
+
+async function openHot({ config, clock, log, telemetry }: StoreContext): Promise<HotStore> {
+  const { phase2 } = config.scheduler;
+  if (!phase2.enabled) return openMemory({ prefix: phase2.redis.key_prefix, clock });
+  const store = openRedis({
+    mode: phase2.redis.mode,
+    urls: phase2.redis.mode === "cluster" ? phase2.redis.cluster_urls : [phase2.redis.url],
+    prefix: phase2.redis.key_prefix,
+    onError: (error) =>
+      log.warn({ event: "redis.connection-lost", error }, "a connection to Redis broke"),
+    onOp: (op, result) => telemetry.redisOps.inc({ op, result }),
+  });
+  try {
+    await waitUntilReady(store, REDIS_FIRST_CONNECT_MS);
+    obey(await checkRedis(store.client), log);
+    return store;
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+}
+
+/** A store that cannot keep our promises is not used; one that may break them later is used and said so. */
+function obey({ refusals, warnings }: SelfCheck, log: Log): void {
+  if (refusals.length > 0) throw new Error(refusals.join("; "));
+  for (const warning of warnings) log.warn({ event: "store.doubted", warning }, warning);
+}

@@ -1,0 +1,48 @@
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+
+/**
+ * Every metric of the server: tenure_<area>_<what>_<unit>, and the seed's own names. Labels have few values,
+ * known in advance; ids belong in logs. docs/telemetry.md lists the same names; a test compares them.
+ * One set per app and none global, so that two instances in one process do not count together.
+ */
+export function createTelemetry() {
+  const registry = new Registry();
+  const registers = [registry];
+  collectDefaultMetrics({ register: registry, prefix: "tenure_" });
+  return {
+    registry,
+    httpSeconds: new Histogram({
+      name: "tenure_http_request_seconds",
+      help: "From the request's first byte to the end of the answer, by route.",
+      labelNames: ["method", "route", "status"],
+      buckets: [0.002, 0.005, 0.02, 0.1, 0.5, 2, 10],
+      registers,
+    }),
+    refusedRequests: new Counter({
+      name: "tenure_http_refused_total",
+      help: "Requests refused before any work: host, origin, token or role. A rise is a wrong client or an attack.",
+      labelNames: ["reason"],
+      registers,
+    }),
+    dependencyUp: new Gauge({
+      name: "tenure_dependency_up",
+      help: "1 while the last readiness question to this store was answered, else 0.",
+      labelNames: ["dependency"],
+      registers,
+    }),
+    instanceRenewals: new Counter({
+      name: "tenure_instance_renewals_total",
+      help: "Renewals of this instance's own row. Errors for a whole TTL mean that others count it as gone.",
+      labelNames: ["result"],
+      registers,
+    }),
+    redisOps: new Counter({
+      name: "scheduler_phase2_redis_op_total",
+      help: "Scripts run on Redis, by name and result.",
+      labelNames: ["op", "result"],
+      registers,
+    }),
+  };
+}
+
+export type Telemetry = ReturnType<typeof createTelemetry>;

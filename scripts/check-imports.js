@@ -1,0 +1,157 @@
+// Holds the import rules, and holds the checker to its word: it fails when it read fewer files than there
+// are (a parser that does not know TypeScript reads none and reports success), and with --planted it shows
+// that every rule catches a violation planted for it.
+import { execFileSync, spawnSync } from "node:child_process";
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+
+const require = createRequire(import.meta.url);
+const root = resolve(import.meta.dirname, "..");
+const CONFIG = ".dependency-cruiser.cjs";
+
+/** @param {string} directory */
+function cruise(directory) {
+  const bin = join(root, "node_modules/dependency-cruiser/bin/dependency-cruise.mjs");
+  const args = [bin, "--config", CONFIG, "--output-type", "json", "packages"];
+  const run = spawnSync(process.execPath, args, {
+    cwd: directory,
+    encoding: "utf8",
+    maxBuffer: 256 * 1024 * 1024,
+  });
+  if (!run.stdout) throw new Error(`dependency-cruiser failed: ${run.stderr}`);
+  /** @type {{ modules: { source: string }[], summary: { violations: { rule: { name: string }, from: string, to: string }[] } }} */
+  const report = JSON.parse(run.stdout);
+  return report;
+}
+
+/** @param {string} directory */
+function sources(directory) {
+  const files = readdirSync(join(directory, "packages"), { recursive: true, encoding: "utf8" });
+  return files
+    .filter((file) => /^[^/]+\/src\/.*\.tsx?$/.test(file) && !file.endsWith(".d.ts"))
+    .map((file) => join("packages", file));
+}
+
+/** @param {string} directory */
+function check(directory) {
+  const { modules, summary } = cruise(directory);
+  const read = new Set(modules.map(({ source }) => source));
+  const unread = sources(directory).filter((file) => !read.has(file));
+  return { violations: summary.violations, unread, readCount: read.size };
+}
+
+// One file per rule, each with the import that the rule forbids.
+/** @type {Record<string, { file: string, imports: string }>} */
+const PLANTED = {
+  "protocol-knows-only-zod": { file: "protocol/src/planted.ts", imports: "node:fs" },
+  "sdk-knows-only-protocol": { file: "sdk/src/planted.ts", imports: "../../server/src/index.ts" },
+  "server-knows-only-protocol": {
+    file: "server/src/planted.ts",
+    imports: "../../sdk/src/index.ts",
+  },
+  "agent-and-console-know-only-the-sdk": {
+    file: "agent/src/planted.ts",
+    imports: "../../server/src/index.ts",
+  },
+  "console-and-agent-are-apart": {
+    file: "console/src/planted.ts",
+    imports: "../../agent/src/index.ts",
+  },
+  "cli-loads-server-and-agent-when-asked": {
+    file: "cli/src/planted.ts",
+    imports: "@tenure/server",
+  },
+  "edges-never-touch-a-store": { file: "server/src/http/planted.ts", imports: "../store/sql.ts" },
+  "domains-are-apart": { file: "server/src/jobs/planted.ts", imports: "../nonces/target.ts" },
+  "domains-know-no-edge": { file: "server/src/nonces/planted.ts", imports: "../http/auth.ts" },
+  "membership-and-delivery-know-no-domain": {
+    file: "server/src/delivery/planted.ts",
+    imports: "../nonces/target.ts",
+  },
+  "stores-know-only-the-kernel": {
+    file: "server/src/store/planted.ts",
+    imports: "../membership/instance.ts",
+  },
+  "kernel-knows-nothing": { file: "server/src/kernel/planted.ts", imports: "../store/sql.ts" },
+  "only-app-knows-every-part": { file: "server/src/http/planted-app.ts", imports: "../app.ts" },
+  "tests-stay-in-tests": {
+    file: "server/src/planted-test.ts",
+    imports: "../testing/failpoints.js",
+  },
+  "no-cycles": { file: "server/src/nonces/planted-cycle.ts", imports: "./target.ts" },
+  "no-unresolvable": { file: "sdk/src/planted-nowhere.ts", imports: "./nowhere.ts" },
+};
+
+/** A copy of the sources with every violation in it; each rule must catch its own. */
+function checkPlanted() {
+  const directory = mkdtempSync(join(tmpdir(), "tenure-imports-"));
+  try {
+    const tracked = execFileSync("git", ["ls-files", "-co", "--exclude-standard", "packages"], {
+      cwd: root,
+      encoding: "utf8",
+    });
+    for (const file of tracked.split("\n").filter(Boolean))
+      cpSync(join(root, file), join(directory, file));
+    cpSync(join(root, CONFIG), join(directory, CONFIG));
+    cpSync(join(root, "package.json"), join(directory, "package.json"));
+    linkModules(directory);
+    for (const { file, imports } of Object.values(PLANTED))
+      plant(join(directory, "packages", file), imports);
+    plant(join(directory, "packages/server/src/nonces/target.ts"), "./planted-cycle.ts");
+    const { violations } = check(directory);
+    const rules = require(join(root, CONFIG)).forbidden.map(
+      (/** @type {{ name: string }} */ rule) => rule.name,
+    );
+    return rules.filter((/** @type {string} */ name) => {
+      const file = PLANTED[name]?.file;
+      return (
+        !file ||
+        !violations.some(({ rule, from }) => rule.name === name && from === `packages/${file}`)
+      );
+    });
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** The packages of the copy, and everything else from the real tree. @param {string} directory */
+function linkModules(directory) {
+  const modules = join(root, "node_modules");
+  mkdirSync(join(directory, "node_modules/@tenure"), { recursive: true });
+  for (const name of readdirSync(modules)) {
+    if (name !== "@tenure") symlinkSync(join(modules, name), join(directory, "node_modules", name));
+  }
+  for (const name of readdirSync(join(directory, "packages"))) {
+    symlinkSync(join(directory, "packages", name), join(directory, "node_modules/@tenure", name));
+  }
+}
+
+/** @param {string} path @param {string} imports */
+function plant(path, imports) {
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(
+    path,
+    `import * as planted from ${JSON.stringify(imports)};\nconsole.log(planted);\n`,
+  );
+}
+
+const { violations, unread, readCount } = check(root);
+for (const { rule, from, to } of violations) console.error(`${rule.name}: ${from} imports ${to}`);
+for (const file of unread) console.error(`not read: ${file}`);
+const missed = checkPlanted();
+for (const name of missed) console.error(`the rule ${name} did not catch its planted violation`);
+const planted = Object.keys(PLANTED).length;
+console.log(
+  `imports: ${readCount} modules read, ${violations.length} violations; ${planted - missed.length} of ${planted} planted violations caught`,
+);
+process.exit(violations.length + unread.length + missed.length > 0 ? 1 : 0);

@@ -1,0 +1,51 @@
+import { existsSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { startPlantedRun } from "./planted-run.ts";
+import { identify, isAlive, type ProcessIdentity } from "./proc.ts";
+import type { RunningProcess } from "./process.ts";
+import { startedBy, sweepOrphans } from "./registry.ts";
+import { directoryOf } from "./scratch.ts";
+import { until } from "./until.ts";
+
+const storesOfARun = 5; // one Postgres, one Redis, three masters
+
+describe("what a test run has started", () => {
+  test("ends with the worker that started it", async () => {
+    const run = startPlantedRun("leaves");
+    const [, left = ""] = await run.waitForLine(/left (.*)/);
+    await run.exited;
+    expect(isAlive(JSON.parse(left))).toBe(false);
+  });
+
+  test("is left alone while the run lives, and ended by the next run after kill -9", async () => {
+    const { run, owner, stores } = await startLingeringRun();
+    await sweepOrphans();
+    expect(stores.filter(isAlive)).toHaveLength(storesOfARun);
+
+    await run.kill9();
+    expect(stores.filter(isAlive)).toHaveLength(storesOfARun);
+    expect(await sweepOrphans()).toBeGreaterThanOrEqual(storesOfARun);
+
+    expect(stores.filter(isAlive)).toHaveLength(0);
+    expect(existsSync(directoryOf(owner))).toBe(false);
+  });
+
+  test("is gone after Ctrl-C", async () => {
+    const { run, stores } = await startLingeringRun();
+    expect(stores.filter(isAlive)).toHaveLength(storesOfARun);
+    process.kill(run.pid, "SIGINT");
+    await run.exited;
+    await until(() => !stores.some(isAlive), { deadlineMs: 5_000, what: "the stores to end" });
+  });
+});
+
+async function startLingeringRun(): Promise<{
+  run: RunningProcess;
+  owner: ProcessIdentity;
+  stores: ProcessIdentity[];
+}> {
+  const run = startPlantedRun("lingers", { stores: true });
+  await run.waitForLine(/lingering/, 30_000);
+  const owner = identify(run.pid) as ProcessIdentity;
+  return { run, owner, stores: startedBy(owner) };
+}
