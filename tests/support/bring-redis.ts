@@ -19,15 +19,23 @@ import { cacheDirectory, scratchDirectory } from "./scratch.ts";
  */
 export async function bringRedis(): Promise<ProgramDirectory> {
   const home = join(cacheDirectory(), `redis-${distribution()}-${process.arch}`);
-  if (!existsSync(home)) {
-    const made = await unpackRedis(scratchDirectory("bring-redis"));
-    try {
-      renameSync(made, home);
-    } catch (error) {
-      if (!existsSync(home)) throw error; // else the other run was faster, and its copy is as good
-    }
-  }
+  // The nodes of a cluster start together: they share one download.
+  const bringing = underway.get(home) ?? unpackOnce(home);
+  underway.set(home, bringing);
+  await bringing.finally(() => underway.delete(home));
   return programsIn(home);
+}
+
+const underway = new Map<string, Promise<void>>();
+
+async function unpackOnce(home: string): Promise<void> {
+  if (existsSync(home)) return;
+  const made = await unpackRedis(scratchDirectory("bring-redis"));
+  try {
+    renameSync(made, home);
+  } catch (error) {
+    if (!existsSync(home)) throw error; // else another run was faster, and its copy is as good
+  }
 }
 
 function programsIn(home: string): ProgramDirectory {

@@ -48,7 +48,6 @@ describe("a database for one test file", () => {
       events.push("cloned");
       return clone;
     });
-    // The first attempt, which Postgres itself lets wait for five seconds, has begun.
     await client.query("select pg_sleep(0.2)");
     events.push("left");
     await client.end();

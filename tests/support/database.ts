@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
 import { Client } from "pg";
-import { until } from "./until.ts";
 
 export interface TestDatabase {
   readonly name: string;
@@ -9,16 +8,18 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
-/** A new database with a name of its own; a copy of `template` when one is named. */
+/**
+ * A new database with a name of its own; a copy of `template` when one is named. Postgres copies no
+ * database that has a connection, but waits five seconds by itself for the last one to go.
+ */
 export async function createDatabase(
   adminUri: string,
   options: { template?: string } = {},
 ): Promise<TestDatabase> {
-  const { template } = options;
+  const { template = "template1" } = options;
   const name = `t_${randomBytes(6).toString("hex")}`;
   await withClient(adminUri, async (client) => {
-    if (template === undefined) await client.query(`create database "${name}"`);
-    else await cloneTemplate(client, { name, template });
+    await client.query(`create database "${name}" template "${template}"`);
   });
   return {
     name,
@@ -45,35 +46,10 @@ export async function ensureTemplate(
     if (made.rowCount === 1) return;
     const draft = await createDatabase(adminUri);
     await prepare(draft.uri);
-    await whenNobodyIsConnected(() =>
-      client.query(`alter database "${draft.name}" rename to "${template}"`),
-    );
+    await client.query(`alter database "${draft.name}" rename to "${template}"`);
   });
   return template;
 }
-
-async function cloneTemplate(
-  client: Client,
-  { name, template }: { name: string; template: string },
-): Promise<void> {
-  await whenNobodyIsConnected(() =>
-    client.query(`create database "${name}" template "${template}"`),
-  );
-}
-
-/** Postgres copies and renames no database that has a connection, not even one just closing. */
-async function whenNobodyIsConnected(statement: () => Promise<unknown>): Promise<void> {
-  const attempt = () =>
-    statement().then(
-      () => ({ error: undefined }),
-      (error: { code?: string }) => (error.code === objectInUse ? undefined : { error }),
-    );
-  const what = "everybody to disconnect from the template";
-  const { error } = await until(attempt, { deadlineMs: 20_000, everyMs: 50, what });
-  if (error !== undefined) throw error;
-}
-
-const objectInUse = "55006";
 
 async function withClient(uri: string, work: (client: Client) => Promise<void>): Promise<void> {
   const client = new Client({ connectionString: uri, connectionTimeoutMillis: 10_000 });

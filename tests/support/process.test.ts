@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { isAlive, isFrozen } from "./proc.ts";
-import { startProcess } from "./process.ts";
+import { startProcess, startTenure } from "./process.ts";
 import { until } from "./until.ts";
 
 const node = (program: string, env: Record<string, string> = {}) =>
@@ -9,9 +9,9 @@ const node = (program: string, env: Record<string, string> = {}) =>
 describe("a process under test", () => {
   test("is waited for by what it writes, and stops on SIGTERM", async () => {
     const server = node(`
+      process.on("SIGTERM", () => process.exit(3));
       console.log("listening on http://127.0.0.1:7070");
       console.error("a warning");
-      process.on("SIGTERM", () => process.exit(3));
       setInterval(() => {}, 1000);`);
     const [, port] = await server.waitForLine(/^listening on http:\/\/[^:]+:(\d+)/);
     expect(port).toBe("7070");
@@ -66,6 +66,14 @@ describe("a process under test", () => {
   test("that cannot be started is an error, not a hang", () => {
     expect(() => startProcess({ command: "/no/such/program" })).toThrow("cannot be started");
   });
+});
+
+test("the built command line runs, and can be given a new data directory", async () => {
+  const version = startTenure(["--version"]);
+  expect(await version.exited).toEqual({ code: 0, signal: null });
+  expect(version.stdout()).toMatch(/^\d+\.\d+\.\d+/);
+  const dataDirs = [1, 2].map(() => startTenure(["--version"], { dataDir: true }).dataDir);
+  expect(new Set(dataDirs).size).toBe(2);
 });
 
 test("a pid that now belongs to another process counts as dead", () => {

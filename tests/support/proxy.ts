@@ -5,10 +5,12 @@ import { createPump, type Faults, noFaults, type Pump } from "./proxy-pump.ts";
 /** `up` is from the client to the target. */
 export type Direction = "up" | "down";
 
-export interface Proxy {
+export interface FaultProxy {
   readonly port: number;
   /** How many are open now. */
   readonly connections: number;
+  /** How many of these have lost bytes, or the end of a stream. */
+  readonly damaged: number;
   /** Every byte arrives that much later; the order stays. */
   delay(ms: number, direction?: Direction | "both"): void;
   /**
@@ -43,7 +45,7 @@ export interface Proxy {
 export async function startProxy(options: {
   targetPort: number;
   targetHost?: string;
-}): Promise<Proxy> {
+}): Promise<FaultProxy> {
   const { targetPort, targetHost = "127.0.0.1" } = options;
   const trouble: Trouble = {
     up: { ...noFaults },
@@ -80,6 +82,9 @@ export async function startProxy(options: {
     get connections() {
       return connections.size;
     },
+    get damaged() {
+      return [...connections].filter(isDamaged).length;
+    },
     delay: (ms, direction = "both") => set(direction, { delayMs: ms }),
     blackHole: (direction) => set(direction, { swallow: true }),
     slow: (bytesPerSecond, direction = "both") => set(direction, { bytesPerSecond }),
@@ -89,7 +94,7 @@ export async function startProxy(options: {
       set("both", noFaults);
       trouble.cuts.clear();
       trouble.drops.clear();
-      resetWhere(({ up, down }) => up.hasLost || down.hasLost);
+      resetWhere(isDamaged);
       if (!server.listening) await listen();
     },
     dropNextReply: (matches = () => true) => trouble.drops.arm(matches),
@@ -115,6 +120,8 @@ interface Connection {
   up: Pump;
   down: Pump;
 }
+
+const isDamaged = ({ up, down }: Connection): boolean => up.hasLost || down.hasLost;
 
 function connectThrough(client: Socket, target: Socket, trouble: Trouble): Connection {
   let cut: Trap | undefined;

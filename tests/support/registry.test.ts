@@ -9,7 +9,8 @@ import { until } from "./until.ts";
 
 const storesOfARun = 5; // one Postgres, one Redis, three masters
 
-describe("what a test run has started", () => {
+// Each test runs vitest within vitest, with stores of its own.
+describe("what a test run has started", { timeout: 90_000 }, () => {
   test("ends with the worker that started it", async () => {
     const run = startPlantedRun("leaves");
     const [, left = ""] = await run.waitForLine(/left (.*)/);
@@ -18,11 +19,12 @@ describe("what a test run has started", () => {
   });
 
   test("is left alone while the run lives, and ended by the next run after kill -9", async () => {
-    const { run, owner, stores } = await startLingeringRun();
+    const { run, owner, stores, worker } = await startLingeringRun();
     await sweepOrphans();
-    expect(stores.filter(isAlive)).toHaveLength(storesOfARun);
+    expect([...stores, ...worker].filter(isAlive)).toHaveLength(storesOfARun + 2);
 
     await run.kill9();
+    await untilGone(worker); // by itself, and with what it had started
     expect(stores.filter(isAlive)).toHaveLength(storesOfARun);
     expect(await sweepOrphans()).toBeGreaterThanOrEqual(storesOfARun);
 
@@ -31,21 +33,29 @@ describe("what a test run has started", () => {
   });
 
   test("is gone after Ctrl-C", async () => {
-    const { run, stores } = await startLingeringRun();
+    const { run, stores, worker } = await startLingeringRun();
     expect(stores.filter(isAlive)).toHaveLength(storesOfARun);
     process.kill(run.pid, "SIGINT");
     await run.exited;
-    await until(() => !stores.some(isAlive), { deadlineMs: 5_000, what: "the stores to end" });
+    await untilGone([...stores, ...worker]);
   });
 });
 
-async function startLingeringRun(): Promise<{
+interface LingeringRun {
   run: RunningProcess;
   owner: ProcessIdentity;
   stores: ProcessIdentity[];
-}> {
+  /** Vitest's worker and the process that its test has started. */
+  worker: ProcessIdentity[];
+}
+
+async function startLingeringRun(): Promise<LingeringRun> {
   const run = startPlantedRun("lingers", { stores: true });
-  await run.waitForLine(/lingering/, 30_000);
+  const [, worker = ""] = await run.waitForLine(/lingering (.*)/, 30_000);
   const owner = identify(run.pid) as ProcessIdentity;
-  return { run, owner, stores: startedBy(owner) };
+  return { run, owner, stores: startedBy(owner), worker: JSON.parse(worker) };
+}
+
+async function untilGone(processes: ProcessIdentity[]): Promise<void> {
+  await until(() => !processes.some(isAlive), { deadlineMs: 5_000, what: "their end" });
 }

@@ -64,6 +64,11 @@ function endEverythingAtExit(): void {
       process.kill(process.pid, name);
     });
   }
+  // A worker whose vitest was killed would finish its test first, with nobody to hear the result.
+  process.once("disconnect", () => {
+    endMine();
+    process.kill(process.pid, "SIGKILL");
+  });
 }
 
 function endMine(): void {

@@ -1,6 +1,7 @@
 import { Command, CommanderError } from "commander";
 import { COMMANDS, type CommandEntry } from "./commands.ts";
 import type { Context } from "./context.ts";
+import { printable } from "./printable.ts";
 import { VERSION } from "./version.ts";
 
 /** Runs one command line; answers the exit code. 0 done, 1 failed, 2 the command line itself is wrong. */
@@ -17,7 +18,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     return context.exitCode;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
-    process.stderr.write(`${sentenceOf(error)}\n`);
+    process.stderr.write(`${printable(sentenceOf(error))}\n`);
     return 1;
   }
 }

@@ -1,5 +1,6 @@
 import Table from "cli-table3";
 import pc from "picocolors";
+import { printable, printableJson } from "./printable.ts";
 
 /** One object as JSON, or whatever `draw` makes of it for a person. */
 export function print<T>(
@@ -7,7 +8,7 @@ export function print<T>(
   { json }: { json?: boolean | undefined },
   draw: (value: T) => string,
 ): void {
-  process.stdout.write(`${json ? JSON.stringify(value, null, 2) : draw(value)}\n`);
+  process.stdout.write(`${json ? printableJson(value) : draw(value)}\n`);
 }
 
 const NO_BORDER = Object.fromEntries(
@@ -28,18 +29,19 @@ const NO_BORDER = Object.fromEntries(
     .map((place) => [place, place === "middle" ? "  " : ""]),
 );
 
-export function table(headings: string[], rows: string[][]): string {
+/** A text, or one with a colour of ours: what a text brings along itself is never obeyed. */
+export type Cell = string | { text: string; paint: (text: string) => string };
+
+export function table(headings: string[], rows: Cell[][]): string {
   const drawn = new Table({
     head: headings.map((heading) => pc.bold(heading)),
     chars: NO_BORDER,
     style: { head: [], border: [], "padding-left": 0, "padding-right": 0 },
   });
-  drawn.push(...rows.map((row) => row.map(printable)));
+  drawn.push(...rows.map((row) => row.map(render)));
   return drawn.toString();
 }
 
-/** Names come from other machines: what could move the cursor or hide text is shown as a mark instead. */
-export function printable(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what this is about
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+function render(cell: Cell): string {
+  return typeof cell === "string" ? printable(cell) : cell.paint(printable(cell.text));
 }

@@ -13,29 +13,36 @@ export function encodeBase58(bytes: Uint8Array): string {
 /** The bytes, or `undefined` when `text` is no base58. */
 export function decodeBase58(text: string): Uint8Array | undefined {
   if (text.length > BASE58_LENGTH_MAX) return undefined;
-  const digits = Array.from(text, (character) => ALPHABET.indexOf(character));
-  if (digits.includes(-1)) return undefined;
+  const digits = new Uint8Array(text.length);
+  for (let index = 0; index < text.length; index++) {
+    const digit = DIGITS.get(text.charCodeAt(index));
+    if (digit === undefined) return undefined;
+    digits[index] = digit;
+  }
   const zeros = countLeading(digits, 0);
-  const bytes = changeBase(digits.slice(zeros), { from: 58, to: 256 });
+  const bytes = changeBase(digits.subarray(zeros), { from: 58, to: 256 });
   return Uint8Array.from([...new Array<number>(zeros).fill(0), ...bytes]);
 }
 
-/** Long division, most significant digit first on both sides. */
-function changeBase(digits: Iterable<number>, { from, to }: { from: number; to: number }) {
+const DIGITS = new Map(Array.from(ALPHABET, (letter, digit) => [letter.charCodeAt(0), digit]));
+
+/** Long division, most significant digit first on both sides. All numbers stay small integers. */
+function changeBase(digits: Uint8Array, { from, to }: { from: number; to: number }): number[] {
   const result: number[] = []; // least significant first while we work
   for (const digit of digits) {
     let carry = digit;
     for (let index = 0; index < result.length; index++) {
-      carry += (result[index] ?? 0) * from;
-      result[index] = carry % to;
-      carry = Math.floor(carry / to);
+      carry += (result[index] as number) * from;
+      const quotient = (carry / to) | 0;
+      result[index] = carry - quotient * to;
+      carry = quotient;
     }
-    for (; carry > 0; carry = Math.floor(carry / to)) result.push(carry % to);
+    for (; carry > 0; carry = (carry / to) | 0) result.push(carry % to);
   }
   return result.reverse();
 }
 
-function countLeading(digits: ArrayLike<number>, value: number): number {
+function countLeading(digits: Uint8Array, value: number): number {
   let count = 0;
   while (count < digits.length && digits[count] === value) count++;
   return count;

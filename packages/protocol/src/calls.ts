@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { DeploymentReport, ListedDeployment } from "./deployment.ts";
 import { ErrorInfo } from "./error-body.ts";
-import { ClientId, DeploymentId, Generation, NodeAddress, text } from "./formats.ts";
+import { ClientId, DeploymentId, Generation, NodeId, text } from "./formats.ts";
 import { LogLines, LogSelection } from "./log-lines.ts";
 import { Member, ResourceUsage, ViewState } from "./node.ts";
 
@@ -37,7 +37,7 @@ export const NODE_CALLS = {
       items: z.array(ListedDeployment),
       removed: z.array(DeploymentId),
       /** Fresh samples by node address. A node that is missing here is never the least loaded. */
-      resource_usage: z.record(NodeAddress, ResourceUsage),
+      resource_usage: z.record(NodeId, ResourceUsage),
     }),
   },
   "deployment.release": {

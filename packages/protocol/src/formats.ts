@@ -86,11 +86,18 @@ export const InstanceId = z
   .regex(/^[A-Za-z0-9._:@-]{1,128}$/, "must be 1 to 128 of A-Z a-z 0-9 . _ : @ -");
 export type InstanceId = z.infer<typeof InstanceId>;
 
+/**
+ * A node's address where it is only repeated: the letters and length of 32 bytes in base58. Decoding
+ * them costs 5 µs, more than the rest of the message; `NodeAddress` did it when the address came in.
+ */
+export const NodeId = z.string().regex(/^[1-9A-HJ-NP-Za-km-z]{32,44}$/, "must be base58");
+export type NodeId = z.infer<typeof NodeId>;
+
 /** A node's ed25519 public key in base58. Proved at every connect, so it names a node and nobody else. */
-export const NodeAddress = z
-  .string()
-  .regex(/^[1-9A-HJ-NP-Za-km-z]{32,44}$/, "must be base58")
-  .refine((text) => decodeBase58(text)?.length === 32, "must be 32 bytes in base58");
+export const NodeAddress = NodeId.refine(
+  (text) => decodeBase58(text)?.length === 32,
+  "must be 32 bytes in base58",
+);
 export type NodeAddress = z.infer<typeof NodeAddress>;
 
 /**
@@ -140,9 +147,20 @@ function isShallow(value: unknown): boolean {
   let level = [value].filter(isNested);
   for (let depth = 0; level.length > 0; depth++) {
     if (depth === JSON_DEPTH_MAX) return false;
-    level = level.flatMap((nested) => Object.values(nested).filter(isNested));
+    level = nestedIn(level);
   }
   return true;
+}
+
+/** Plain loops: `flatMap` took three times as long on a payload of 200 kB. */
+function nestedIn(level: object[]): object[] {
+  const found: object[] = [];
+  for (const parent of level) {
+    for (const child of Array.isArray(parent) ? parent : Object.values(parent)) {
+      if (isNested(child)) found.push(child);
+    }
+  }
+  return found;
 }
 
 const isNested = (value: unknown): value is object => typeof value === "object" && value !== null;

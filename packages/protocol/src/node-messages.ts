@@ -10,6 +10,7 @@ import {
   Json,
   Labels,
   NodeAddress,
+  NodeId,
   Pool,
   RandomToken,
   RequestId,
@@ -105,7 +106,7 @@ const NodeChallenge = z.object({
 
 const NodeRegisterAck = z.object({
   type: z.literal("node_register_ack"),
-  node_id: NodeAddress,
+  node_id: NodeId,
   instance_id: InstanceId,
   epoch: Epoch,
   heartbeat_interval_ms: DurationMs.min(1),

@@ -6,7 +6,7 @@ import {
   Epoch,
   InstanceId,
   Labels,
-  NodeAddress,
+  NodeId,
   Pool,
   Service,
   Timestamp,
@@ -54,7 +54,7 @@ export type ResourceUsage = z.infer<typeof ResourceUsage>;
 
 /** A node-unit in the members view: what the others need to decide who may claim what. */
 export const Member = z.object({
-  address: NodeAddress,
+  address: NodeId,
   name: z.string(),
   instance_id: InstanceId,
   epoch: Epoch,
@@ -75,7 +75,7 @@ export type ViewState = z.infer<typeof ViewState>;
 
 /** A connected process that does work, as the API shows it. */
 export const NodeView = z.object({
-  node_id: NodeAddress,
+  node_id: NodeId,
   name: z.string(),
   version: z.string(),
   online: z.boolean(),

@@ -5,7 +5,7 @@ import {
   InstanceId,
   JobId,
   Json,
-  NodeAddress,
+  NodeId,
   RandomToken,
   RequestId,
   SessionId,
@@ -72,7 +72,7 @@ const JobUpdate = z.object({
   job_id: JobId,
   state: JobState,
   attempt_id: AttemptId,
-  node_id: NodeAddress.optional(),
+  node_id: NodeId.optional(),
 });
 
 const JobProgressToSession = z.object({
@@ -87,7 +87,7 @@ const JobResultToSession = z.object({
   request_id: RequestId,
   job_id: JobId,
   attempt_id: AttemptId,
-  node_id: NodeAddress.optional(),
+  node_id: NodeId.optional(),
   turn_id: TurnId.optional(),
   success: z.boolean(),
   outcome: JobOutcome,

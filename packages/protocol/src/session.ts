@@ -1,5 +1,5 @@
 import * as z from "zod";
-import { InstanceId, NodeAddress, SessionId, Tenant, Timestamp, TurnId } from "./formats.ts";
+import { InstanceId, NodeId, SessionId, Tenant, Timestamp, TurnId } from "./formats.ts";
 
 /** A connected client that submits jobs, as the API shows it. */
 export const SessionView = z.object({
@@ -21,7 +21,7 @@ export const TurnView = z.object({
   turn_id: TurnId,
   session_id: SessionId,
   /** Written once, by the first placement; null before it. */
-  affinity_node_id: NodeAddress.nullable(),
+  affinity_node_id: NodeId.nullable(),
   ended: FinalizeReason.nullable(),
 });
 export type TurnView = z.infer<typeof TurnView>;

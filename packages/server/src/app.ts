@@ -1,16 +1,25 @@
+import { createEventTail, createNodeDiff } from "./changes.ts";
 import type { Config } from "./config.ts";
 import { configWarnings } from "./config.ts";
+import { openGateway } from "./gateway/gateway.ts";
+import { createNodeCalls } from "./gateway/node-calls.ts";
 import { createHealth, type Phase } from "./health.ts";
+import { bearerOf, createAuthenticator } from "./http/auth.ts";
 import { clusterRoutes } from "./http/cluster.ts";
 import { eventRoutes } from "./http/events.ts";
 import { healthRoutes } from "./http/health.ts";
+import { createHostGuard } from "./http/hosts.ts";
+import { membershipRoutes, nodeRoutes } from "./http/nodes.ts";
 import { createHttp, listen } from "./http/server.ts";
+import { sessionRoutes } from "./http/sessions.ts";
+import { createStream } from "./http/stream.ts";
 import { type Clock, systemClock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
 import { type Random, systemRandom, uuid7 } from "./kernel/random.ts";
-import { every } from "./kernel/service.ts";
+import { every, type Service } from "./kernel/service.ts";
 import { joinInstances } from "./membership/instance.ts";
 import { forgetDeadInstances, liveInstances } from "./membership/instance-store.ts";
+import { createMembership } from "./membership/membership.ts";
 import { appendEvent, forgetOldEvents, listEvents } from "./store/event-store.ts";
 import { sql } from "./store/sql.ts";
 import { openStores } from "./stores.ts";
@@ -33,6 +42,7 @@ export interface App {
   stop(): Promise<void>;
 }
 
+const HEARTBEAT_INTERVAL_MS = 5_000;
 const HOUSEKEEPING_INTERVAL_MS = 3_600_000;
 
 /** Builds every part, connects them and starts them. The only file that knows them all. */
@@ -58,15 +68,84 @@ export async function startApp(options: AppOptions): Promise<App> {
     ],
     onAnswer: (dependency, ok) => telemetry.dependencyUp.set({ dependency }, ok ? 1 : 0),
   });
+  const stream = createStream(clock);
+  const { node_snapshot, owner_ttl_seconds } = config.scheduler.phase2;
+  const fleetChanges = createNodeDiff();
+  const membership = createMembership({
+    instanceId,
+    db,
+    hot,
+    clock,
+    random,
+    log,
+    settings: {
+      presenceTtlMs: node_snapshot.presence_ttl_seconds * 1_000,
+      ownerTtlMs: owner_ttl_seconds * 1_000,
+      refreshIntervalMs: node_snapshot.refresh_interval_ms,
+      removeStaleAfterMs: node_snapshot.remove_stale_after_seconds * 1_000,
+      sessionGoneAfterMs: config.scheduler.session_gone_after_seconds * 1_000,
+      brakeEnabled: config.membership.mass_loss_brake,
+    },
+    onRound: (nodes) => {
+      telemetry.nodes.set(
+        { kind: "node_unit" },
+        nodes.filter((node) => node.online && node.node_unit).length,
+      );
+      telemetry.nodes.set(
+        { kind: "worker" },
+        nodes.filter((node) => node.online && !node.node_unit).length,
+      );
+      telemetry.brakeActive.set(membership.members.brake().active ? 1 : 0);
+      for (const change of fleetChanges(nodes)) stream.publish(change);
+    },
+  });
+  const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
+  const authenticator = createAuthenticator(config.auth.tokens);
+  const guard = createHostGuard({
+    host: config.server.host,
+    advertiseUrl: config.server.advertise_url,
+    allowedOrigins: config.server.allowed_origins,
+  });
   const http = createHttp({
     config,
     log,
     telemetry,
+    authenticator,
+    guard,
     served: [
       ...healthRoutes({ health, instanceId, telemetry }),
       ...clusterRoutes({ instanceId, phase2, health, instances: () => liveInstances(db) }),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
+      ...nodeRoutes({ views: membership.fleet.views, setDraining: membership.drain }),
+      ...membershipRoutes({
+        current: membership.members.current,
+        brake: membership.members.brake,
+        release: async () => {
+          await membership.members.releaseBrake();
+          await membership.members.refresh();
+        },
+        wallMs: clock.wallMs,
+      }),
+      ...sessionRoutes(membership.sessions),
+      ...stream.routes,
     ],
+  });
+  const gateway = openGateway({
+    server: http.server,
+    frameBytesMax: config.limits.ws_frame_bytes,
+    allowed: (host, origin) => guard.hostAllowed(host) && guard.originAllowed(origin, host ?? ""),
+    bearerOf,
+    identify: authenticator.identify,
+    onSockets: (kind, change) => telemetry.sockets.inc({ kind }, change),
+    node: {
+      instanceId,
+      nodes: membership.nodes,
+      heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
+      calls: createNodeCalls(membership.members),
+      clock,
+      random,
+    },
+    session: { instanceId, sessions: membership.sessions },
   });
 
   const housekeeping = every(
@@ -81,9 +160,10 @@ export async function startApp(options: AppOptions): Promise<App> {
     },
   );
 
+  let instance: Service | undefined;
   try {
     const url = await listen(http, config.server);
-    const instance = await joinInstances({
+    instance = await joinInstances({
       instanceId,
       bootId,
       url: config.server.advertise_url || url,
@@ -103,6 +183,8 @@ export async function startApp(options: AppOptions): Promise<App> {
       details: { boot_id: bootId, url, version: VERSION },
     });
     housekeeping.start();
+    membership.start();
+    eventTail.start();
     phase = "running";
     log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
 
@@ -113,15 +195,23 @@ export async function startApp(options: AppOptions): Promise<App> {
       async stop() {
         phase = "stopping";
         log.info({ event: "instance.stopping", instanceId }, "stopping");
-        // Off the list first, so that others stop sending work here while what is here is finished.
-        await instance.stop();
+        const others = (await liveInstances(db)).filter(
+          (other) => other.instance_id !== instanceId,
+        );
+        await membership.sendAway(others.map((other) => other.url));
+        // Off the list before the port closes, so that nobody sends work to a port that does not answer.
+        await instance?.stop();
+        gateway.close();
+        stream.close();
         await http.close();
-        await housekeeping.stop();
+        await Promise.all([membership.stop(), eventTail.stop(), housekeeping.stop()]);
         await stores.close();
         log.info({ event: "instance.stopped", instanceId }, "stopped");
       },
     };
   } catch (error) {
+    // Or its renewals would go on, and keep a process alive that could not start.
+    await instance?.stop();
     await http.close();
     await stores.close();
     throw error;

@@ -36,6 +36,23 @@ export function createTelemetry() {
       labelNames: ["result"],
       registers,
     }),
+    sockets: new Gauge({
+      name: "tenure_sockets",
+      help: "Open WebSockets of nodes and sessions on this instance.",
+      labelNames: ["kind"],
+      registers,
+    }),
+    nodes: new Gauge({
+      name: "tenure_nodes_online",
+      help: "Nodes online in the whole fleet, as this instance sees it. Instances that differ for long are cut off.",
+      labelNames: ["kind"],
+      registers,
+    }),
+    brakeActive: new Gauge({
+      name: "tenure_membership_brake_active",
+      help: "1 while the mass-loss brake is on: nothing is taken from lost nodes until they are back or it is released.",
+      registers,
+    }),
     redisOps: new Counter({
       name: "scheduler_phase2_redis_op_total",
       help: "Scripts run on Redis, by name and result.",

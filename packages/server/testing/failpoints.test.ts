@@ -2,6 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterEach, describe, expect, test } from "vitest";
+import { failpoint as failpointOfTheServer } from "#failpoint";
 import { isFrozen } from "../../../tests/support/proc.ts";
 import { type RunningProcess, startProcess } from "../../../tests/support/process.ts";
 import { repositoryRoot } from "../../../tests/support/repository.ts";
@@ -11,6 +12,10 @@ import { armFailpoint, disarmAll, failpoint } from "./failpoints.js";
 
 describe("failpoints in this process", () => {
   afterEach(disarmAll);
+
+  test("stand in for the server's own, which does nothing", () => {
+    expect(failpointOfTheServer).toBe(failpoint);
+  });
 
   test("do nothing until armed, and nothing when disarmed", async () => {
     await failpoint("here");
@@ -38,7 +43,7 @@ describe("failpoints in this process", () => {
 describe("failpoints of another process", () => {
   test("pause it at the n-th hit, and it goes on when thawed", async () => {
     const program = startHitting("commit", 3, { TENURE_FAILPOINTS: "other=kill,commit=pause#2" });
-    const [line] = await program.waitForLine(/failpoint commit reached/);
+    const line = await program.waitForLine(/failpoint commit reached/);
     expect(JSON.parse(line.input)).toEqual({
       msg: "failpoint commit reached",
       failpoint: "commit",

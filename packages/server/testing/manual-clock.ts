@@ -18,6 +18,7 @@ export function createManualClock(startMs: number = Date.now()): ManualClock {
         const sleeper = { wakeAtMs: nowMs + ms, wake };
         function wake() {
           sleepers.delete(sleeper);
+          signal?.removeEventListener("abort", wake);
           resolve();
         }
         sleepers.add(sleeper);

@@ -1,7 +1,10 @@
 import { expect, test } from "vitest";
+import { identify } from "../proc.ts";
+import { startProcess } from "../process.ts";
 
 test("goes on until somebody ends the run", async () => {
-  console.log("lingering");
-  await new Promise((resolve) => setTimeout(resolve, 600_000));
+  const { pid, exited } = startProcess({ command: "sleep", args: ["600"] });
+  console.log(`lingering ${JSON.stringify([identify(process.pid), identify(pid)])}`);
+  await exited;
   expect.unreachable();
 }, 600_000);

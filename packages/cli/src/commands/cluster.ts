@@ -4,6 +4,7 @@ import { Command } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
 import { print, table } from "../output.ts";
+import { printable } from "../printable.ts";
 import { asksServer, connect, type RemoteFlags } from "../remote.ts";
 
 export function clusterCommand(_: Context): Command {
@@ -17,10 +18,11 @@ function draw({ instance_id, instances, dependencies, phase2 }: ClusterView): st
     instance.instance_id === instance_id ? `${instance.instance_id} ←` : instance.instance_id,
     instance.url,
     instance.version,
-    instance.live ? pc.green("live") : pc.red("gone"),
+    instance.live ? { text: "live", paint: pc.green } : { text: "gone", paint: pc.red },
   ]);
   const stores = dependencies.map(
-    ({ name, kind, ok }) => `${name} (${kind}) ${ok ? pc.green("up") : pc.red("down")}`,
+    ({ name, kind, ok }) =>
+      `${printable(`${name} (${kind})`)} ${ok ? pc.green("up") : pc.red("down")}`,
   );
   return [
     table(["INSTANCE", "URL", "VERSION", "STATE"], rows),

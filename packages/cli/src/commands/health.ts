@@ -3,7 +3,8 @@ import { ROUTES } from "@tenure/sdk";
 import { Command } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
-import { print, printable } from "../output.ts";
+import { print } from "../output.ts";
+import { printable } from "../printable.ts";
 import { asksServer, connect, type RemoteFlags } from "../remote.ts";
 
 /** Exit code 0 only when the server is ready, so that a script can ask too. */
@@ -17,7 +18,12 @@ export function healthCommand(context: Context): Command {
 
 function draw({ status, instance_id, dependencies }: HealthReady): string {
   const lines = dependencies.map(({ name, kind, ok, reason }) =>
-    [ok ? pc.green("●") : pc.red("●"), name, pc.dim(`(${kind})`), reason ? printable(reason) : ""]
+    [
+      ok ? pc.green("●") : pc.red("●"),
+      printable(name),
+      pc.dim(`(${printable(kind)})`),
+      printable(reason ?? ""),
+    ]
       .join(" ")
       .trimEnd(),
   );

@@ -37,7 +37,7 @@ export function eventRoutes(events: EventSource): Served[] {
   ];
 }
 
-const renderEvent = ({ id, at, event, code, message, subject, details }: EventRow) => ({
+export const renderEvent = ({ id, at, event, code, message, subject, details }: EventRow) => ({
   id,
   at: at.toISOString(),
   event,

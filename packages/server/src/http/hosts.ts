@@ -7,14 +7,16 @@ export interface HostRules {
   allowedOrigins: readonly string[];
 }
 
+export interface HostGuard {
+  hostAllowed(host: string | undefined): boolean;
+  originAllowed(origin: string | undefined, host: string): boolean;
+}
+
 /**
  * Judges `Host` and `Origin`, also where no token is asked for: a page on the web can make a browser send
  * requests to a loopback server, by name (`Host` is then a foreign one) or across origins.
  */
-export function createHostGuard(rules: HostRules): {
-  hostAllowed(host: string | undefined): boolean;
-  originAllowed(origin: string | undefined, host: string): boolean;
-} {
+export function createHostGuard(rules: HostRules): HostGuard {
   const origins = new Set(
     rules.allowedOrigins.map((origin) => origin.toLowerCase().replace(/\/$/, "")),
   );
@@ -23,7 +25,7 @@ export function createHostGuard(rules: HostRules): {
   if (!isLoopbackName(rules.host)) for (const name of ownNames()) names.add(name);
 
   return {
-    hostAllowed: (host) => host !== undefined && names.has(hostOf(`http://${host}`)),
+    hostAllowed: (host) => names.has(nameIn(host ?? "")),
     originAllowed: (origin, host) =>
       origin === undefined ||
       origins.has(origin.toLowerCase()) ||
@@ -32,14 +34,25 @@ export function createHostGuard(rules: HostRules): {
   };
 }
 
-/** The name without port and brackets; a text that is no host becomes one that nothing matches. */
+/**
+ * The name in a `Host` header, without port and brackets. Read as it is written, not as a URL: a reader of
+ * URLs makes 127.0.0.1 of `evil.example@127.0.0.1` and of `2130706433`.
+ */
+function nameIn(host: string): string {
+  const [, bracketed, plain] = /^(?:\[([\da-f:.]+)\]|([\w.-]+))(?::\d+)?$/i.exec(host) ?? [];
+  return (bracketed ?? plain ?? NOBODY).toLowerCase();
+}
+
 function hostOf(url: string): string {
   try {
     return new URL(url).hostname.replace(/^\[|\]$/g, "").toLowerCase();
   } catch {
-    return "\0";
+    return NOBODY;
   }
 }
+
+/** What a text becomes that names no host. Nothing matches it: no header can hold it. */
+const NOBODY = "\0";
 
 const isLoopbackName = (host: string): boolean =>
   ["localhost", "127.0.0.1", "::1"].includes(host.toLowerCase());

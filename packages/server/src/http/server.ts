@@ -3,9 +3,9 @@ import Fastify, { type FastifyInstance, type FastifyRequest } from "fastify";
 import type { Config } from "../config.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Telemetry } from "../telemetry.ts";
-import { type Authenticator, bearerOf, createAuthenticator, type Principal } from "./auth.ts";
+import { type Authenticator, bearerOf, type Principal } from "./auth.ts";
 import { notFound, renderFailure } from "./failure.ts";
-import { createHostGuard } from "./hosts.ts";
+import type { HostGuard } from "./hosts.ts";
 import { describeApi } from "./openapi.ts";
 import type { Served } from "./route.ts";
 
@@ -13,23 +13,26 @@ export interface HttpOptions {
   config: Config;
   log: Log;
   telemetry: Telemetry;
+  authenticator: Authenticator;
+  guard: HostGuard;
   served: Served[];
 }
 
 /** The HTTP edge: who is asking is settled here, once, for every route; the rest is one call to the domain. */
-export function createHttp({ config, log, telemetry, served }: HttpOptions): FastifyInstance {
+export function createHttp({
+  config,
+  log,
+  telemetry,
+  authenticator,
+  guard,
+  served,
+}: HttpOptions): FastifyInstance {
   const bodyBytesMax = config.limits.ws_frame_bytes;
   const app = Fastify({
     bodyLimit: bodyBytesMax,
     forceCloseConnections: "idle",
     logger: false,
     routerOptions: { maxParamLength: 512 },
-  });
-  const authenticator = createAuthenticator(config.auth.tokens);
-  const guard = createHostGuard({
-    host: config.server.host,
-    advertiseUrl: config.server.advertise_url,
-    allowedOrigins: config.server.allowed_origins,
   });
   const refuse = (reason: string, error: TenureError): never => {
     telemetry.refusedRequests.inc({ reason });

@@ -6,6 +6,11 @@ export interface Service {
   stop(): Promise<void>;
 }
 
+export interface Loop extends Service {
+  /** Takes the next step now instead of after the pause; while one runs, right after it. */
+  wake(): void;
+}
+
 export interface LoopOptions {
   clock: Clock;
   onError: (error: unknown) => void;
@@ -16,25 +21,28 @@ export interface LoopOptions {
  *
  * The pause is between steps, not between starts: a slow step delays the next but never overlaps it, so a
  * sweep over a struggling database cannot pile up on itself. A failing step is reported and the loop goes
- * on; only `stop` ends it. The interval may be a function, for jitter or back-off.
+ * on; only `stop` ends it. However often it is woken, steps follow one another. The interval may be a
+ * function, for jitter or back-off.
  */
 export function every(
   intervalMs: number | (() => number),
   step: (signal: AbortSignal) => Promise<void>,
   { clock, onError }: LoopOptions,
-): Service {
+): Loop {
   const stopping = new AbortController();
   const pauseMs = typeof intervalMs === "number" ? () => intervalMs : intervalMs;
   let loop: Promise<void> | undefined;
+  let woken = new AbortController();
 
   async function run(): Promise<void> {
     while (!stopping.signal.aborted) {
+      woken = new AbortController();
       try {
         await step(stopping.signal);
       } catch (error) {
         onError(error);
       }
-      await clock.sleep(pauseMs(), stopping.signal);
+      await clock.sleep(pauseMs(), AbortSignal.any([stopping.signal, woken.signal]));
     }
   }
 
@@ -45,6 +53,9 @@ export function every(
     async stop() {
       stopping.abort();
       await loop;
+    },
+    wake() {
+      woken.abort();
     },
   };
 }

@@ -29,11 +29,20 @@ export async function joinInstances(options: InstanceOptions): Promise<Service> 
   const { db, hot, clock, log, instanceId, bootId } = options;
   const term = { instanceId, bootId, ttlMs: INSTANCE_TTL_MS };
 
-  async function renew(): Promise<void> {
-    if (hot) await announcePresence(hot.store, term, hot.presenceTtlMs);
+  async function renewRow(): Promise<void> {
     const ours = await renewInstance(db, term);
     // A row that ran out may have been swept; a row of another boot may not be taken back.
     if (!ours && !(await registerInstance(db, { ...term, ...options }))) options.onReplaced();
+  }
+
+  /** Each by itself: while one store is down, the other must not forget us too. */
+  async function renew(): Promise<void> {
+    const renewals = await Promise.allSettled([
+      renewRow(),
+      hot && announcePresence(hot.store, term, hot.presenceTtlMs),
+    ]);
+    const failed = renewals.find((renewal) => renewal.status === "rejected");
+    if (failed) throw failed.reason;
     options.onRenewal("ok");
   }
 

@@ -19,6 +19,11 @@ export interface PostgresStore extends Db {
   readonly kind: "embedded" | "postgres";
   /** What an acknowledged write survives, in one sentence for the operator. */
   readonly durability: string;
+  /**
+   * Calls `hear` after each NOTIFY on the channel, and after every reconnect: what was said in between is
+   * lost, so whoever listens looks for themselves.
+   */
+  listen(channel: string, hear: () => void): Promise<void>;
   close(): Promise<void>;
 }
 

@@ -54,3 +54,34 @@ export async function listEvents(db: Db, filter: EventFilter): Promise<EventRow[
 export async function forgetOldEvents(db: Db): Promise<void> {
   await db.query(sql`delete from event where at < tenure_now() - interval '30 days'`);
 }
+
+/** For what every instance notices: of all who say the same of the same thing, the first is heard. */
+export async function appendEventOnce(
+  db: Db,
+  {
+    event,
+    message,
+    subject,
+    details,
+  }: NewEvent & { subject: string; details: Record<string, unknown> },
+): Promise<void> {
+  await db.query(sql`
+    insert into event (event, message, subject, details)
+    select ${event}, ${message}, ${subject}, ${json(details)}::jsonb
+     where not exists (select from event
+                        where subject = ${subject} and event = ${event} and details = ${json(details)}::jsonb)`);
+}
+
+export async function newestEventId(db: Db): Promise<number> {
+  const { rows } = await db.query<{ id: number }>(
+    sql`select coalesce(max(id), 0)::bigint as id from event`,
+  );
+  return rows[0]!.id;
+}
+
+/** What came after `id`, oldest first; the next look finds the rest. */
+export async function eventsAfter(db: Db, id: number): Promise<EventRow[]> {
+  const { rows } = await db.query<EventRow>(sql`
+    select id, at, event, code, message, subject, details from event where id > ${id} order by id limit 500`);
+  return rows;
+}

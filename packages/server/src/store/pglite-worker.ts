@@ -10,11 +10,16 @@ import { INT8_OID, parseInt8 } from "./db.ts";
 export type Ask =
   | { id: number; kind: "query"; text: string; values: readonly unknown[] }
   | { id: number; kind: "script"; text: string }
+  | { id: number; kind: "listen"; channel: string }
   | { id: number; kind: "close" };
 
 export type Answer =
   | { id: number; rows: unknown[]; rowCount: number }
   | { id: number; error: { message: string; code?: string } };
+
+export interface Heard {
+  heard: string;
+}
 
 interface Emscripten {
   NODEFS: { stream_ops: { fsync?: (stream: { nfd: number }) => number } };
@@ -56,6 +61,11 @@ async function perform(ask: Ask): Promise<{ rows: unknown[]; rowCount: number }>
     }
     case "script":
       await database.exec(ask.text);
+      return { rows: [], rowCount: 0 };
+    case "listen":
+      await database.listen(ask.channel, () =>
+        port.postMessage({ heard: ask.channel } satisfies Heard),
+      );
       return { rows: [], rowCount: 0 };
     case "close":
       await database.close();

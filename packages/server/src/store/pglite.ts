@@ -1,9 +1,10 @@
+import { EventEmitter } from "node:events";
 import { join } from "node:path";
 import { Worker } from "node:worker_threads";
 import { TenureError } from "@tenure/protocol";
 import type { Db, PostgresStore, Result } from "./db.ts";
 import { type DirectoryLock, lockDirectory } from "./directory-lock.ts";
-import type { Answer, Ask } from "./pglite-worker.ts";
+import type { Answer, Ask, Heard } from "./pglite-worker.ts";
 
 export interface PgliteOptions {
   dataDir: string;
@@ -60,6 +61,10 @@ async function openLocked(options: PgliteOptions, lock: DirectoryLock): Promise<
     query: (statement) => inTurn(() => session.query(statement)),
     transaction: (work) => inTurn(() => transact(ask, session, work)),
     script: (text) => inTurn(() => session.script(text)),
+    async listen(channel, hear) {
+      thread.heard.on(channel, hear);
+      await inTurn(() => ask({ kind: "listen", channel }));
+    },
     async close() {
       await inTurn(() => ask({ kind: "close" }));
       await thread.end();
@@ -90,6 +95,7 @@ async function transact<T>(ask: AskFn, session: Db, work: (tx: Db) => Promise<T>
 async function startThread(directory: string, options: PgliteOptions) {
   const worker = new Worker(workerFile(), { workerData: { directory } });
   const waiting = new Map<number, Caller>();
+  const heard = new EventEmitter().setMaxListeners(0);
   let lastId = 0;
   let failure: TenureError<"DEPENDENCY_DOWN"> | undefined;
 
@@ -111,7 +117,8 @@ async function startThread(directory: string, options: PgliteOptions) {
     options.onError?.(error);
   });
   worker.on("exit", () => fail("its thread has ended"));
-  worker.on("message", (answer: Answer) => {
+  worker.on("message", (answer: Answer | Heard) => {
+    if ("heard" in answer) return void heard.emit(answer.heard);
     const caller = waiting.get(answer.id);
     waiting.delete(answer.id);
     if (!caller) return;
@@ -141,7 +148,7 @@ async function startThread(directory: string, options: PgliteOptions) {
       worker.postMessage({ ...request, id });
     });
 
-  return { ask, end: async () => void (await worker.terminate()) };
+  return { ask, heard, end: async () => void (await worker.terminate()) };
 }
 
 // Tests run from source, where Node cannot start a `.ts` thread: they use the build of the same file.

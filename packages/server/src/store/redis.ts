@@ -23,9 +23,10 @@ export interface RedisStore extends HotStore {
   readonly client: Redis | Cluster;
   /**
    * A connection of its own, for a command that blocks: on a shared one every other command waits behind
-   * it (2.9 s measured against 1.1 ms). On a Cluster it follows `key` to its node.
+   * it (2.9 s measured against 1.1 ms). On a Cluster it follows `key` to its node. `blockMsMax` is the longest
+   * its commands block; the time limit of the others comes on top.
    */
-  blockingConnection(): Redis | Cluster;
+  blockingConnection(blockMsMax?: number): Redis | Cluster;
 }
 
 /**
@@ -54,8 +55,8 @@ export function openRedis(settings: RedisSettings): RedisStore {
     kind: settings.mode === "cluster" ? "redis-cluster" : "redis",
     prefix: settings.prefix,
     client,
-    blockingConnection() {
-      const connection = connect(settings, { autoPipelining: false, blocking: true });
+    blockingConnection(blockMsMax = BLOCK_MS_MAX) {
+      const connection = connect(settings, { autoPipelining: false, blockMsMax });
       opened.push(connection);
       return connection;
     },
@@ -79,7 +80,7 @@ export function openRedis(settings: RedisSettings): RedisStore {
       if (subscriber.status === "ready") await subscriber.subscribe(channel).catch(unavailable);
     },
     async ping() {
-      await client.ping().catch(unavailable);
+      await (client instanceof Cluster ? pingCluster(client) : client.ping()).catch(unavailable);
     },
     async close() {
       for (const connection of opened) connection.disconnect();
@@ -132,12 +133,28 @@ async function evaluate<Key extends string, Args>(
   }
 }
 
-interface ConnectionUse {
-  autoPipelining: boolean;
-  blocking?: boolean;
+/**
+ * Asks every master, and each whether all slots are served: a PING goes to any one node and is answered also
+ * while a third of the keys is out of reach.
+ */
+async function pingCluster(cluster: Cluster): Promise<void> {
+  const masters = cluster.nodes("master");
+  const states = await Promise.all(masters.map((master) => master.cluster("INFO")));
+  if (states.length === 0) throw new Error("no master of the cluster is known");
+  if (!states.every((state) => state.includes("cluster_state:ok")))
+    throw new Error("the cluster does not serve all slots");
 }
 
+interface ConnectionUse {
+  autoPipelining: boolean;
+  blockMsMax?: number;
+}
+
+// The longest `stream_block_ms` an operator can set.
+const BLOCK_MS_MAX = 60_000;
+
 function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cluster {
+  const commandTimeout = (settings.commandTimeoutMs ?? 2_000) + (use.blockMsMax ?? 0);
   const common = {
     connectTimeout: 5_000,
     // ioredis would send unanswered commands again after a reconnect: one lost reply made two stream entries.
@@ -145,8 +162,9 @@ function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cluster {
     maxRetriesPerRequest: 1,
     enableOfflineQueue: false,
     autoResubscribe: false,
-    // A blocking command is bounded by its own BLOCK; a limit here would break it off in the middle.
-    ...(!use.blocking && { commandTimeout: settings.commandTimeoutMs ?? 2_000 }),
+    commandTimeout,
+    // A peer that vanished closes nothing: without this a blocked reader would ask the dead connection for ever.
+    ...(use.blockMsMax !== undefined && { socketTimeout: commandTimeout }),
   };
   const client =
     settings.mode === "cluster"
@@ -181,6 +199,14 @@ function unavailable(error: unknown): never {
 }
 
 function dependencyDown(error: unknown): TenureError<"DEPENDENCY_DOWN"> {
-  const reason = error instanceof Error ? error.message || error.name : String(error);
+  const reason = reasonOf(error);
   return new TenureError("DEPENDENCY_DOWN", { dependency: "redis", reason }, { cause: error });
+}
+
+/** A Cluster's own words, "Failed to refresh slots cache", say nothing to an operator. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  if ("lastNodeError" in error)
+    return `no node of the cluster answers: ${reasonOf(error.lastNodeError)}`;
+  return error.message || error.name;
 }

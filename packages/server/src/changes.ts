@@ -1,0 +1,66 @@
+import type { NodeView } from "@tenure/protocol";
+import { renderEvent } from "./http/events.ts";
+import type { Change } from "./http/stream.ts";
+import type { Clock } from "./kernel/clock.ts";
+import type { Log } from "./kernel/log.ts";
+import { every, type Service } from "./kernel/service.ts";
+import type { PostgresStore } from "./store/db.ts";
+import { eventsAfter, newestEventId } from "./store/event-store.ts";
+
+/** Says which nodes differ from the last time it was asked. */
+export function createNodeDiff(): (nodes: NodeView[]) => Change[] {
+  let known = new Map<string, string>();
+  return (nodes) => {
+    // Presence is renewed all the time; a console that redraws for it would never be still.
+    const now = new Map(
+      nodes.map((node) => [node.node_id, JSON.stringify({ ...node, presence_expires_at: null })]),
+    );
+    const changed = nodes.filter((node) => known.get(node.node_id) !== now.get(node.node_id));
+    const removed = [...known.keys()].filter((id) => !now.has(id));
+    known = now;
+    return [
+      ...changed.map((item): Change => ({ topic: "nodes", op: "changed", id: item.node_id, item })),
+      ...removed.map((id): Change => ({ topic: "nodes", op: "removed", id })),
+    ];
+  };
+}
+
+const FALLBACK_INTERVAL_MS = 5_000;
+
+/** Follows the event table, whichever instance wrote to it, and publishes what is new. */
+export function createEventTail({
+  db,
+  publish,
+  clock,
+  log,
+}: {
+  db: PostgresStore;
+  publish: (change: Change) => void;
+  clock: Clock;
+  log: Log;
+}): Service {
+  let lastId: number | undefined;
+  const tail = every(
+    FALLBACK_INTERVAL_MS,
+    async () => {
+      lastId ??= await newestEventId(db);
+      for (const row of await eventsAfter(db, lastId)) {
+        publish({ topic: "events", op: "changed", id: String(row.id), item: renderEvent(row) });
+        lastId = row.id;
+      }
+    },
+    {
+      clock,
+      onError: (error) => log.warn({ event: "events.not-followed", error }, "trying again"),
+    },
+  );
+  return {
+    start() {
+      db.listen("tenure_event", () => tail.wake()).catch((error) =>
+        log.warn({ event: "events.not-woken", error }, "following events at intervals only"),
+      );
+      tail.start();
+    },
+    stop: () => tail.stop(),
+  };
+}

@@ -1,0 +1,32 @@
+import {
+  CLOSE_CODES,
+  type CloseCode,
+  type ErrorCode,
+  type Role,
+  TenureError,
+} from "@tenure/protocol";
+
+/** Who connects, and what their token limits them to. */
+export interface SocketPrincipal {
+  role: Role;
+  tenant: string;
+}
+
+export interface NodePrincipal extends SocketPrincipal {
+  addresses?: string[] | undefined;
+  pools?: string[] | undefined;
+  node_unit?: boolean | undefined;
+  capacity_max?: number | undefined;
+}
+
+/** How the socket of somebody who was not let in is closed. A store that is down is no fault of theirs. */
+export function closeCodeOf(error: unknown): CloseCode {
+  return (error instanceof TenureError && CODES[error.code as ErrorCode]) || CLOSE_CODES.TOO_SLOW;
+}
+
+const CODES: Partial<Record<ErrorCode, CloseCode>> = {
+  NODE_ADDRESS_IN_USE: CLOSE_CODES.REPLACED,
+  FORBIDDEN: CLOSE_CODES.WRONG_ROLE,
+  UNAUTHENTICATED: CLOSE_CODES.UNAUTHENTICATED,
+  UNSUPPORTED_VERSION: CLOSE_CODES.BAD_FRAMES,
+};

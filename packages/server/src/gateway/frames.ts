@@ -1,0 +1,136 @@
+import {
+  BAD_FRAMES_MAX,
+  CLOSE_CODES,
+  type CloseCode,
+  isTenureError,
+  parseMessage,
+  TenureError,
+  toErrorMessage,
+} from "@tenure/protocol";
+import type { RawData, WebSocket } from "ws";
+import type * as z from "zod";
+
+export interface FrameLimits {
+  /** Bytes that may wait for a reader before it counts as too slow. */
+  unsentBytesMax: number;
+  /** Frames a second that are read; a sender who is faster is read later, not refused. */
+  framesPerSecondMax: number;
+  pingIntervalMs: number;
+}
+
+export const FRAME_LIMITS: FrameLimits = {
+  unsentBytesMax: 8 * 1_024 * 1_024,
+  framesPerSecondMax: 10_000,
+  pingIntervalMs: 5_000,
+};
+
+/** Two pings in a row that nobody answered: the other end is gone, whatever TCP believes. */
+const MISSED_PINGS_MAX = 2;
+
+/** A socket that speaks messages of one kind. */
+export interface MessageSocket<Out> {
+  send(message: Out): void;
+  close(code: CloseCode, reason: string): void;
+}
+
+export interface MessageHandlers<In> {
+  /** Messages of one socket are handed over one after another, in the order they came. */
+  receive(message: In): Promise<void> | void;
+  /** Called once, whoever closed it. */
+  closed(): void;
+}
+
+/**
+ * Turns a WebSocket into messages: every frame checked once, here. Bad ones are answered and, after three,
+ * end the socket and nobody else's. A reader who does not read is cut off before it costs us memory.
+ */
+export function speak<In, Out>(
+  socket: WebSocket,
+  options: { schema: z.ZodType<In>; handlers: MessageHandlers<In>; limits?: FrameLimits },
+): MessageSocket<Out> {
+  const { schema, handlers, limits = FRAME_LIMITS } = options;
+  let badFrames = 0;
+  let missedPings = 0;
+  let inLine = 0;
+  let line: Promise<void> = Promise.resolve();
+  const pace = createPace(socket, limits.framesPerSecondMax);
+
+  function send(message: Out): void {
+    if (socket.readyState !== socket.OPEN) return;
+    if (socket.bufferedAmount > limits.unsentBytesMax) cutOff();
+    else socket.send(JSON.stringify(message));
+  }
+
+  /** `close` alone would wait behind the very bytes that are not read. */
+  function cutOff(): void {
+    socket.close(CLOSE_CODES.TOO_SLOW, "too slow");
+    socket.terminate();
+  }
+
+  function accept(data: RawData, isBinary: boolean): void {
+    pace.count();
+    try {
+      if (isBinary) throw new TenureError("INVALID_MESSAGE", { reason: "a frame must be text" });
+      hand(parseMessage(schema, data.toString()));
+    } catch (error) {
+      refuse(error);
+    }
+  }
+
+  /** At once when nobody is in line, so that a handler with nothing to wait for costs no turn of the loop. */
+  function hand(message: In): void {
+    const handled =
+      inLine > 0 ? line.then(() => handlers.receive(message)) : handlers.receive(message);
+    if (!handled) return;
+    if (++inLine >= LINE_MAX) socket.pause();
+    line = handled.catch(refuse).then(() => {
+      if (--inLine < LINE_MAX / 2 && socket.isPaused) socket.resume();
+    });
+  }
+
+  function refuse(error: unknown): void {
+    send(toErrorMessage(error) as Out);
+    if (!isTenureError(error, "INVALID_MESSAGE")) return;
+    if (++badFrames >= BAD_FRAMES_MAX) socket.close(CLOSE_CODES.BAD_FRAMES, "too many bad frames");
+  }
+
+  const pinging = setInterval(() => {
+    if (missedPings >= MISSED_PINGS_MAX) return socket.terminate();
+    if (socket.bufferedAmount > limits.unsentBytesMax) return cutOff();
+    missedPings += 1;
+    return socket.ping();
+  }, limits.pingIntervalMs);
+
+  socket.on("message", accept);
+  socket.on("pong", () => {
+    missedPings = 0;
+  });
+  // What the frame layer refuses (oversize, bad UTF-8) closes the socket by itself.
+  socket.on("error", () => {});
+  socket.once("close", () => {
+    clearInterval(pinging);
+    handlers.closed();
+  });
+  return { send, close: (code, reason) => socket.close(code, reason) };
+}
+
+/** Messages that may wait for the one before them. A full line stops the reading, not the sender's messages. */
+const LINE_MAX = 256;
+
+/** Counts frames; past the limit the socket is not read until the second is over. */
+function createPace(socket: WebSocket, framesPerSecondMax: number): { count(): void } {
+  let secondBeganMs = 0;
+  let frames = 0;
+  return {
+    count() {
+      const nowMs = performance.now();
+      if (nowMs - secondBeganMs >= 1_000) {
+        secondBeganMs = nowMs;
+        frames = 0;
+      }
+      if (++frames !== framesPerSecondMax) return;
+      socket.pause();
+      setTimeout(() => socket.resume(), secondBeganMs + 1_000 - nowMs).unref();
+    },
+  };
+}

@@ -1,0 +1,62 @@
+import { describe, expect, test } from "vitest";
+import { tokenSha256 } from "../config.ts";
+import { bearerOf, createAuthenticator, type TokenRule } from "./auth.ts";
+
+const viewer: TokenRule = {
+  name: "dashboards",
+  role: "viewer",
+  tenant: "blue",
+  sha256: tokenSha256("look"),
+};
+const admin: TokenRule = {
+  name: "operators",
+  role: "admin",
+  tenant: "default",
+  sha256: tokenSha256("rule"),
+};
+
+describe("with tokens", () => {
+  const authenticator = createAuthenticator([viewer, admin]);
+
+  test("a secret is known by name, role and tenant", () => {
+    expect(authenticator.open).toBe(false);
+    expect(authenticator.identify("look")).toMatchObject({
+      name: "dashboards",
+      role: "viewer",
+      tenant: "blue",
+    });
+    expect(authenticator.identify("rule")).toMatchObject({ name: "operators", role: "admin" });
+  });
+
+  test.each([
+    undefined,
+    "",
+    "Look",
+    "look ",
+    "loo",
+    tokenSha256("look"),
+  ])("%j is nobody's", (secret) => {
+    expect(authenticator.identify(secret)).toBeUndefined();
+  });
+});
+
+test("without any token everybody is the operator of this machine", () => {
+  const authenticator = createAuthenticator([]);
+  expect(authenticator.open).toBe(true);
+  expect(authenticator.identify(undefined)).toMatchObject({ role: "admin", tenant: "default" });
+});
+
+test.each([
+  ["Bearer s3cret", "s3cret"],
+  ["bearer s3cret", "s3cret"],
+  ["Bearer a:b/c=", "a:b/c="],
+  ["Bearer  s3cret", undefined],
+  ["Bearer s3cret more", undefined],
+  ["Bearer ", undefined],
+  ["Basic s3cret", undefined],
+  ["s3cret", undefined],
+  ["", undefined],
+  [undefined, undefined],
+])("the header %j carries %j", (header, secret) => {
+  expect(bearerOf(header)).toBe(secret);
+});

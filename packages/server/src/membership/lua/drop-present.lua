@@ -1,0 +1,11 @@
+-- Say that a node is gone, if nobody newer has said otherwise. Replies { 'dropped' } | { 'not_ours' }.
+
+local presence = KEYS[1]
+-- args { epoch: number }
+
+local held = redis.call('GET', presence)
+if not held or tonumber(string.match(held, ':(%d+)$')) ~= args.epoch then
+  return { 'not_ours' }
+end
+redis.call('DEL', presence)
+return { 'dropped' }

@@ -1,0 +1,60 @@
+import type { Member, ViewState } from "@tenure/protocol";
+import type { NodeUnitRow } from "./node-unit-store.ts";
+
+export type Members = ReadonlyMap<string, Member>;
+
+/** A JOIN has only `new`, a LEAVE only `old`, an UPDATE both. */
+export interface MemberChange {
+  new?: Member;
+  old?: Member;
+}
+
+/** Who is present, by address. */
+export function membersOf(rows: readonly NodeUnitRow[]): Members {
+  return new Map(rows.filter((row) => row.present).map((row) => [row.address, memberOf(row)]));
+}
+
+/** What happened between two looks. A reconnect changes instance and epoch: an UPDATE, nobody left. */
+export function changesBetween(before: Members, after: Members): MemberChange[] {
+  const left = [...before.values()]
+    .filter(({ address }) => !after.has(address))
+    .map((old) => ({ old }));
+  const others = [...after.values()].flatMap((now): MemberChange[] => {
+    const old = before.get(now.address);
+    if (!old) return [{ new: now }];
+    return JSON.stringify(old) === JSON.stringify(now) ? [] : [{ new: now, old }];
+  });
+  return [...left, ...others];
+}
+
+/** Whom to wait for, and until when at the latest, before absence means loss. */
+export interface Settling {
+  expected: ReadonlySet<string>;
+  untilMs: number;
+}
+
+/** Complete when everybody expected is here, or when whoever is not has had one TTL to come. */
+export function viewState(
+  settling: Settling | undefined,
+  members: Members,
+  nowMs: number,
+): ViewState {
+  if (!settling || nowMs >= settling.untilMs) return "ready";
+  return [...settling.expected].every((address) => members.has(address)) ? "ready" : "settling";
+}
+
+function memberOf(row: NodeUnitRow): Member {
+  return {
+    address: row.address,
+    name: row.name,
+    instance_id: row.instance_id,
+    epoch: row.epoch,
+    claim_policy: row.claim_policy,
+    labels: row.labels,
+    trusted_package_regexp: row.trusted_package_regexp,
+    custom_command: row.custom_command,
+    draining: row.draining,
+    tags: row.tags,
+    joined_at: row.joined_at.toISOString(),
+  };
+}

@@ -1,0 +1,176 @@
+import type { Member, ViewState } from "@tenure/protocol";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import { every, type Service } from "../kernel/service.ts";
+import type { PostgresStore } from "../store/db.ts";
+import { appendEvent, appendEventOnce } from "../store/event-store.ts";
+import { type BrakeRow, judgeBrake, readBrake, releaseBrake } from "./brake-store.ts";
+import {
+  changesBetween,
+  type MemberChange,
+  type Members,
+  membersOf,
+  type Settling,
+  viewState,
+} from "./members-view.ts";
+import { expectedAddresses, listNodeUnits, type NodeUnitRow } from "./node-unit-store.ts";
+
+const CHANNEL = "tenure_membership";
+
+export interface MembersOptions {
+  db: PostgresStore;
+  presenceTtlMs: number;
+  refreshIntervalMs: number;
+  /** Whether a mass loss stops releases. */
+  brakeEnabled: boolean;
+  clock: Clock;
+  log: Log;
+  /** After every look at the table, with what changed since the last. */
+  onLook: (look: MembersLook) => void;
+}
+
+export interface MembersLook {
+  rows: readonly NodeUnitRow[];
+  /** Each with the number it goes out under. Numbers never skip: whoever sees a gap missed something. */
+  changes: readonly (MemberChange & { seq: number })[];
+  view: ViewState;
+  brake: BrakeRow;
+}
+
+export interface MembersService extends Service {
+  /** Looks now; the promise resolves when that look, or a later one, has ended. */
+  refresh(): Promise<void>;
+  current(): {
+    seq: number;
+    view: ViewState;
+    members: Member[];
+    rows: readonly NodeUnitRow[];
+    settlesInMs: number;
+  };
+  brake(): BrakeRow;
+  /** `false` when it was not on. */
+  releaseBrake(): Promise<boolean>;
+}
+
+/**
+ * The members view: which node-units are present, as Postgres has it. Every instance has the same, a moment
+ * apart: a change wakes all of them, and each looks every couple of seconds besides.
+ */
+export function createMembers(options: MembersOptions): MembersService {
+  const { db, presenceTtlMs, clock, log } = options;
+  let members: Members = new Map();
+  let rows: readonly NodeUnitRow[] = [];
+  let brake: BrakeRow = { active: false, since: null, lost: 0, members: 0 };
+  let settling: Settling | undefined;
+  let view: ViewState = "settling";
+  let seq = 0;
+  let lastLookMs: number | undefined;
+  let waiting: Array<() => void> = [];
+
+  const loop = every(options.refreshIntervalMs, look, {
+    clock,
+    onError: (error) =>
+      log.warn({ event: "members.not-read", error }, "could not read the members from Postgres"),
+  });
+
+  async function look(): Promise<void> {
+    const answered = waiting;
+    waiting = [];
+    try {
+      await settle();
+      const found = await listNodeUnits(db);
+      const now = membersOf(found);
+      lastLookMs = clock.monotonicMs();
+      const seen = viewState(settling, now, lastLookMs);
+      brake = await judge(seen);
+      // From here to `onLook` nothing waits: whoever asks for the list gets it at a number, and then hears
+      // exactly what came after that number.
+      const changes = changesBetween(members, now).map((change) => ({ ...change, seq: ++seq }));
+      rows = found;
+      members = now;
+      view = seen;
+      if (view === "ready") settling = undefined;
+      options.onLook({ rows, changes, view, brake });
+      await tellLosses(changes);
+    } finally {
+      for (const resolve of answered) resolve();
+    }
+  }
+
+  /** At the first look, and after an outage so long that presences may have run out only because of it. */
+  async function settle(): Promise<void> {
+    const nowMs = clock.monotonicMs();
+    if (lastLookMs === undefined) {
+      const expected = new Set(await expectedAddresses(db, presenceTtlMs));
+      settling = { expected, untilMs: nowMs + presenceTtlMs };
+    } else if (nowMs - lastLookMs > presenceTtlMs / 2) {
+      settling = { expected: new Set(members.keys()), untilMs: nowMs + presenceTtlMs };
+    }
+  }
+
+  async function judge(seen: ViewState): Promise<BrakeRow> {
+    const changed =
+      options.brakeEnabled && seen === "ready" ? await judgeBrake(db, presenceTtlMs) : undefined;
+    if (changed) await tellBrake(changed);
+    return changed ?? readBrake(db);
+  }
+
+  async function tellBrake({ active, lost, members: all }: BrakeRow): Promise<void> {
+    const message = active
+      ? `${lost} of ${all} node-units were lost at once; nothing is taken from them until they are back or an operator releases the brake`
+      : "the lost node-units are back; the mass-loss brake is off";
+    const event = active ? "brake.engaged" : "brake.recovered";
+    log.warn({ event, lost, members: all }, message);
+    await appendEvent(db, { event, message, details: { lost, members: all } });
+  }
+
+  /** A LEAVE is told by the instance that saw it. Presence that ran out was seen by nobody in particular. */
+  async function tellLosses(changes: readonly MemberChange[]): Promise<void> {
+    for (const { old, new: now } of changes) {
+      const row = now ? undefined : rows.find(({ address }) => address === old?.address);
+      if (!row?.online) continue;
+      await appendEventOnce(db, {
+        event: "node.lost",
+        message: `node-unit ${row.name} has not answered for ${presenceTtlMs} ms`,
+        subject: row.address,
+        details: { epoch: row.epoch, instance_id: row.instance_id },
+      });
+    }
+  }
+
+  return {
+    start() {
+      db.listen(CHANNEL, () => loop.wake()).catch((error) =>
+        log.warn(
+          { event: "members.not-woken", error },
+          "cannot listen for changes; looking at intervals only",
+        ),
+      );
+      loop.start();
+    },
+    stop: () => loop.stop(),
+    refresh: () =>
+      new Promise((resolve) => {
+        waiting.push(resolve);
+        loop.wake();
+      }),
+    current: () => ({
+      seq,
+      view,
+      members: [...members.values()],
+      rows,
+      settlesInMs: settling ? Math.max(0, settling.untilMs - clock.monotonicMs()) : 0,
+    }),
+    brake: () => brake,
+    async releaseBrake() {
+      const released = await releaseBrake(db);
+      if (released) {
+        await appendEvent(db, {
+          event: "brake.released",
+          message: "an operator released the mass-loss brake",
+        });
+      }
+      return released;
+    },
+  };
+}

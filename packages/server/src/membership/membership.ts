@@ -1,0 +1,140 @@
+import type { NodeView } from "@tenure/protocol";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import type { Random } from "../kernel/random.ts";
+import { every, type Service } from "../kernel/service.ts";
+import type { PostgresStore } from "../store/db.ts";
+import type { HotStore } from "../store/hot-store.ts";
+import { createFleet, type Fleet } from "./fleet.ts";
+import { createMembers, type MembersService } from "./members.ts";
+import { setDraining } from "./node-unit-store.ts";
+import { createNodes, type Nodes } from "./nodes.ts";
+import { createSessions, type Sessions } from "./sessions.ts";
+import { markDraining } from "./snapshot-store.ts";
+
+export interface MembershipOptions {
+  instanceId: string;
+  db: PostgresStore;
+  hot: HotStore;
+  settings: {
+    presenceTtlMs: number;
+    ownerTtlMs: number;
+    refreshIntervalMs: number;
+    removeStaleAfterMs: number;
+    sessionGoneAfterMs: number;
+    brakeEnabled: boolean;
+  };
+  clock: Clock;
+  random: Random;
+  log: Log;
+  /** After every round: the fleet as it is now. */
+  onRound: (nodes: NodeView[]) => void;
+}
+
+export interface Membership extends Service {
+  members: MembersService;
+  nodes: Nodes;
+  sessions: Sessions;
+  fleet: Fleet;
+  drain(node: NodeView, draining: boolean): Promise<void>;
+  /** Sends everybody to the other instances. Before `stop`. */
+  sendAway(urls: string[]): Promise<void>;
+}
+
+/** Who is connected, where, and who is lost: the parts of membership, wired to each other. */
+export function createMembership(options: MembershipOptions): Membership {
+  const { instanceId, db, hot, settings, clock, random, log } = options;
+  const members = createMembers({
+    db,
+    clock,
+    log,
+    presenceTtlMs: settings.presenceTtlMs,
+    refreshIntervalMs: settings.refreshIntervalMs,
+    brakeEnabled: settings.brakeEnabled,
+    onLook: (look) => {
+      nodes.onLook(look);
+      options.onRound(fleet.views());
+    },
+  });
+  const nodes: Nodes = createNodes({
+    instanceId,
+    db,
+    hot,
+    members,
+    clock,
+    log,
+    presenceTtlMs: settings.presenceTtlMs,
+    ownerTtlMs: settings.ownerTtlMs,
+    onChange: wakeEverybody,
+  });
+  const sessions = createSessions({
+    instanceId,
+    db,
+    hot,
+    clock,
+    random,
+    log,
+    ownerTtlMs: settings.ownerTtlMs,
+    goneAfterMs: settings.sessionGoneAfterMs,
+  });
+  const fleet = createFleet({
+    hot,
+    nodes,
+    rows: () => members.current().rows,
+    removeStaleAfterMs: settings.removeStaleAfterMs,
+  });
+  const rounds = every(settings.refreshIntervalMs, round, {
+    clock,
+    onError: (error) =>
+      log.warn(
+        { event: "fleet.not-refreshed", error },
+        "could not refresh the fleet; trying again",
+      ),
+  });
+  const channel = `${hot.prefix}:wake:nodes`;
+
+  async function round(): Promise<void> {
+    await fleet.refresh();
+    options.onRound(fleet.views());
+    await sessions.renew();
+  }
+
+  /** A wake-up that is lost costs one refresh interval. */
+  function wakeEverybody(): void {
+    rounds.wake();
+    hot.publish(channel, instanceId).catch(() => {});
+  }
+
+  return {
+    members,
+    nodes,
+    sessions,
+    fleet,
+    start() {
+      members.start();
+      rounds.start();
+      hot
+        .subscribe(channel, (from) => from !== instanceId && rounds.wake())
+        .catch((error) =>
+          log.warn({ event: "fleet.not-woken", error }, "refreshing at intervals only"),
+        );
+    },
+    async drain(node, draining) {
+      if (node.node_unit) {
+        await setDraining(db, node.node_id, draining);
+        await members.refresh();
+      } else {
+        await markDraining(hot, node.node_id, draining);
+        wakeEverybody();
+      }
+    },
+    async sendAway(urls) {
+      await nodes.sendAway(urls);
+      sessions.sendAway(urls);
+    },
+    async stop() {
+      await rounds.stop();
+      await members.stop();
+    },
+  };
+}

@@ -1,0 +1,224 @@
+import { randomUUID } from "node:crypto";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { until } from "../../../../tests/support/until.ts";
+import { DATABASES, openTestDb, type TestDb } from "../../testing/databases.ts";
+import { judgeBrake, readBrake, releaseBrake } from "./brake-store.ts";
+import {
+  expectedAddresses,
+  joinNodeUnit,
+  leaveNodeUnit,
+  listNodeUnits,
+  type NewNodeUnit,
+  nextEpochs,
+  renewPresence,
+  setDraining,
+} from "./node-unit-store.ts";
+
+const TTL_MS = 45_000;
+
+describe.each(DATABASES)("node-units on %s", (kind) => {
+  let store: TestDb;
+  beforeAll(async () => {
+    store = await openTestDb(kind);
+  });
+  afterAll(() => store.close());
+  beforeEach(() =>
+    store.db.script(
+      "delete from node_unit; update membership_brake set active = false, released_at = '-infinity'",
+    ),
+  );
+
+  const unit = (
+    address: string,
+    epoch: number,
+    boot_id: string,
+    instance_id = "a",
+  ): NewNodeUnit => ({
+    address,
+    name: address,
+    version: "1",
+    instance_id,
+    boot_id,
+    epoch,
+    claim_policy: "deployment_count",
+    labels: { zone: "b" },
+    trusted_package_regexp: "",
+    custom_command: false,
+    tags: { node_unit: true },
+  });
+  const join = (address: string, epoch: number, boot: string, instance?: string) =>
+    joinNodeUnit(store.db, unit(address, epoch, boot, instance), TTL_MS);
+  const present = async () =>
+    (await listNodeUnits(store.db)).filter((row) => row.present).map((row) => row.address);
+
+  test("epochs only rise, also when several are taken at once", async () => {
+    const epochs = [...(await nextEpochs(store.db, 3)), ...(await nextEpochs(store.db, 1))];
+    expect(epochs).toEqual([...epochs].sort((a, b) => a - b));
+    expect(new Set(epochs).size).toBe(4);
+  });
+
+  test("the same boot takes its row over on another instance, and is still the same member", async () => {
+    const boot = randomUUID();
+    const first = await join("n", 1, boot, "a");
+    await store.advance(1_000);
+    const second = await join("n", 2, boot, "b");
+    expect(second).toMatchObject({
+      instance_id: "b",
+      epoch: 2,
+      present: true,
+      labels: { zone: "b" },
+    });
+    expect(second?.joined_at).toEqual(first?.joined_at);
+  });
+
+  test("another boot is refused while the first answers, let in when it left", async () => {
+    await join("n", 1, randomUUID());
+    expect(await join("n", 2, randomUUID())).toBeUndefined();
+    await leaveNodeUnit(store.db, { address: "n", epoch: 1 });
+    expect(await join("n", 3, randomUUID())).toMatchObject({ epoch: 3 });
+  });
+
+  test("another boot is let in when the presence of the first has run out", async () => {
+    await join("n", 1, randomUUID());
+    await store.advance(TTL_MS - 1_000);
+    expect(await join("n", 2, randomUUID())).toBeUndefined();
+    await store.advance(2_000);
+    expect(await join("n", 3, randomUUID())).toMatchObject({ epoch: 3 });
+  });
+
+  test("a join that was overtaken by a newer connection of the same boot changes nothing", async () => {
+    const boot = randomUUID();
+    await join("n", 9, boot, "new");
+    expect(await join("n", 8, boot, "old")).toBeUndefined();
+    expect((await listNodeUnits(store.db))[0]).toMatchObject({ epoch: 9, instance_id: "new" });
+  });
+
+  test("a late close of an old connection does not remove the newer one", async () => {
+    const boot = randomUUID();
+    await join("n", 1, boot);
+    await join("n", 2, boot);
+    expect(await leaveNodeUnit(store.db, { address: "n", epoch: 1 })).toBe(false);
+    expect(await present()).toEqual(["n"]);
+    expect(await leaveNodeUnit(store.db, { address: "n", epoch: 2 })).toBe(true);
+    expect(await present()).toEqual([]);
+  });
+
+  test("presence is renewed for the current connection only, and runs out without", async () => {
+    const boot = randomUUID();
+    await join("n", 1, boot);
+    await join("m", 2, randomUUID());
+    await join("n", 3, boot);
+    await store.advance(TTL_MS - 1_000);
+    const terms = [
+      { address: "n", epoch: 1 },
+      { address: "m", epoch: 2 },
+      { address: "gone", epoch: 4 },
+    ];
+    expect(await renewPresence(store.db, terms, TTL_MS)).toEqual(new Set(["m"]));
+    await store.advance(2_000);
+    expect(await present()).toEqual(["m"]);
+  });
+
+  test("a node that left is not brought back by a renewal that was under way", async () => {
+    await join("n", 1, randomUUID());
+    await leaveNodeUnit(store.db, { address: "n", epoch: 1 });
+    expect(await renewPresence(store.db, [{ address: "n", epoch: 1 }], TTL_MS)).toEqual(new Set());
+  });
+
+  test("a drain survives the node's restart", async () => {
+    await join("n", 1, randomUUID());
+    expect(await setDraining(store.db, "n", true)).toBe(true);
+    await leaveNodeUnit(store.db, { address: "n", epoch: 1 });
+    expect(await join("n", 2, randomUUID())).toMatchObject({ draining: true });
+    expect(await setDraining(store.db, "nobody", true)).toBe(false);
+  });
+
+  test("after a restart of everything, whoever was here a TTL ago is expected", async () => {
+    await join("here", 1, randomUUID());
+    await join("left", 2, randomUUID());
+    await leaveNodeUnit(store.db, { address: "left", epoch: 2 });
+    expect((await expectedAddresses(store.db, TTL_MS)).sort()).toEqual(["here", "left"]);
+    await store.advance(2 * TTL_MS + 1_000);
+    expect(await expectedAddresses(store.db, TTL_MS)).toEqual([]);
+  });
+
+  test("a change of the fleet wakes whoever listens; a renewal of presence does not", async () => {
+    let heard = 0;
+    await store.db.listen("tenure_membership", () => heard++);
+    const hears = (count: number) => until(() => heard >= count, { what: `${count} wake-ups` });
+    await join("n", 1, randomUUID());
+    await hears(1);
+    const before = heard;
+    for (let n = 0; n < 20; n++)
+      await renewPresence(store.db, [{ address: "n", epoch: 1 }], TTL_MS);
+    // Wake-ups arrive in order: when this one is here, any of the renewals would be here too.
+    await leaveNodeUnit(store.db, { address: "n", epoch: 1 });
+    await hears(before + 1);
+    expect(heard - before).toBe(1);
+  });
+
+  describe("the mass-loss brake", () => {
+    const joinMany = async (count: number) => {
+      for (let n = 0; n < count; n++) await join(`n${n}`, n + 1, randomUUID());
+    };
+    const loseMany = async (count: number) => {
+      for (let n = 0; n < count; n++)
+        await leaveNodeUnit(store.db, { address: `n${n}`, epoch: n + 1 });
+    };
+
+    test("is put on by the loss of more than half and at least three, and says so once", async () => {
+      await joinMany(5);
+      await loseMany(3);
+      expect(await judgeBrake(store.db, TTL_MS)).toMatchObject({
+        active: true,
+        lost: 3,
+        members: 5,
+      });
+      expect(await judgeBrake(store.db, TTL_MS)).toBeUndefined();
+      expect(await readBrake(store.db)).toMatchObject({ active: true, lost: 3, members: 5 });
+    });
+
+    test.each([
+      { members: 6, lost: 3, why: "half is not more than half" },
+      { members: 2, lost: 2, why: "two are fewer than three" },
+    ])("stays off when $lost of $members are lost: $why", async ({ members, lost }) => {
+      await joinMany(members);
+      await loseMany(lost);
+      expect(await judgeBrake(store.db, TTL_MS)).toBeUndefined();
+    });
+
+    test("counts presence that ran out as loss", async () => {
+      await joinMany(4);
+      await store.advance(TTL_MS + 1_000);
+      expect(await judgeBrake(store.db, TTL_MS)).toMatchObject({
+        active: true,
+        lost: 4,
+        members: 4,
+      });
+    });
+
+    test("time alone does not take it off; the return of enough nodes does", async () => {
+      await joinMany(5);
+      await loseMany(4);
+      await judgeBrake(store.db, TTL_MS);
+      await store.advance(10 * TTL_MS);
+      await renewPresence(store.db, [{ address: "n4", epoch: 5 }], TTL_MS);
+      expect(await judgeBrake(store.db, TTL_MS)).toBeUndefined();
+      await join("n0", 10, randomUUID());
+      await join("n1", 11, randomUUID());
+      expect(await judgeBrake(store.db, TTL_MS)).toMatchObject({ active: false });
+    });
+
+    test("an operator's release holds for what was lost until then, not for a new loss", async () => {
+      await joinMany(8);
+      await loseMany(5);
+      await judgeBrake(store.db, TTL_MS);
+      expect(await releaseBrake(store.db)).toBe(true);
+      expect(await judgeBrake(store.db, TTL_MS)).toBeUndefined();
+      expect(await releaseBrake(store.db)).toBe(false);
+      await store.advance(1_000);
+      for (const n of [5, 6, 7]) await leaveNodeUnit(store.db, { address: `n${n}`, epoch: n + 1 });
+      expect(await judgeBrake(store.db, TTL_MS)).toMatchObject({ active: true, lost: 3 });
+    });
+  });
+});

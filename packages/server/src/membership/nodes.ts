@@ -1,0 +1,308 @@
+import {
+  CLOSE_CODES,
+  type CloseCode,
+  isNodeUnit,
+  type NodeRegister,
+  type ResourceUsage,
+  type ServerToNode,
+  TenureError,
+} from "@tenure/protocol";
+import type { Clock } from "../kernel/clock.ts";
+import { gather } from "../kernel/gather.ts";
+import type { Log } from "../kernel/log.ts";
+import type { PostgresStore } from "../store/db.ts";
+import { appendEvent } from "../store/event-store.ts";
+import type { HotStore } from "../store/hot-store.ts";
+import { sendAway } from "./go-away.ts";
+import type { MembersLook, MembersService } from "./members.ts";
+import {
+  joinNodeUnit,
+  leaveNodeUnit,
+  type NodeTerm,
+  type NodeUnitRow,
+  nextEpochs,
+  renewPresence,
+} from "./node-unit-store.ts";
+import { claimOwner, dropOwner, ownerKeys } from "./owner-store.ts";
+import { dropSnapshot, type NodeSnapshot, readPresence, writeSnapshot } from "./snapshot-store.ts";
+
+/** The way to a connected node. The gateway gives one per socket. */
+export interface NodeLink {
+  send(message: ServerToNode): void;
+  close(code: CloseCode, reason: string): void;
+}
+
+export interface NodesOptions {
+  instanceId: string;
+  db: PostgresStore;
+  hot: HotStore;
+  members: Pick<MembersService, "current">;
+  presenceTtlMs: number;
+  ownerTtlMs: number;
+  clock: Clock;
+  log: Log;
+  /** A node came, went or changed: whoever watches the fleet should look. */
+  onChange: () => void;
+}
+
+export interface Nodes {
+  /** Lets a proven node in. Throws `NODE_ADDRESS_IN_USE` while another process answers under its address. */
+  join(registration: NodeRegister, link: NodeLink): Promise<NodeConnection>;
+  /** Tells a node-unit who is there; from now on it hears every change. */
+  introduce(node: NodeConnection): void;
+  /** The nodes connected here. */
+  connected(): NodeConnection[];
+  /** What the last look at the members means for the nodes connected here. */
+  onLook(look: MembersLook): void;
+  /** Renews owners, presence and snapshots of the nodes connected here; once per refresh interval. */
+  renew(): Promise<void>;
+  /** Our own stop is no LEAVE: presence is set one TTL ahead, and the nodes are sent to the others. */
+  sendAway(urls: string[]): Promise<void>;
+}
+
+export interface NodeConnection {
+  readonly nodeId: string;
+  readonly epoch: number;
+  readonly isNodeUnit: boolean;
+  readonly link: NodeLink;
+  /** What the node said of itself last. */
+  readonly snapshot: NodeSnapshot;
+  /** Whether presence was renewed where it counts. */
+  heartbeat(sample: {
+    resourceUsage?: ResourceUsage | undefined;
+    services?: string[] | undefined;
+  }): Promise<boolean>;
+  setDraining(draining: boolean): void;
+  /** The socket is gone. A LEAVE, unless a newer connection is there or this instance is stopping. */
+  left(): Promise<void>;
+}
+
+interface Held extends NodeConnection {
+  snapshot: NodeSnapshot;
+  introduced: boolean;
+  /** Said something new since the snapshot was written. */
+  dirty: boolean;
+  writtenAtMs: number;
+}
+
+export function createNodes(options: NodesOptions): Nodes {
+  const { instanceId, db, hot, clock, log, presenceTtlMs, ownerTtlMs } = options;
+  const held = new Map<string, Held>();
+  let stopping = false;
+
+  const nextEpoch = gather<undefined, number>((calls) => nextEpochs(db, calls.length));
+  const renewInPostgres = gather<NodeTerm, boolean>(async (terms) => {
+    const renewed = await renewPresence(db, terms, presenceTtlMs);
+    return terms.map(({ address }) => renewed.has(address));
+  });
+
+  async function join(registration: NodeRegister, link: NodeLink): Promise<NodeConnection> {
+    const { address } = registration;
+    const epoch = await nextEpoch(undefined);
+    const unit = isNodeUnit(registration.tags);
+    const row = unit ? await joinAsUnit(registration, epoch) : undefined;
+    if (!unit) await refuseTwin(registration);
+    const node = hold({ registration, epoch, link, row });
+    const former = held.get(address);
+    held.set(address, node);
+    former?.link.close(CLOSE_CODES.REPLACED, "a newer connection of this node took its place");
+    await announce(node).catch((error) =>
+      log.warn(
+        { event: "node.not-announced", nodeId: address, error },
+        "will be announced when the store is back",
+      ),
+    );
+    options.onChange();
+    return node;
+  }
+
+  async function joinAsUnit(registration: NodeRegister, epoch: number): Promise<NodeUnitRow> {
+    const { address, boot_id } = registration;
+    const former = options.members.current().rows.find((row) => row.address === address);
+    const row = await joinNodeUnit(db, unitOf(registration, { instanceId, epoch }), presenceTtlMs);
+    if (!row) throw new TenureError("NODE_ADDRESS_IN_USE", { address });
+    if (former?.boot_id !== boot_id || !former.online) {
+      await appendEvent(db, {
+        event: "node.joined",
+        message: `node-unit ${registration.name} joined`,
+        subject: address,
+        details: { epoch, instance_id: instanceId },
+      });
+    }
+    return row;
+  }
+
+  /** For a node that is no node-unit the hot state knows who answers under its address. */
+  async function refuseTwin({ address, boot_id }: NodeRegister): Promise<void> {
+    const present = await readPresence(hot, address);
+    if (present && present.bootId !== boot_id)
+      throw new TenureError("NODE_ADDRESS_IN_USE", { address });
+  }
+
+  function hold({
+    registration,
+    epoch,
+    link,
+    row,
+  }: {
+    registration: NodeRegister;
+    epoch: number;
+    link: NodeLink;
+    row: NodeUnitRow | undefined;
+  }): Held {
+    const term = { address: registration.address, epoch };
+    const node: Held = {
+      nodeId: registration.address,
+      epoch,
+      isNodeUnit: row !== undefined,
+      link,
+      snapshot: snapshotOf(registration, { instanceId, epoch, row, joinedAtMs: clock.wallMs() }),
+      introduced: false,
+      dirty: true,
+      writtenAtMs: Number.NEGATIVE_INFINITY,
+      async heartbeat({ resourceUsage, services }) {
+        const { snapshot } = node;
+        node.snapshot = {
+          ...snapshot,
+          resource_usage: resourceUsage ?? snapshot.resource_usage,
+          services: services ?? snapshot.services,
+        };
+        node.dirty ||= JSON.stringify(snapshot) !== JSON.stringify(node.snapshot);
+        return node.isNodeUnit ? renewInPostgres(term).catch(() => false) : true;
+      },
+      setDraining(draining) {
+        if (node.snapshot.draining === draining) return;
+        node.snapshot = { ...node.snapshot, draining };
+        node.dirty = true;
+        link.send({ type: "node_control", command: draining ? "drain" : "resume" });
+        options.onChange();
+      },
+      left: () => leave(node),
+    };
+    return node;
+  }
+
+  async function leave(node: Held): Promise<void> {
+    if (held.get(node.nodeId) === node) held.delete(node.nodeId);
+    if (stopping) return;
+    const { nodeId, epoch } = node;
+    if (node.isNodeUnit && (await leaveNodeUnit(db, { address: nodeId, epoch }))) {
+      const message = `node-unit ${node.snapshot.name} left`;
+      await appendEvent(db, {
+        event: "node.left",
+        message,
+        subject: nodeId,
+        details: { epoch, instance_id: instanceId },
+      });
+    }
+    await Promise.all([
+      dropOwner(hot, ownerKeys.node(hot.prefix, nodeId), { instanceId, epoch }),
+      dropSnapshot(hot, { nodeId, epoch }),
+    ]);
+    options.onChange();
+  }
+
+  /** Says everywhere where this node is. Whoever finds a newer connection there gives way to it. */
+  async function announce(node: Held): Promise<void> {
+    node.dirty = false;
+    const sentAtMs = clock.monotonicMs();
+    const owner = { instanceId, epoch: node.epoch };
+    const key = ownerKeys.node(hot.prefix, node.nodeId);
+    const [claim, written] = await Promise.all([
+      claimOwner(hot, { key, owner, ttlMs: ownerTtlMs }),
+      writeSnapshot(hot, node.snapshot, presenceTtlMs),
+    ]).catch((error) => {
+      node.dirty = true;
+      throw error;
+    });
+    node.writtenAtMs = sentAtMs;
+    if (claim.outcome === "newer" || !written) giveWay(node);
+  }
+
+  function giveWay(node: Held): void {
+    if (held.get(node.nodeId) === node) held.delete(node.nodeId);
+    node.link.close(CLOSE_CODES.REPLACED, "a newer connection of this node is on another instance");
+  }
+
+  return {
+    join,
+    introduce({ nodeId }) {
+      const node = held.get(nodeId);
+      if (!node?.isNodeUnit) return;
+      node.introduced = true;
+      const { seq, view, members } = options.members.current();
+      node.link.send({ type: "host_event", seq, event: "INIT", view, members });
+    },
+    connected: () => [...held.values()],
+    onLook({ rows, changes, view }) {
+      for (const row of rows) {
+        const node = held.get(row.address);
+        if (!node?.isNodeUnit) continue;
+        if (row.epoch > node.epoch) giveWay(node);
+        else node.setDraining(row.draining);
+      }
+      for (const node of held.values()) {
+        if (!node.introduced) continue;
+        for (const change of changes) {
+          node.link.send({ type: "host_event", event: "TERMINAL_CHANGE", view, ...change });
+        }
+      }
+    },
+    async renew() {
+      const dueBeforeMs = clock.monotonicMs() - Math.min(presenceTtlMs, ownerTtlMs) / 3;
+      const due = [...held.values()].filter((node) => node.dirty || node.writtenAtMs < dueBeforeMs);
+      await Promise.all(due.map(announce));
+    },
+    async sendAway(urls) {
+      stopping = true;
+      const nodes = [...held.values()];
+      const terms = nodes
+        .filter((node) => node.isNodeUnit)
+        .map(({ nodeId, epoch }) => ({ address: nodeId, epoch }));
+      if (terms.length > 0) await renewPresence(db, terms, presenceTtlMs);
+      for (const { link } of nodes) sendAway(link, urls);
+    },
+  };
+}
+
+interface Connected {
+  instanceId: string;
+  epoch: number;
+}
+
+const unitOf = (registration: NodeRegister, { instanceId, epoch }: Connected) => ({
+  address: registration.address,
+  name: registration.name,
+  version: registration.version,
+  instance_id: instanceId,
+  boot_id: registration.boot_id,
+  epoch,
+  claim_policy: registration.claim_policy ?? "deployment_count",
+  labels: registration.labels ?? {},
+  trusted_package_regexp: registration.trusted_package_regexp ?? "",
+  custom_command: registration.custom_command ?? false,
+  tags: registration.tags,
+});
+
+function snapshotOf(
+  registration: NodeRegister,
+  {
+    instanceId,
+    epoch,
+    row,
+    joinedAtMs,
+  }: Connected & { row: NodeUnitRow | undefined; joinedAtMs: number },
+): NodeSnapshot {
+  const { address, ...unit } = unitOf(registration, { instanceId, epoch });
+  return {
+    v: 1,
+    node_id: address,
+    ...unit,
+    pools: registration.pools ?? [],
+    services: registration.services ?? [],
+    capacity: registration.capacity ?? 0,
+    draining: row?.draining ?? false,
+    resource_usage: null,
+    joined_at: (row?.joined_at ?? new Date(joinedAtMs)).toISOString(),
+  };
+}

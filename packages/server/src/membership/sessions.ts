@@ -1,0 +1,189 @@
+import {
+  CLOSE_CODES,
+  type CloseCode,
+  type ServerToSession,
+  type SessionView,
+  TenureError,
+} from "@tenure/protocol";
+import type { Clock } from "../kernel/clock.ts";
+import { gather } from "../kernel/gather.ts";
+import type { Log } from "../kernel/log.ts";
+import type { Random } from "../kernel/random.ts";
+import type { Db } from "../store/db.ts";
+import type { HotStore } from "../store/hot-store.ts";
+import { sendAway } from "./go-away.ts";
+import { lastSeenKeys, type Page, readSeen, takeUnseen, touch } from "./last-seen-store.ts";
+import { nextEpochs } from "./node-unit-store.ts";
+import { claimOwner, dropOwner, type Owner, ownerKeys, readOwner } from "./owner-store.ts";
+import { closeSession, openSession, readSession, resumeSession } from "./session-store.ts";
+
+/** The way to a connected session. */
+export interface SessionLink {
+  send(message: ServerToSession): void;
+  close(code: CloseCode, reason: string): void;
+}
+
+export interface SessionConnection {
+  readonly sessionId: string;
+  readonly tenant: string;
+  readonly epoch: number;
+  readonly resumeToken: string;
+  readonly resumed: boolean;
+  readonly link: SessionLink;
+  /** The socket is gone; the session may come back until it is away for too long. */
+  left(): Promise<void>;
+  /** The client is done: nothing is kept for it. */
+  end(): Promise<void>;
+}
+
+export interface SessionRequest {
+  tenant: string;
+  resume?: { sessionId: string; resumeToken: string } | undefined;
+}
+
+export interface Sessions {
+  /** Throws `UNAUTHENTICATED` for a session that exists and whose token is not shown. */
+  join(request: SessionRequest, link: SessionLink): Promise<SessionConnection>;
+  connected(): SessionConnection[];
+  renew(): Promise<void>;
+  sendAway(urls: string[]): void;
+  /** Newest first. `seen` may be more than `views`: one that was forgotten meanwhile is left out. */
+  list(page: Page): Promise<{ views: SessionView[]; seen: number }>;
+}
+
+export interface SessionsOptions {
+  instanceId: string;
+  db: Db;
+  hot: HotStore;
+  ownerTtlMs: number;
+  goneAfterMs: number;
+  clock: Clock;
+  random: Random;
+  log: Log;
+}
+
+interface Held extends SessionConnection {
+  writtenAtMs: number;
+}
+
+export function createSessions(options: SessionsOptions): Sessions {
+  const { instanceId, db, hot, clock, random, log, ownerTtlMs } = options;
+  const held = new Map<string, Held>();
+  const nextEpoch = gather<undefined, number>((calls) => nextEpochs(db, calls.length));
+  const lastSeen = lastSeenKeys.sessions(hot.prefix);
+
+  async function join(
+    { tenant, resume }: SessionRequest,
+    link: SessionLink,
+  ): Promise<SessionConnection> {
+    const [claim, resumed] = await admit(tenant, resume);
+    const epoch = await nextEpoch(undefined);
+    const session = hold({ ...claim, epoch, resumed, link });
+    await announce(session);
+    await touch(hot, lastSeen, [claim.sessionId]);
+    const former = held.get(claim.sessionId);
+    held.set(claim.sessionId, session);
+    former?.link.close(CLOSE_CODES.REPLACED, "a newer connection of this session took its place");
+    return session;
+  }
+
+  async function admit(tenant: string, resume: SessionRequest["resume"]) {
+    if (resume) {
+      const claim = { ...resume, tenant };
+      const outcome = await resumeSession(hot, claim);
+      if (outcome === "resumed") return [claim, true] as const;
+      if (outcome === "refused") {
+        throw new TenureError("UNAUTHENTICATED", {
+          reason: "this session needs the resume token it was given",
+        });
+      }
+    }
+    // Unknown is no crime: a restart of a store in memory forgets every session, and the client goes on.
+    const claim = {
+      sessionId: random.bytes(16).toString("hex"),
+      resumeToken: random.bytes(32).toString("base64url"),
+      tenant,
+    };
+    await openSession(hot, claim);
+    return [claim, false] as const;
+  }
+
+  function hold(session: Omit<Held, "writtenAtMs" | "left" | "end">): Held {
+    const whole: Held = {
+      ...session,
+      writtenAtMs: clock.monotonicMs(),
+      left: () => leave(whole),
+      async end() {
+        await leave(whole);
+        await closeSession(hot, session.sessionId);
+      },
+    };
+    return whole;
+  }
+
+  async function leave(session: Held): Promise<void> {
+    if (held.get(session.sessionId) === session) held.delete(session.sessionId);
+    await dropOwner(hot, ownerKeys.session(hot.prefix, session.sessionId), ownerOf(session));
+    await touch(hot, lastSeen, [session.sessionId]);
+  }
+
+  const ownerOf = ({ epoch }: { epoch: number }): Owner => ({ instanceId, epoch });
+
+  async function announce(session: Held): Promise<void> {
+    const sentAtMs = clock.monotonicMs();
+    const key = ownerKeys.session(hot.prefix, session.sessionId);
+    const claim = await claimOwner(hot, { key, owner: ownerOf(session), ttlMs: ownerTtlMs });
+    session.writtenAtMs = sentAtMs;
+    if (claim.outcome === "owned") return;
+    if (held.get(session.sessionId) === session) held.delete(session.sessionId);
+    session.link.close(
+      CLOSE_CODES.REPLACED,
+      "a newer connection of this session is on another instance",
+    );
+  }
+
+  return {
+    join,
+    connected: () => [...held.values()],
+    async renew() {
+      const dueBeforeMs = clock.monotonicMs() - ownerTtlMs / 3;
+      const due = [...held.values()].filter((session) => session.writtenAtMs < dueBeforeMs);
+      await Promise.all(due.map(announce));
+      if (due.length > 0)
+        await touch(
+          hot,
+          lastSeen,
+          due.map(({ sessionId }) => sessionId),
+        );
+      const gone = await takeUnseen(hot, lastSeen, options.goneAfterMs);
+      await Promise.all(gone.map((sessionId) => closeSession(hot, sessionId)));
+      if (gone.length > 0)
+        log.info({ event: "sessions.forgotten", count: gone.length }, "sessions away for too long");
+    },
+    sendAway(urls) {
+      for (const { link } of held.values()) sendAway(link, urls);
+    },
+    async list(page) {
+      const seen = await readSeen(hot, lastSeen, page);
+      const views = await Promise.all(seen.map(({ member, atMs }) => viewOf(member, atMs)));
+      return { views: views.flatMap((view) => view ?? []), seen: seen.length };
+    },
+  };
+
+  async function viewOf(sessionId: string, atMs: number): Promise<SessionView | undefined> {
+    const [record, owner] = await Promise.all([
+      readSession(hot, sessionId),
+      readOwner(hot, ownerKeys.session(hot.prefix, sessionId)),
+    ]);
+    return (
+      record && {
+        session_id: sessionId,
+        tenant: record.tenant,
+        online: owner !== undefined,
+        instance_id: owner?.instanceId ?? null,
+        current_turn_id: record.currentTurnId,
+        last_seen_at: new Date(atMs).toISOString(),
+      }
+    );
+  }
+}

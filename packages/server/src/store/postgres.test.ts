@@ -1,0 +1,222 @@
+import { TenureError } from "@tenure/protocol";
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { type FaultProxy, startProxy } from "../../../../tests/support/proxy.ts";
+import { until } from "../../../../tests/support/until.ts";
+import { openServer, type TestDb } from "../../testing/databases.ts";
+import type { PostgresStore } from "./db.ts";
+import { openPostgres, type PostgresOptions } from "./postgres.ts";
+import { sql } from "./sql.ts";
+
+// What only a server over a network does: break, stall, and serve several sessions at once.
+
+let server: TestDb & { uri: string };
+beforeAll(async () => {
+  server = await openServer();
+  await server.db.script("create table entry (id bigserial primary key, note text not null)");
+  await server.db.script(
+    "create table lease (name text primary key, holder text, until timestamptz)",
+  );
+});
+afterAll(() => server.close());
+beforeEach(() => server.db.script("truncate entry, lease"));
+
+function open(options: Partial<PostgresOptions> = {}): PostgresStore {
+  const db = openPostgres({ uri: server.uri, ...options });
+  onTestFinished(() => db.close());
+  return db;
+}
+
+async function openThroughProxy(
+  options: Partial<PostgresOptions> = {},
+): Promise<{ db: PostgresStore; proxy: FaultProxy }> {
+  const uri = new URL(server.uri);
+  const proxy = await startProxy({ targetPort: Number(uri.port) });
+  onTestFinished(() => proxy.stop());
+  uri.port = String(proxy.port);
+  return { db: open({ uri: uri.href, ...options }), proxy };
+}
+
+async function notes(): Promise<string[]> {
+  const { rows } = await server.db.query<{ note: string }>(sql`select note from entry order by id`);
+  return rows.map(({ note }) => note);
+}
+
+/** The outcome is unknown, and the caller is told so. */
+async function expectDown(statement: Promise<unknown>, reason: RegExp): Promise<void> {
+  const error = await statement.then(
+    () => new Error("it succeeded"),
+    (refused: unknown) => refused,
+  );
+  expect(error).toBeInstanceOf(TenureError);
+  expect(error).toMatchObject({
+    code: "DEPENDENCY_DOWN",
+    retryable: true,
+    details: { dependency: "postgres", reason: expect.stringMatching(reason) },
+  });
+}
+
+const mentions = (text: string) => (bytes: Buffer) => bytes.includes(text);
+
+describe("a connection that is ended from the other side", () => {
+  test("under a statement: the caller is told, the next statement works", async () => {
+    const db = open({ poolMax: 1 });
+    const told = expectDown(db.query(sql`select pg_sleep(10), 'nap-1'`), /terminat/);
+    await terminate("nap-1");
+    await told;
+    expect((await db.query(sql`select 1 as one`)).rows).toEqual([{ one: 1 }]);
+  });
+
+  test("while idle: the process lives, hears of it, and the next statement works", async () => {
+    const errors: unknown[] = [];
+    const db = open({ poolMax: 1, onError: (error) => errors.push(error) });
+    await db.query(sql`select 'idle-1'`);
+    await terminate("idle-1");
+    await until(() => errors.length > 0, { what: "the report of the broken connection" });
+    expect((await db.query(sql`select 1 as one`)).rows).toEqual([{ one: 1 }]);
+  });
+
+  test("in a transaction: nothing of it stays", async () => {
+    const db = open({ poolMax: 1 });
+    const failed = db.transaction(async (tx) => {
+      await tx.query(sql`insert into entry (note) values ('half')`);
+      const asleep = tx.query(sql`select pg_sleep(10), 'nap-2'`);
+      asleep.catch(() => {});
+      await terminate("nap-2");
+      await asleep;
+    });
+    await expectDown(failed, /terminat/);
+    expect(await notes()).toEqual([]);
+    expect((await db.query(sql`select 1 as one`)).rows).toEqual([{ one: 1 }]);
+  });
+
+  async function terminate(word: string): Promise<void> {
+    const victim = () =>
+      server.db.query(sql`
+        select pg_terminate_backend(pid) from pg_stat_activity
+         where position(${word} in query) > 0 and pid <> pg_backend_pid()`);
+    await until(async () => (await victim()).rowCount === 1, { what: `the session of ${word}` });
+  }
+});
+
+describe("nothing is sent twice", () => {
+  test("a statement whose reply is lost ran once, and its caller knows that he does not know", async () => {
+    const { db, proxy } = await openThroughProxy();
+    const cut = proxy.cutAfter(mentions("reply-lost"));
+    await expectDown(db.query(sql`insert into entry (note) values ('reply-lost')`), /./);
+    await cut;
+    await db.query(sql`insert into entry (note) values ('after')`);
+    expect(await notes()).toEqual(["reply-lost", "after"]);
+  });
+
+  test("a commit whose reply is lost is not repeated either", async () => {
+    const { db, proxy } = await openThroughProxy({ poolMax: 1 });
+    const committing = db.transaction(async (tx) => {
+      await tx.query(sql`insert into entry (note) values ('committed')`);
+      void proxy.cutAfter(mentions("commit"));
+    });
+    await expectDown(committing, /./);
+    expect(await notes()).toEqual(["committed"]);
+  });
+});
+
+describe("time limits", () => {
+  test("a statement over its limit is ended by the server; it did nothing and the session goes on", async () => {
+    const db = open({ poolMax: 1, statementTimeoutMs: 100 });
+    const before = await sessionOf(db);
+    const late = db.query(sql`insert into entry (note) select 'late' from pg_sleep(10)`);
+    await expectDown(late, /statement timeout/);
+    expect(await notes()).toEqual([]);
+    expect(await sessionOf(db)).toBe(before);
+  });
+
+  test("so is one that waits too long for a row somebody has locked", async () => {
+    await server.db.query(sql`insert into lease (name, holder) values ('door', 'a')`);
+    const db = open({ statementTimeoutMs: 100 });
+    await server.db.transaction(async (tx) => {
+      await tx.query(sql`update lease set holder = 'b'`);
+      await expectDown(db.query(sql`update lease set holder = 'c'`), /timeout/);
+    });
+    expect((await db.query(sql`select holder from lease`)).rows).toEqual([{ holder: "b" }]);
+  });
+
+  test("a server that says nothing at all is given up soon after, and used again when it answers", async () => {
+    const { db, proxy } = await openThroughProxy({ statementTimeoutMs: 100 });
+    await db.query(sql`select 1`);
+    proxy.blackHole("both");
+    const askedMs = performance.now();
+    await expectDown(db.query(sql`select 1`), /timeout/);
+    expect(performance.now() - askedMs).toBeLessThan(3_000);
+    await proxy.heal();
+    expect((await db.query(sql`select 1 as one`)).rows).toEqual([{ one: 1 }]);
+  });
+});
+
+describe("a server that is not there", () => {
+  test("is named with the reason, at once, and used when it comes back", async () => {
+    const { db, proxy } = await openThroughProxy();
+    proxy.refuse();
+    const askedMs = performance.now();
+    await expectDown(db.query(sql`select 1`), /ECONNREFUSED/);
+    expect(performance.now() - askedMs).toBeLessThan(1_000);
+    await proxy.heal();
+    expect((await db.query(sql`select 1 as one`)).rows).toEqual([{ one: 1 }]);
+  });
+});
+
+describe("a new connection", () => {
+  test("is asked before it is used, and not used when it gives the wrong answer", async () => {
+    let wanted = "tenure";
+    const db = open({
+      poolMax: 1,
+      onConnect: async (connection) => {
+        const { rows } = await connection.query<{ name: string }>(
+          sql`select current_setting('application_name') as name`,
+        );
+        if (rows[0]?.name !== wanted) throw new Error(`connected as ${rows[0]?.name}`);
+      },
+    });
+    expect((await db.query(sql`select 1 as one`)).rows).toEqual([{ one: 1 }]);
+    wanted = "somebody else";
+    // The connection in hand was fine when it was made; only a new one is asked.
+    await expectDown(db.query(sql`select pg_terminate_backend(pg_backend_pid())`), /terminat/);
+    await expect(db.query(sql`select 1`)).rejects.toThrow("connected as tenure");
+  });
+});
+
+describe("two sessions and one lease", () => {
+  test("a rival that waited for the row judges it as it is by then, not as it was", async () => {
+    await server.db.query(sql`
+      insert into lease (name, holder, until) values ('door', 'a', tenure_now() - interval '1 s')`);
+    const take = sql`update lease set holder = 'b' where name = 'door' and until <= tenure_now()`;
+    let taking: Promise<{ rowCount: number }> | undefined;
+    await server.db.transaction(async (tx) => {
+      await tx.query(sql`update lease set until = tenure_now() + interval '1 h'`);
+      taking = server.db.query(take);
+      await until(waitingForLock, { what: "the rival to wait" });
+    });
+    expect(await taking).toMatchObject({ rowCount: 0 });
+    await server.advance(3_600_001);
+    expect(await server.db.query(take)).toMatchObject({ rowCount: 1 });
+  });
+
+  test("a row locked by a rival is skipped by whoever says so", async () => {
+    await server.db.query(sql`insert into lease (name) values ('a'), ('b')`);
+    const next = sql`select name from lease order by name limit 1 for update skip locked`;
+    await server.db.transaction(async (tx) => {
+      expect((await tx.query(next)).rows).toEqual([{ name: "a" }]);
+      expect((await server.db.query(next)).rows).toEqual([{ name: "b" }]);
+    });
+  });
+
+  async function waitingForLock(): Promise<boolean> {
+    const { rows } = await server.db.query(sql`
+      select pid from pg_stat_activity
+       where datname = current_database() and wait_event_type = 'Lock'`);
+    return rows.length > 0;
+  }
+});
+
+async function sessionOf(db: PostgresStore): Promise<number | undefined> {
+  const { rows } = await db.query<{ pid: number }>(sql`select pg_backend_pid() as pid`);
+  return rows[0]?.pid;
+}

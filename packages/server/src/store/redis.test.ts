@@ -1,0 +1,288 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { TenureError } from "@tenure/protocol";
+import { Cluster, Redis } from "ioredis";
+import { describe, expect, onTestFinished, test } from "vitest";
+import * as z from "zod";
+import { freePort } from "../../../../tests/support/free-port.ts";
+import { type FaultProxy, startProxy } from "../../../../tests/support/proxy.ts";
+import { startRedis, uniqueKeyPrefix } from "../../../../tests/support/redis.ts";
+import { startRedisCluster } from "../../../../tests/support/redis-cluster.ts";
+import { scratchDirectory } from "../../../../tests/support/scratch.ts";
+import { until } from "../../../../tests/support/until.ts";
+import { redisSettings } from "../../testing/hot-stores.ts";
+import { openRedis, type RedisSettings, type RedisStore, waitUntilReady } from "./redis.ts";
+import { defineScript } from "./script.ts";
+
+const KINDS = ["redis", "redis-cluster"] as const;
+type Kind = (typeof KINDS)[number];
+
+/** Counts its own runs: the one thing that running twice must not do. */
+const countRun = defineScript({
+  file: luaFile("count-run", "redis.call('INCR', counter)\nreturn { 'counted' }\n"),
+  keys: ["counter"],
+  args: z.object({}),
+  reply: z.tuple([z.literal("counted")]),
+}).inMemory(() => ["counted"]);
+
+describe.each(KINDS)("%s over a network", (kind) => {
+  test("a script whose reply is lost ran once, and its caller knows that he does not know", async () => {
+    const { store, proxies } = await openThroughProxies(kind);
+    const counter = `${store.prefix}:counter`;
+    await store.run(countRun, { counter }, {});
+    const cut = firstOf(proxies, (proxy) => proxy.cutAfter(mentions(counter)));
+    await expectDown(store.run(countRun, { counter }, {}));
+    await cut;
+    // Whatever the client has kept to send again, it has sent before it sends a later command.
+    const runs = await until(() => store.client.get(counter), { what: "the same server again" });
+    expect(runs).toBe("2");
+  });
+
+  test("the same client with the library's own settings runs it twice: the check above can fail", async () => {
+    const proxies = await startProxies(kind);
+    const client = clientOfDefaults(kind, proxies);
+    client.on("error", () => {});
+    onTestFinished(() => client.disconnect());
+    const counter = `${uniqueKeyPrefix()}:counter`;
+    await client.incr(counter);
+    void firstOf(proxies, (proxy) => proxy.cutAfter(mentions(counter)));
+    await client.incr(counter);
+    expect(await client.get(counter)).toBe("3");
+  });
+
+  test("a subscription survives the loss of every connection", async () => {
+    const { store, proxies } = await openThroughProxies(kind);
+    const channel = `${store.prefix}:wake`;
+    const heard: string[] = [];
+    await store.subscribe(channel, (message) => heard.push(message));
+    await hearing(store, { channel, heard, message: "before" });
+    for (const proxy of proxies) proxy.reset();
+    await hearing(store, { channel, heard, message: "after" });
+  });
+
+  test("a connection that blocks delays nobody else", async () => {
+    const store = await openReady(redisSettings(kind));
+    const blocked = store.blockingConnection();
+    const order: string[] = [];
+    const key = `${store.prefix}:{inbox}`;
+    await untilReady(blocked);
+    const reading = blocked.blpop(key, 30).then((found) => order.push(`read ${found?.[1]}`));
+    for (let ping = 0; ping < 20; ping++) await store.ping();
+    order.push("pinged");
+    await store.client.rpush(key, "letter");
+    await reading;
+    expect(order).toEqual(["pinged", "read letter"]);
+  });
+
+  test("a script that the server forgot is sent again whole", async () => {
+    const store = await openReady(redisSettings(kind));
+    const counter = `${store.prefix}:counter`;
+    await store.run(countRun, { counter }, {});
+    const servers = store.client instanceof Cluster ? store.client.nodes("master") : [store.client];
+    await Promise.all(servers.map((server) => server.script("FLUSH")));
+    await store.run(countRun, { counter }, {});
+    expect(await store.client.get(counter)).toBe("2");
+  });
+
+  test("nobody there is one clear sentence in time", async () => {
+    const urls = [`redis://127.0.0.1:${await freePort()}`];
+    const store = openRedis({ ...redisSettings(kind), urls, prefix: "nobody" });
+    onTestFinished(() => store.close());
+    await expect(waitUntilReady(store, 500)).rejects.toThrow(
+      kind === "redis" ? /^redis is down \(connect ECONNREFUSED/ : /no node of the cluster answers/,
+    );
+  });
+});
+
+describe("a Redis that is frozen", () => {
+  test("is given up after the time limit; thawed, it answers each question with its own answer", async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.discard());
+    const store = await openReady({ mode: "single", urls: [redis.url], commandTimeoutMs: 200 });
+    await redis.freeze();
+    const askedMs = performance.now();
+    await expectDown(store.run(countRun, { counter: "c" }, {}));
+    await expectDown(store.ping());
+    expect(performance.now() - askedMs).toBeLessThan(2_000);
+    await redis.thaw();
+    await answersAgain(store);
+    await store.client.set("b", "2");
+    expect(await store.client.get("b")).toBe("2");
+    expect(await store.client.get("none")).toBeNull();
+  });
+});
+
+describe("a reader that blocks", () => {
+  test("on a server that froze gives up when its time is over, and reads on when it thaws", async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.discard());
+    const urls = [redis.url];
+    const store = await openReady({ mode: "single", urls, commandTimeoutMs: 200 });
+    const reader = store.blockingConnection(100);
+    await untilReady(reader);
+    await redis.freeze();
+    await expect(reader.blpop("inbox", 0.1)).rejects.toThrow();
+    await redis.thaw();
+    await until(() => store.client.rpush("inbox", "letter"), { what: "the letter to be sent" });
+    const letter = await until(() => reader.blpop("inbox", 0.1), { what: "the letter" });
+    expect(letter).toEqual(["inbox", "letter"]);
+  });
+});
+
+describe("a Redis that is gone", () => {
+  test("fails commands at once instead of keeping them, and is used when it is back", async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.discard());
+    const store = await openReady({ mode: "single", urls: [redis.url] });
+    await redis.stop();
+    await until(() => store.client.status !== "ready", { what: "the client to notice" });
+    const askedMs = performance.now();
+    await expectDown(store.ping());
+    expect(performance.now() - askedMs).toBeLessThan(500);
+    await redis.start();
+    await answersAgain(store);
+  });
+});
+
+describe("a Redis Cluster of which one master is gone", () => {
+  test("is not well, though the others answer", async () => {
+    // The other masters need this long to agree that one is gone.
+    const cluster = await startRedisCluster({ conf: { "cluster-node-timeout": "500" } });
+    onTestFinished(() => cluster.stop());
+    const store = await openReady({ mode: "cluster", urls: cluster.urls });
+    await store.ping();
+    await cluster.nodes[1]!.kill();
+    const told = async () =>
+      store.ping().then(
+        () => false,
+        (error: unknown) => error instanceof TenureError,
+      );
+    await until(told, { what: "the loss to be noticed" });
+    for (let ping = 0; ping < 10; ping++) await expectDown(store.ping());
+    await cluster.nodes[1]!.start();
+    await answersAgain(store);
+  });
+});
+
+describe("what Redis itself refuses", () => {
+  test("for want of memory is DEPENDENCY_DOWN: later it may have room", async () => {
+    const redis = await startRedis({ conf: { maxmemory: "1mb" } });
+    onTestFinished(() => redis.discard());
+    const store = await openReady({ mode: "single", urls: [redis.url] });
+    await expectDown(store.run(countRun, { counter: "c" }, {}), /OOM/);
+  });
+
+  test("as a mistake of ours stays an error: trying again would not help", async () => {
+    const store = await openReady(redisSettings("redis"));
+    const counter = `${store.prefix}:list`;
+    await store.client.rpush(counter, "x");
+    const mistaken = store.run(countRun, { counter }, {});
+    await expect(mistaken).rejects.toThrow(/WRONGTYPE/);
+    await expect(mistaken).rejects.not.toBeInstanceOf(TenureError);
+  });
+
+  test("is counted by script, with what went well", async () => {
+    const ops: string[] = [];
+    const store = await openReady({
+      ...redisSettings("redis"),
+      onOp: (op, result) => ops.push(`${op} ${result}`),
+    });
+    await store.run(countRun, { counter: `${store.prefix}:n` }, {});
+    await store.client.rpush(`${store.prefix}:list`, "x");
+    await store.run(countRun, { counter: `${store.prefix}:list` }, {}).catch(() => {});
+    expect(ops).toEqual(["count-run ok", "count-run error"]);
+  });
+});
+
+async function openReady(
+  settings: Pick<RedisSettings, "mode" | "urls"> & Partial<RedisSettings>,
+): Promise<RedisStore> {
+  const store = openRedis({ prefix: uniqueKeyPrefix(), ...settings });
+  onTestFinished(() => store.close());
+  await waitUntilReady(store, 10_000);
+  return store;
+}
+
+/** One proxy per server; the cluster's client is told that the servers are where the proxies are. */
+async function openThroughProxies(
+  kind: Kind,
+): Promise<{ store: RedisStore; proxies: FaultProxy[] }> {
+  const proxies = await startProxies(kind);
+  const { mode } = redisSettings(kind);
+  const store = await openReady({
+    mode,
+    urls: proxies.map(urlOf),
+    natMap: natMapOf(kind, proxies),
+  });
+  return { store, proxies };
+}
+
+async function startProxies(kind: Kind): Promise<FaultProxy[]> {
+  const proxies = await Promise.all(portsOf(kind).map((targetPort) => startProxy({ targetPort })));
+  onTestFinished(() => {
+    for (const proxy of proxies) proxy.stop();
+  });
+  return proxies;
+}
+
+const portsOf = (kind: Kind): number[] =>
+  redisSettings(kind).urls.map((url) => Number(new URL(url).port));
+const urlOf = ({ port }: FaultProxy): string => `redis://127.0.0.1:${port}`;
+
+function natMapOf(kind: Kind, proxies: FaultProxy[]) {
+  const pairs = portsOf(kind).map((port, index): [string, { host: string; port: number }] => [
+    `127.0.0.1:${port}`,
+    { host: "127.0.0.1", port: proxies[index]!.port },
+  ]);
+  return Object.fromEntries(pairs);
+}
+
+function clientOfDefaults(kind: Kind, proxies: FaultProxy[]): Redis | Cluster {
+  if (kind === "redis") return new Redis(urlOf(proxies[0]!));
+  return new Cluster(proxies.map(urlOf), { natMap: natMapOf(kind, proxies) });
+}
+
+async function expectDown(call: Promise<unknown>, reason = /./): Promise<void> {
+  const error = await call.then(
+    () => new Error("it succeeded"),
+    (refused: unknown) => refused,
+  );
+  expect(error).toBeInstanceOf(TenureError);
+  expect(error).toMatchObject({
+    code: "DEPENDENCY_DOWN",
+    details: { dependency: "redis", reason: expect.stringMatching(reason) },
+  });
+}
+
+const mentions = (text: string) => (bytes: Buffer) => bytes.includes(text);
+
+const firstOf = (proxies: FaultProxy[], arm: (proxy: FaultProxy) => Promise<void>) =>
+  Promise.race(proxies.map(arm));
+
+async function answersAgain(store: RedisStore): Promise<void> {
+  const answers = async () => store.ping().then(() => true);
+  await until(answers, { deadlineMs: 15_000, what: "an answer" });
+}
+
+async function hearing(
+  store: RedisStore,
+  { channel, heard, message }: { channel: string; heard: string[]; message: string },
+): Promise<void> {
+  const hears = async () => {
+    await store.publish(channel, message);
+    return heard.includes(message);
+  };
+  await until(hears, { deadlineMs: 15_000, what: `to hear ${message}` });
+}
+
+async function untilReady(client: Redis | Cluster): Promise<void> {
+  await until(() => client.status === "ready", { what: "the connection" });
+}
+
+/** The body stands under the names of its keys, as every script of ours must. */
+function luaFile(name: string, body: string): URL {
+  const path = join(scratchDirectory("lua"), `${name}.lua`);
+  writeFileSync(path, `local counter = KEYS[1]\n${body}`);
+  return pathToFileURL(path);
+}
