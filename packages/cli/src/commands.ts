@@ -29,4 +29,14 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "list the live instances and the stores behind them",
     load: async () => (await import("./commands/cluster.ts")).clusterCommand,
   },
+  {
+    name: "node",
+    summary: "list, show, drain and resume nodes",
+    load: async () => (await import("./commands/node.ts")).nodeCommand,
+  },
+  {
+    name: "events",
+    summary: "show what happened, and follow what happens",
+    load: async () => (await import("./commands/events.ts")).eventsCommand,
+  },
 ];

@@ -20,6 +20,10 @@ export function asksServer(command: Command): Command {
     .option("--json", "print JSON instead of a table");
 }
 
-export function connect({ url, token }: RemoteFlags): Admin {
-  return createAdmin({ url, token: token ?? process.env.TENURE_TOKEN });
+export function connect(flags: RemoteFlags): Admin {
+  return createAdmin({ url: flags.url, token: tokenOf(flags) });
+}
+
+export function tokenOf({ token }: RemoteFlags): string | undefined {
+  return token ?? process.env.TENURE_TOKEN;
 }
