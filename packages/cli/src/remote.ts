@@ -21,6 +21,8 @@ export function asksServer(command: Command): Command {
 }
 
 export function connect(flags: RemoteFlags): Admin {
+  if (!/^https?:\/\/./.test(flags.url) || !URL.canParse(flags.url))
+    throw new Error(`"${flags.url}" is not the URL of a server; it looks like ${URL_DEFAULT}`);
   return createAdmin({ url: flags.url, token: tokenOf(flags) });
 }
 

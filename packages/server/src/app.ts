@@ -148,6 +148,12 @@ export async function startApp(options: AppOptions): Promise<App> {
     session: { instanceId, sessions: membership.sessions },
   });
 
+  /** Whoever is connected is told where else to go. */
+  async function sendAway(): Promise<void> {
+    const others = (await liveInstances(db)).filter((other) => other.instance_id !== instanceId);
+    await membership.sendAway(others.map((other) => other.url));
+  }
+
   const housekeeping = every(
     HOUSEKEEPING_INTERVAL_MS,
     async () => {
@@ -195,10 +201,12 @@ export async function startApp(options: AppOptions): Promise<App> {
       async stop() {
         phase = "stopping";
         log.info({ event: "instance.stopping", instanceId }, "stopping");
-        const others = (await liveInstances(db)).filter(
-          (other) => other.instance_id !== instanceId,
+        await sendAway().catch((error) =>
+          log.warn(
+            { event: "instance.left-unsaid", instanceId, error },
+            "a store is down: others learn of this stop when the TTLs have passed",
+          ),
         );
-        await membership.sendAway(others.map((other) => other.url));
         // Off the list before the port closes, so that nobody sends work to a port that does not answer.
         await instance?.stop();
         gateway.close();

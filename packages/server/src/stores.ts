@@ -7,9 +7,7 @@ import type { PostgresStore } from "./store/db.ts";
 import type { HotStore } from "./store/hot-store.ts";
 import { openMemory } from "./store/memory.ts";
 import { migrate } from "./store/migrate.ts";
-import { openPglite } from "./store/pglite.ts";
 import { openPostgres } from "./store/postgres.ts";
-import { openRedis, waitUntilReady } from "./store/redis.ts";
 import { checkPostgres, checkRedis, type SelfCheck } from "./store/self-check.ts";
 import type { Telemetry } from "./telemetry.ts";
 
@@ -56,6 +54,7 @@ async function openDatabase(context: StoreContext): Promise<PostgresStore> {
   if (uri === "") {
     const dataDir = resolve(config.server.data_dir);
     mkdirSync(dataDir, { recursive: true });
+    const { openPglite } = await import("./store/pglite.ts");
     const db = await openPglite({ dataDir, onError });
     await runMigrations(db, log);
     return db;
@@ -85,6 +84,8 @@ async function runMigrations(db: PostgresStore, log: Log): Promise<void> {
 async function openHot({ config, clock, log, telemetry }: StoreContext): Promise<HotStore> {
   const { phase2 } = config.scheduler;
   if (!phase2.enabled) return openMemory({ prefix: phase2.redis.key_prefix, clock });
+  // Loaded only where there is a Redis: the client takes 10 MB.
+  const { openRedis, waitUntilReady } = await import("./store/redis.ts");
   const store = openRedis({
     mode: phase2.redis.mode,
     urls: phase2.redis.mode === "cluster" ? phase2.redis.cluster_urls : [phase2.redis.url],

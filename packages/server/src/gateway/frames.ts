@@ -24,6 +24,8 @@ export const FRAME_LIMITS: FrameLimits = {
   pingIntervalMs: 5_000,
 };
 
+const FAREWELL_LIMIT_MS = 2_000;
+
 /** Two pings in a row that nobody answered: the other end is gone, whatever TCP believes. */
 const MISSED_PINGS_MAX = 2;
 
@@ -61,10 +63,10 @@ export function speak<In, Out>(
     else socket.send(JSON.stringify(message));
   }
 
-  /** `close` alone would wait behind the very bytes that are not read. */
+  /** The farewell waits behind the very bytes that are not read, so it is not waited for long. */
   function cutOff(): void {
     socket.close(CLOSE_CODES.TOO_SLOW, "too slow");
-    socket.terminate();
+    setTimeout(() => socket.terminate(), FAREWELL_LIMIT_MS).unref();
   }
 
   function accept(data: RawData, isBinary: boolean): void {
