@@ -2,14 +2,14 @@ import assert from "node:assert";
 import { WebSocket } from "ws";
 import { seededRandom } from "../support/seeded-random.ts";
 import { listNodes, startFleet, startNode, untilReady } from "./fleet.ts";
-import type { Proof, Run } from "./proof.ts";
+import type { Proof, ProofRun } from "./proof.ts";
 
 /** Frames made to hurt: the process lives, memory is bounded, nothing is written, only the sender is closed. */
 export const fuzzFrames: Proof = {
   name: "fuzz-frames",
   summary:
     "10,000 hostile frames: the process lives, memory stays, nothing is written, others go on",
-  async run({ size, seed, print }: Run) {
+  async run({ size, seed, print }: ProofRun) {
     const frames = size === "full" ? 10_000 : 600;
     const random = seededRandom(seed);
     const fleet = await startFleet("memory");

@@ -11,14 +11,14 @@ import {
   type TestNode,
   untilReady,
 } from "./fleet.ts";
-import type { Proof, Run } from "./proof.ts";
+import type { Proof, ProofRun } from "./proof.ts";
 
 /** A connection that ends late, or does not end at all, never costs the newer one its place. */
 export const lateClose: Proof = {
   name: "late-close",
   summary:
     "an old socket that closes late removes nobody (200 timings); a half-open one is a LEAVE in time",
-  async run({ size, seed, print }: Run) {
+  async run({ size, seed, print }: ProofRun) {
     const rounds = size === "full" ? 200 : 20;
     const random = seededRandom(seed);
     const fleet = await startFleet("redis");

@@ -1,9 +1,14 @@
 import { badConfig } from "./bad-config.ts";
 import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
+import { fuzzFrames } from "./fuzz-frames.ts";
+import { lateClose } from "./late-close.ts";
 import { lostReply } from "./lost-reply.ts";
 import { migrateTogether } from "./migrate-together.ts";
 import type { Proof } from "./proof.ts";
+import { reconnectStorm } from "./reconnect-storm.ts";
+import { rollingRestart } from "./rolling-restart.ts";
+import { slowReader } from "./slow-reader.ts";
 import { start } from "./start.ts";
 import { storeOutage } from "./store-outage.ts";
 
@@ -15,4 +20,9 @@ export const PROOFS: readonly Proof[] = [
   storeOutage,
   lostReply,
   badConfig,
+  rollingRestart,
+  lateClose,
+  fuzzFrames,
+  slowReader,
+  reconnectStorm,
 ];

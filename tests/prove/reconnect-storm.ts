@@ -3,14 +3,14 @@ import { createSessionConnection, type SessionConnection } from "@tenure/sdk";
 import { freePort } from "../support/free-port.ts";
 import { until } from "../support/until.ts";
 import { startFleet, startNode, untilReady } from "./fleet.ts";
-import type { Proof, Run } from "./proof.ts";
+import type { Proof, ProofRun } from "./proof.ts";
 
 /** Everybody loses the server at once and comes back at once. */
 export const reconnectStorm: Proof = {
   name: "reconnect-storm",
   summary:
     "2,000 sockets connect, the instance restarts, all are back (goal 15 s); memory per idle socket",
-  async run({ size, print }: Run) {
+  async run({ size, print }: ProofRun) {
     const sockets = size === "full" ? 2_000 : 150;
     const fleet = await startFleet("redis");
     const port = await freePort();

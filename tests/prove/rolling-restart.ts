@@ -11,21 +11,21 @@ import {
   type TestNode,
   untilReady,
 } from "./fleet.ts";
-import type { Proof, Run } from "./proof.ts";
+import type { Proof, ProofRun } from "./proof.ts";
 
 /** A restart of the control plane, clean or not, makes nobody lost. */
 export const rollingRestart: Proof = {
   name: "rolling-restart",
   summary:
     "stop, restart and kill -9 of instances under nodes: 0 LEAVE, epochs rise, no duplicate entry",
-  async run({ size, print }: Run) {
+  async run({ size, print }: ProofRun) {
     const nodeCount = size === "full" ? 30 : 9;
     for (const hot of size === "full" ? HOT_KINDS : HOT_KINDS.slice(0, 1))
       await runOn(hot, nodeCount, print);
   },
 };
 
-async function runOn(hot: HotKind, nodeCount: number, print: Run["print"]): Promise<void> {
+async function runOn(hot: HotKind, nodeCount: number, print: ProofRun["print"]): Promise<void> {
   const fleet = await startFleet(hot);
   const nodes: TestNode[] = [];
   try {

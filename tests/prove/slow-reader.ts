@@ -5,7 +5,7 @@ import { challengeText, ServerToNode } from "@tenure/protocol";
 import { WebSocket } from "ws";
 import { createTestNodeKey } from "../support/node-key.ts";
 import { type Instance, startFleet, startNode, type TestNode, untilReady } from "./fleet.ts";
-import type { Proof, Run } from "./proof.ts";
+import type { Proof, ProofRun } from "./proof.ts";
 
 const HIGH_WATER_MB = 8;
 const ALLOWANCE_MB = 64;
@@ -15,7 +15,7 @@ export const slowReader: Proof = {
   name: "slow-reader",
   summary:
     "200 MB meant for a node that stopped reading: memory stays within the mark, others do not notice",
-  async run({ size, print }: Run) {
+  async run({ size, print }: ProofRun) {
     const meantMb = size === "full" ? 200 : 40;
     const fleet = await startFleet("memory");
     const nodes: TestNode[] = [];

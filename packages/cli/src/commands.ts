@@ -35,6 +35,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: async () => (await import("./commands/node.ts")).nodeCommand,
   },
   {
+    name: "dlq",
+    summary: "list, show, redrive and discard dead letters",
+    load: async () => (await import("./commands/dlq.ts")).dlqCommand,
+  },
+  {
     name: "events",
     summary: "show what happened, and follow what happens",
     load: async () => (await import("./commands/events.ts")).eventsCommand,

@@ -53,6 +53,23 @@ export function createTelemetry() {
       help: "1 while the mass-loss brake is on: nothing is taken from lost nodes until they are back or it is released.",
       registers,
     }),
+    deliveries: new Counter({
+      name: "tenure_delivery_messages_total",
+      help: "Messages between instances, by what became of them. Many left or refused mean that somebody does not read.",
+      labelNames: ["event"],
+      registers,
+    }),
+    inboxPending: new Gauge({
+      name: "scheduler_phase2_inbox_pending",
+      help: "Messages in this instance's inbox that have not come to an end.",
+      registers,
+    }),
+    dlqMoved: new Counter({
+      name: "scheduler_phase2_dlq_moved_total",
+      help: "Messages that became dead letters, by reason. Each is worth a look: tenure dlq ls.",
+      labelNames: ["reason"],
+      registers,
+    }),
     redisOps: new Counter({
       name: "scheduler_phase2_redis_op_total",
       help: "Scripts run on Redis, by name and result.",

@@ -106,6 +106,16 @@ export async function listen(
   return `http://${urlHost(host)}:${bound}`;
 }
 
+/**
+ * Takes no new request and lets those under way end. Whoever holds a connection open without asking anything
+ * (browsers and HTTP clients do, ahead of time) does not count as idle to Node, and is not waited for.
+ */
+export async function closeHttp(app: FastifyInstance, graceMs: number): Promise<void> {
+  const impatience = setTimeout(() => app.server.closeAllConnections(), graceMs);
+  await app.close();
+  clearTimeout(impatience);
+}
+
 /** For routes that ask nobody who they are. */
 const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: "default" };
 
