@@ -5,12 +5,16 @@ import { clusterRoutes } from "./http/cluster.ts";
 import { eventRoutes } from "./http/events.ts";
 import { healthRoutes } from "./http/health.ts";
 import { createHttp, listen } from "./http/server.ts";
+import { signerRoutes } from "./http/signers.ts";
 import { type Clock, systemClock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
 import { type Random, systemRandom, uuid7 } from "./kernel/random.ts";
 import { every } from "./kernel/service.ts";
 import { joinInstances } from "./membership/instance.ts";
 import { forgetDeadInstances, liveInstances } from "./membership/instance-store.ts";
+import { createAppNonces } from "./nonces/app-nonces.ts";
+import { isTimelineConfirmed, refuseOtherTimeline } from "./nonces/timeline.ts";
+import { confirmTimeline } from "./nonces/timeline-store.ts";
 import { appendEvent, forgetOldEvents, listEvents } from "./store/event-store.ts";
 import { sql } from "./store/sql.ts";
 import { openStores } from "./stores.ts";
@@ -45,8 +49,18 @@ export async function startApp(options: AppOptions): Promise<App> {
   const { instance_id, enabled: phase2, presence_ttl_seconds } = config.scheduler.phase2;
   const instanceId = instance_id === "auto" ? `i-${random.bytes(6).toString("hex")}` : instance_id;
   const bootId = uuid7(random, clock.wallMs());
-  const stores = await openStores({ config, clock, log, telemetry });
-  const { db, hot } = stores;
+  const stores = await openStores({
+    config,
+    clock,
+    log,
+    telemetry,
+    onLeaseConnect: (connection) => refuseOtherTimeline(connection, log),
+  });
+  const { db, hot, leaseDb } = stores;
+  const nonces = createAppNonces({
+    ...{ config, instanceId, bootId, clock, random, log, telemetry, db, leaseDb },
+    liveInstances: () => liveInstances(db),
+  });
 
   let phase: Phase = "starting";
   const health = createHealth({
@@ -64,7 +78,23 @@ export async function startApp(options: AppOptions): Promise<App> {
     telemetry,
     served: [
       ...healthRoutes({ health, instanceId, telemetry }),
-      ...clusterRoutes({ instanceId, phase2, health, instances: () => liveInstances(db) }),
+      ...clusterRoutes({
+        instanceId,
+        phase2,
+        health,
+        instances: () => liveInstances(db),
+        timelineConfirmed: () => isTimelineConfirmed(db),
+        confirmTimeline: async () => {
+          const confirmed = await confirmTimeline(db);
+          const message = "an operator accepted the history of this Postgres";
+          await appendEvent(db, {
+            event: "timeline.confirmed",
+            message,
+            details: { ...confirmed },
+          });
+        },
+      }),
+      ...signerRoutes(nonces),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
     ],
   });
@@ -103,6 +133,7 @@ export async function startApp(options: AppOptions): Promise<App> {
       details: { boot_id: bootId, url, version: VERSION },
     });
     housekeeping.start();
+    nonces.start();
     phase = "running";
     log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
 
@@ -116,6 +147,7 @@ export async function startApp(options: AppOptions): Promise<App> {
         // Off the list first, so that others stop sending work here while what is here is finished.
         await instance.stop();
         await http.close();
+        await nonces.stop();
         await housekeeping.stop();
         await stores.close();
         log.info({ event: "instance.stopped", instanceId }, "stopped");

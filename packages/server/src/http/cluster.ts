@@ -9,19 +9,27 @@ export interface ClusterSource {
   phase2: boolean;
   health: () => Promise<Health>;
   instances: () => Promise<Instance[]>;
+  timelineConfirmed: () => Promise<boolean>;
+  confirmTimeline: () => Promise<void>;
 }
 
-export function clusterRoutes({ instanceId, phase2, health, instances }: ClusterSource): Served[] {
+export function clusterRoutes(source: ClusterSource): Served[] {
+  const { instanceId, phase2 } = source;
+  const view = async () => ({
+    server_id: instanceId,
+    instance_id: instanceId,
+    version: VERSION,
+    phase2,
+    instances: (await source.instances()).map(renderInstance),
+    dependencies: (await source.health()).dependencies,
+    timeline_confirmed: await source.timelineConfirmed(),
+  });
   return [
-    serve(ROUTES.readCluster, async () => ({
-      server_id: instanceId,
-      instance_id: instanceId,
-      version: VERSION,
-      phase2,
-      instances: (await instances()).map(renderInstance),
-      dependencies: (await health()).dependencies,
-      timeline_confirmed: true,
-    })),
+    serve(ROUTES.readCluster, view),
+    serve(ROUTES.confirmTimeline, async () => {
+      await source.confirmTimeline();
+      return view();
+    }),
   ];
 }
 

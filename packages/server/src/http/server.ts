@@ -25,7 +25,7 @@ export function createHttp({ config, log, telemetry, served }: HttpOptions): Fas
     logger: false,
     routerOptions: { maxParamLength: 512 },
   });
-  const authenticator = createAuthenticator(config.auth.tokens);
+  const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
     host: config.server.host,
     advertiseUrl: config.server.advertise_url,
