@@ -6,6 +6,7 @@ import {
   type SignerCommit,
 } from "../src/nonces/nonce-store.ts";
 import type { Db } from "../src/store/db.ts";
+import { sql } from "../src/store/sql.ts";
 
 export const LEASE_TTL_MS = 10_000;
 export const HOLD_TTL_MS = 40_000;
@@ -41,23 +42,27 @@ export function asks(count = 1, requestId: string = randomUUID()) {
 }
 
 /**
- * Puts a mistake into the schema's own function: what a property test catches with it, it would catch in a change
- * of ours. The text to replace must be there, so that a mistake that no longer fits is noticed.
+ * Puts a mistake into the schema's own function while `work` runs: what a test catches with it, it would catch in a
+ * change of ours. The text to replace must be there, so that a mistake that no longer fits is noticed.
  */
-export async function plant(
+export async function withMistake<T>(
   db: Db,
-  mistakes: [text: string | RegExp, instead: string][],
-): Promise<void> {
-  const { rows } = await db.query<{ body: string }>({
-    name: "",
-    text: "select pg_get_functiondef('nonce_commit'::regproc) as body",
-    values: [],
-  });
-  let body = rows[0]!.body;
+  mistakes: readonly (readonly [text: string, instead: string])[],
+  work: () => Promise<T>,
+): Promise<T> {
+  const { rows } = await db.query<{ body: string }>(
+    sql`select pg_get_functiondef('nonce_commit'::regproc) as body`,
+  );
+  const original = rows[0]!.body;
+  let planted = original;
   for (const [text, instead] of mistakes) {
-    const changed = body.replaceAll(text instanceof RegExp ? new RegExp(text, "g") : text, instead);
-    if (changed === body) throw new Error(`nonce_commit has no ${text}`);
-    body = changed;
+    if (!planted.includes(text)) throw new Error(`nonce_commit does not say: ${text}`);
+    planted = planted.replaceAll(text, instead);
   }
-  await db.script(body);
+  await db.script(planted);
+  try {
+    return await work();
+  } finally {
+    await db.script(original);
+  }
 }

@@ -150,7 +150,8 @@ export function createNonceQueue(options: QueueOptions): NonceQueue {
       if (lane.waiting.length === 0) return free(lane);
       const mayWait = pursuing < PURSUITS_MAX;
       if (seen && (seen.outcome === "held" || !mayWait)) await clock.sleep(HELD_PAUSE_MS);
-      const waitMs = Math.min(LOCK_WAIT_MAX_MS, Math.max(1, earliest(lane) - clock.monotonicMs()));
+      const leftMs = Math.ceil(earliest(lane) - clock.monotonicMs());
+      const waitMs = Math.min(LOCK_WAIT_MAX_MS, Math.max(1, leftMs));
       const part = takePart(lane);
       pursuing += 1;
       try {
