@@ -58,9 +58,9 @@ export function seenOf(answer: CommitAnswer): object {
   const marks = answer.marks.map(
     (row) => row && { status: row.status, holdId: row.hold_id, txHash: row.tx_hash },
   );
-  const asks = answer.asks.map(({ requestId, n, nonce, holdId, status }) => ({
-    ...{ requestId, n, nonce, holdId, status },
-  }));
+  const asks = answer.asks
+    .map(({ requestId, n, nonce, holdId, status }) => ({ requestId, n, nonce, holdId, status }))
+    .sort((a, b) => (a.requestId < b.requestId ? -1 : a.requestId > b.requestId ? 1 : a.n - b.n));
   return { outcome, fencingToken, nextNonce, marks, asks };
 }
 

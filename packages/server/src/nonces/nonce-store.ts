@@ -199,31 +199,39 @@ interface WireNonce extends Omit<NonceRow, "locked_until" | "created_at" | "upda
   updated_at: string;
 }
 
+interface WireAllocated {
+  request_id: string;
+  n: number;
+  nonce: number;
+  hold_id: string;
+  fencing_token: number;
+  locked_until: string;
+  status: NonceStatus;
+}
+
+interface WireDone {
+  outcome: "done";
+  acquired: Acquired | null;
+  former: string | null;
+  fencing_token: number;
+  expired: number;
+  first_nonce: number;
+  next_nonce: number;
+  marks: (WireNonce | null)[] | null;
+  known: WireAllocated[] | null;
+  locked_until: string | null;
+  // The new ones, by column: a hundred numbers are four arrays, not six hundred keys.
+  request_ids: string[] | null;
+  ns: number[] | null;
+  nonces: number[] | null;
+  hold_ids: string[] | null;
+}
+
 type WireAnswer =
   | { outcome: "busy" }
   | { outcome: "held"; owner_node: string }
   | { outcome: "fenced"; fencing_token: number }
-  | {
-      outcome: "done";
-      acquired?: Acquired;
-      former?: string;
-      fencing_token: number;
-      expired: number;
-      first_nonce: number;
-      next_nonce: number;
-      marks: (WireNonce | null)[] | null;
-      asks:
-        | {
-            request_id: string;
-            n: number;
-            nonce: number;
-            hold_id: string;
-            fencing_token: number;
-            locked_until: string;
-            status: NonceStatus;
-          }[]
-        | null;
-    };
+  | WireDone;
 
 function fromWire(answer: WireAnswer): CommitAnswer {
   switch (answer.outcome) {
@@ -234,35 +242,51 @@ function fromWire(answer: WireAnswer): CommitAnswer {
     case "fenced":
       return { outcome: "fenced", fencingToken: answer.fencing_token };
     case "done":
-      return {
-        outcome: "done",
-        acquired: answer.acquired,
-        formerOwner: answer.former,
-        fencingToken: answer.fencing_token,
-        expired: answer.expired,
-        firstNonce: answer.first_nonce,
-        nextNonce: answer.next_nonce,
-        marks: (answer.marks ?? []).map((row) => row ?? undefined).map(fromWireNonce),
-        asks: (answer.asks ?? []).map((row) => ({
-          requestId: row.request_id,
-          n: row.n,
-          nonce: row.nonce,
-          holdId: row.hold_id,
-          fencingToken: row.fencing_token,
-          lockedUntil: new Date(row.locked_until),
-          status: row.status,
-        })),
-      };
+      return fromWireDone(answer);
   }
 }
 
-function fromWireNonce(row: WireNonce | undefined): NonceRow | undefined {
-  return (
-    row && {
-      ...row,
-      locked_until: new Date(row.locked_until),
-      created_at: new Date(row.created_at),
-      updated_at: new Date(row.updated_at),
-    }
-  );
+function fromWireDone(answer: WireDone): CommitAnswer {
+  return {
+    outcome: "done",
+    acquired: answer.acquired ?? undefined,
+    formerOwner: answer.former ?? undefined,
+    fencingToken: answer.fencing_token,
+    expired: answer.expired,
+    firstNonce: answer.first_nonce,
+    nextNonce: answer.next_nonce,
+    marks: (answer.marks ?? []).map((row) => (row ? fromWireNonce(row) : undefined)),
+    asks: [...fresh(answer), ...(answer.known ?? []).map(fromWireAllocated)],
+  };
 }
+
+function fresh(answer: WireDone): AllocatedNonce[] {
+  const { request_ids, ns, nonces, hold_ids, locked_until, fencing_token } = answer;
+  const lockedUntil = new Date(locked_until ?? 0);
+  return (nonces ?? []).map((nonce, k) => ({
+    requestId: request_ids![k]!,
+    n: ns![k]!,
+    nonce,
+    holdId: hold_ids![k]!,
+    fencingToken: fencing_token,
+    lockedUntil,
+    status: "HELD",
+  }));
+}
+
+const fromWireAllocated = (row: WireAllocated): AllocatedNonce => ({
+  requestId: row.request_id,
+  n: row.n,
+  nonce: row.nonce,
+  holdId: row.hold_id,
+  fencingToken: row.fencing_token,
+  lockedUntil: new Date(row.locked_until),
+  status: row.status,
+});
+
+const fromWireNonce = (row: WireNonce): NonceRow => ({
+  ...row,
+  locked_until: new Date(row.locked_until),
+  created_at: new Date(row.created_at),
+  updated_at: new Date(row.updated_at),
+});

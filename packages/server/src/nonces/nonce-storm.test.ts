@@ -148,14 +148,14 @@ describe("the storm catches", () => {
         ],
       ],
     ],
-    ["a mark without its hold", [["and (a.hold_id = m.hold_id or m.hold_id is null)", ""]]],
+    ["a mark without its hold", [["and (hold_id = v_mark.hold_id or v_mark.hold_id is null)", ""]]],
     [
       "the request id on the number's row",
       [
         [
-          "and known.request_id = ask.request_id)",
-          `and known.request_id = ask.request_id and exists (
-             select from signer_nonce_allocation a where a.signer = p_signer and a.hold_id = known.hold_id))`,
+          "known.request_id = ask.request_id and known.n = 0",
+          `known.request_id = ask.request_id and known.n = 0 and exists (
+             select from signer_nonce_allocation a where a.signer = p_signer and a.hold_id = known.hold_id)`,
         ],
         [
           "insert into signer_nonce_request (",
@@ -177,8 +177,8 @@ describe("the storm catches", () => {
       "a quarantined number back in use",
       [
         [
-          "status = 'RELEASED' order by nonce limit v_wanted",
-          "status in ('RELEASED', 'QUARANTINED') order by nonce limit v_wanted",
+          "status = 'RELEASED' order by nonce limit coalesce",
+          "status in ('RELEASED', 'QUARANTINED') order by nonce limit coalesce",
         ],
       ],
     ],
