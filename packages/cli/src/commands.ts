@@ -29,4 +29,9 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "list the live instances and the stores behind them",
     load: async () => (await import("./commands/cluster.ts")).clusterCommand,
   },
+  {
+    name: "signer",
+    summary: "list signers, allocate their nonces, settle the open ones",
+    load: async () => (await import("./commands/signer.ts")).signerCommand,
+  },
 ];

@@ -23,7 +23,7 @@ export function createHttp({ config, log, telemetry, served }: HttpOptions): Fas
     bodyLimit: bodyBytesMax,
     forceCloseConnections: "idle",
     logger: false,
-    routerOptions: { maxParamLength: 512 },
+    routerOptions: { maxParamLength: 16_384 },
   });
   const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
