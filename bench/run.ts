@@ -2,7 +2,8 @@ import { cpus, totalmem } from "node:os";
 import { BENCHES } from "./benches.ts";
 import { sweepOrphans } from "./support.ts";
 
-process.exitCode = await main(process.argv.slice(2));
+// Not only the exit code: what a failed run has left open must not keep it alive. Its processes end with it.
+process.exit(await main(process.argv.slice(2)));
 
 async function main(names: string[]): Promise<number> {
   if (names.length === 0) {

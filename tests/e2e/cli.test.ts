@@ -1,10 +1,13 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
 import { startTenure } from "../support/process.ts";
 import { stores } from "../support/stores.ts";
 import { type RunningServer, startServer, storeSettings } from "./running-server.ts";
+
+// Real processes on a busy machine: each start may take many times its two seconds.
+vi.setConfig({ testTimeout: 90_000 });
 
 describe("tenure", () => {
   test("--help names every command and what it is for", async () => {

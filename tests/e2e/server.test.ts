@@ -2,7 +2,7 @@ import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { Client } from "pg";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { createDatabase } from "../support/database.ts";
 import { type PostgresServer, startPostgres } from "../support/postgres.ts";
 import { type Exit, startProcess, startTenure, type TenureOptions } from "../support/process.ts";
@@ -11,6 +11,9 @@ import { repositoryRoot } from "../support/repository.ts";
 import { scratchDirectory } from "../support/scratch.ts";
 import { stores } from "../support/stores.ts";
 import { READY_LINE, type RunningServer, startServer, storeSettings } from "./running-server.ts";
+
+// Real processes on a busy machine: each start may take many times its two seconds.
+vi.setConfig({ testTimeout: 90_000 });
 
 describe("a server that starts", () => {
   test("prints one line on stdout with a URL that answers; its logs are JSON on stderr", async () => {

@@ -14,7 +14,7 @@ export const eventLoop: Proof = {
   name: "event-loop",
   summary: `the embedded store under full write load: event loop gaps below ${GOAL_MS} ms`,
   async run({ size, print }) {
-    const ours = await measure("thread", size === "full" ? 10 : 3);
+    const ours = await measure("thread", size === "full" ? 10 : 2);
     print(describe("in its own thread, as it is shipped", ours));
     print(`largest gap ${ours.largestMs} ms: goal ${GOAL_MS} ms ${verdict(ours.largestMs)}`);
     assert(ours.writesPerSecond > 0, "nothing was written");

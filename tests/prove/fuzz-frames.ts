@@ -1,8 +1,8 @@
 import assert from "node:assert";
 import { WebSocket } from "ws";
-import { seededRandom } from "../support/seeded-random.ts";
 import { listNodes, startFleet, startNode, untilReady } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
+import { createSeeded } from "./seeded.ts";
 
 /** Frames made to hurt: the process lives, memory is bounded, nothing is written, only the sender is closed. */
 export const fuzzFrames: Proof = {
@@ -11,7 +11,7 @@ export const fuzzFrames: Proof = {
     "10,000 hostile frames: the process lives, memory stays, nothing is written, others go on",
   async run({ size, seed, print }: ProofRun) {
     const frames = size === "full" ? 10_000 : 600;
-    const random = seededRandom(seed);
+    const random = createSeeded(seed).fraction;
     const fleet = await startFleet("memory");
     try {
       const instance = await fleet.startInstance();

@@ -1,7 +1,6 @@
 import assert from "node:assert";
 import { randomUUID } from "node:crypto";
 import { startProxy } from "../support/proxy.ts";
-import { seededRandom } from "../support/seeded-random.ts";
 import { until } from "../support/until.ts";
 import {
   countEvents,
@@ -12,6 +11,7 @@ import {
   untilReady,
 } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
+import { createSeeded } from "./seeded.ts";
 
 /** A connection that ends late, or does not end at all, never costs the newer one its place. */
 export const lateClose: Proof = {
@@ -20,7 +20,7 @@ export const lateClose: Proof = {
     "an old socket that closes late removes nobody (200 timings); a half-open one is a LEAVE in time",
   async run({ size, seed, print }: ProofRun) {
     const rounds = size === "full" ? 200 : 20;
-    const random = seededRandom(seed);
+    const random = createSeeded(seed).fraction;
     const fleet = await startFleet("redis");
     try {
       const [a, b] = await Promise.all([fleet.startInstance(), fleet.startInstance()]);

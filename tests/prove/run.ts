@@ -5,7 +5,8 @@ import { PROOFS } from "./proofs.ts";
 
 const USAGE = "npm run prove -- <name> [--seed N] [--size ci|full]";
 
-process.exitCode = await main(process.argv.slice(2));
+// Not only the exit code: what a failed run has left open must not keep it alive. Its processes end with it.
+process.exit(await main(process.argv.slice(2)));
 
 async function main(argv: string[]): Promise<number> {
   const { names, size, seed } = read(argv);

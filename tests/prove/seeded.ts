@@ -1,4 +1,6 @@
 export interface Seeded {
+  /** At least 0, below 1. */
+  fraction(): number;
   /** At least `min`, below `max`. */
   between(min: number, max: number): number;
 }
@@ -12,5 +14,5 @@ export function createSeeded(seed: number): Seeded {
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   }
-  return { between: (min, max) => min + fraction() * (max - min) };
+  return { fraction, between: (min, max) => min + fraction() * (max - min) };
 }

@@ -5,7 +5,7 @@ import type { Proof } from "./proof.ts";
 
 const GOAL_SECONDS = 10;
 // A test run shares its machine with other tests; far beyond the goal is still wrong.
-const CI_LIMIT_SECONDS = 45;
+const CI_LIMIT_SECONDS = 60;
 
 export const start: Proof = {
   name: "start",

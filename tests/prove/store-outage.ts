@@ -91,18 +91,23 @@ async function suffer({ name, blames, store, postgres, use, print }: Scene): Pro
 }
 
 /** One outage, with somebody asking all the time. */
-async function endure({
-  server,
-  blames,
-  begin,
-  end,
-}: {
+async function endure(outage: Outage) {
+  const live = watchLive(outage.server);
+  try {
+    return { ...(await passThrough(outage)), slowestLiveMs: await live.stop() };
+  } finally {
+    await live.stop();
+  }
+}
+
+interface Outage {
   server: RunningServer;
   blames: string;
   begin: () => Promise<void>;
   end: () => Promise<void>;
-}) {
-  const live = watchLive(server);
+}
+
+async function passThrough({ server, blames, begin, end }: Outage) {
   const readyMs: number[] = [];
   const health = async () => {
     const answer = await server.health();
@@ -124,10 +129,7 @@ async function endure({
   const recovered = clockwatch();
   const isReady = async () => (await health()).code === 200;
   await until(isReady, { deadlineMs: RECOVERED_LIMIT_MS, what: "200 by itself" });
-  const recoveredMs = recovered();
-
-  const slowestReadyMs = Math.round(Math.max(...readyMs));
-  return { noticedMs, recoveredMs, slowestReadyMs, slowestLiveMs: await live.stop() };
+  return { noticedMs, recoveredMs: recovered(), slowestReadyMs: Math.round(Math.max(...readyMs)) };
 }
 
 function watchLive(server: RunningServer): { stop(): Promise<number> } {

@@ -44,4 +44,9 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "show what happened, and follow what happens",
     load: async () => (await import("./commands/events.ts")).eventsCommand,
   },
+  {
+    name: "signer",
+    summary: "list signers, allocate their nonces, settle the open ones",
+    load: async () => (await import("./commands/signer.ts")).signerCommand,
+  },
 ];

@@ -2,7 +2,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "vite";
 import { afterEach, beforeEach, describe, expect, vi } from "vitest";
 import { WebSocket } from "ws";
-import { finalized, meet, test } from "./testing/connection-fixture.ts";
+import { finalized, meet, test } from "../testing/connection-fixture.ts";
 import { openSocket } from "./websocket-browser.ts";
 
 const ENTRY = fileURLToPath(new URL("./index.ts", import.meta.url));

@@ -1,7 +1,7 @@
 import { describe, expect } from "vitest";
+import { ack, deadUrl, meet, nextTurn, test } from "../testing/connection-fixture.ts";
+import { startSilentServer } from "../testing/silent-server.ts";
 import type { ConnectionState, Down } from "./connection.ts";
-import { ack, deadUrl, meet, nextTurn, test } from "./testing/connection-fixture.ts";
-import { startSilentServer } from "./testing/silent-server.ts";
 
 describe("close", () => {
   test("says goodbye, and there is no more of it", async ({ peer, clock, connect }) => {

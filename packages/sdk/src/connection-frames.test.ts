@@ -1,6 +1,6 @@
 import type { SessionToServer } from "@tenure/protocol";
 import { describe, expect } from "vitest";
-import { finalized, meet, nextTurn, test } from "./testing/connection-fixture.ts";
+import { finalized, meet, nextTurn, test } from "../testing/connection-fixture.ts";
 
 describe("what a server should not send", () => {
   test.for([

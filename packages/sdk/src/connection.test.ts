@@ -2,7 +2,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { CLOSE_CODES } from "@tenure/protocol";
 import { describe, expect } from "vitest";
-import { ack, deadUrl, finalized, goAway, meet, test } from "./testing/connection-fixture.ts";
+import { ack, deadUrl, finalized, goAway, meet, test } from "../testing/connection-fixture.ts";
 
 describe("a connection", () => {
   test("is ready after the handshake, and then hears what was said behind it", async ({
@@ -263,6 +263,30 @@ describe("an error before it is ready", () => {
     const down = await client.downs.next();
     expect(down).toMatchObject({ kind: "refused", reason: "speak 2", retryInMs: 22_500 });
     expect(down.error?.code).toBe("UNSUPPORTED_VERSION");
+  });
+
+  test("says more also when the close is read before anybody could act on it", async ({
+    connect,
+  }) => {
+    const { downs } = connect(["http://127.0.0.1:1"], {
+      openSocket(_url, { on }) {
+        queueMicrotask(() => {
+          on.open();
+          on.text(
+            JSON.stringify({
+              type: "error",
+              code: "UNSUPPORTED_VERSION",
+              message: "speak 2",
+              retryable: false,
+            }),
+          );
+          on.closed({ code: CLOSE_CODES.BAD_FRAMES, reason: "not let in" });
+        });
+        return { send() {}, unsentBytes: () => 0, close() {}, terminate() {} };
+      },
+    });
+
+    expect(await downs.next()).toMatchObject({ kind: "refused", reason: "speak 2", code: 4400 });
   });
 
   test("about one request only does not end it", async ({ peer, connect }) => {

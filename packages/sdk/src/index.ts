@@ -9,6 +9,13 @@ export {
 } from "./admin.ts";
 export type { AnswerContext, ServerCallHandlers } from "./answers.ts";
 export type { CallOptions } from "./calls.ts";
+export {
+  type Chain,
+  type ProbeReport,
+  probeSigner,
+  type ViemClient,
+  viemChain,
+} from "./chain.ts";
 export { type Cancel, type Clock, systemClock } from "./clock.ts";
 export {
   type Connection,
@@ -33,6 +40,15 @@ export {
   type NodeOutgoing,
   type NodeRegistration,
 } from "./node-connection.ts";
+export {
+  type AllocateOptions,
+  type Broadcast,
+  createNonces,
+  type Held,
+  NonceKept,
+  type Nonces,
+  type NoncesOptions,
+} from "./nonces.ts";
 export { BACKOFF, type Backoff, type Loss, type LossKind } from "./retry.ts";
 export {
   createSessionConnection,

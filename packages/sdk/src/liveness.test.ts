@@ -1,9 +1,9 @@
 import { describe, expect } from "vitest";
 import { openSocket } from "#websocket";
+import { type Arrivals, createArrivals } from "../testing/arrivals.ts";
+import { ack, meet, test } from "../testing/connection-fixture.ts";
+import { startSilentServer } from "../testing/silent-server.ts";
 import type { OpenSocket } from "./socket.ts";
-import { type Arrivals, createArrivals } from "./testing/arrivals.ts";
-import { ack, meet, test } from "./testing/connection-fixture.ts";
-import { startSilentServer } from "./testing/silent-server.ts";
 
 describe("a peer that is gone without a word", () => {
   test("is noticed 10 s after the last sign of life", async ({ clock, connect }) => {

@@ -1,8 +1,8 @@
 import { type HostEvent, TenureError } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
+import { createManualClock } from "../testing/manual-clock.ts";
+import { member, NODES } from "../testing/node-fixture.ts";
 import { createMembers, type MemberList, type MembersView } from "./members.ts";
-import { createManualClock } from "./testing/manual-clock.ts";
-import { member, NODES } from "./testing/node-fixture.ts";
 
 const init = (seq: number, ...members: MemberList["members"]): HostEvent => ({
   type: "host_event",

@@ -1,6 +1,6 @@
 import { TenureError } from "@tenure/protocol";
 import { describe, expect } from "vitest";
-import { admit, type NodeFixtures, test } from "./testing/node-fixture.ts";
+import { admit, type NodeFixtures, test } from "../testing/node-fixture.ts";
 
 const DEPLOYMENT = "00000000-0000-7000-8000-00000000000d";
 const candidates = [{ id: DEPLOYMENT, generation: 3 }];
@@ -8,9 +8,10 @@ const outcomeOf = (call: Promise<unknown>) =>
   call.then((result) => ({ result })).catch((error: unknown) => ({ error }));
 
 describe("a call to the server", () => {
-  test("is answered by id, in any order", async ({ peer, join }) => {
+  test("is answered by id, in any order", async ({ peer, clock, join }) => {
     const node = join();
     const socket = await admit(peer, node);
+    const timers = clock.timers;
     const claim = node.connection.call("deployment.claim", { candidates });
     const release = node.connection.call("deployment.release", { addresses: ["gone"] });
     const [first, second] = [await socket.receive(), await socket.receive()];
@@ -20,6 +21,7 @@ describe("a call to the server", () => {
     socket.send({ type: "response", id: first.id, result: { id: DEPLOYMENT, generation: 4 } });
     expect(await claim).toEqual({ id: DEPLOYMENT, generation: 4 });
     expect(await release).toEqual({ released: [] });
+    expect(clock.timers).toBe(timers);
   });
 
   test("throws the error of the server", async ({ peer, join }) => {

@@ -1,8 +1,8 @@
 import { createPublicKey, verify } from "node:crypto";
 import { challengeText, decodeBase58 } from "@tenure/protocol";
 import { describe, expect } from "vitest";
+import { admit, BOOT_ID, challenge, member, NODES, test } from "../testing/node-fixture.ts";
 import type { NodeDescription } from "./node-connection.ts";
-import { admit, BOOT_ID, challenge, member, NODES, test } from "./testing/node-fixture.ts";
 
 const JOB = { job_id: "00000000-0000-7000-8000-000000000001", attempt_id: 2 };
 
@@ -193,17 +193,21 @@ describe("heartbeats", () => {
     const socket = await admit(peer, node, { epoch: 7 });
     socket.send({ type: "node_heartbeat_ack", seq: 1, presence_ok: true, epoch: 7 });
     await node.contacts.next();
+    clock.advance(5_000);
     socket.raw.terminate();
     const { retryInMs } = await node.downs.next();
     clock.advance(retryInMs);
     const next = await admit(peer, node, { epoch: 8 });
-    // The new connection knows nothing of the old one's heartbeats.
-    next.send({ type: "node_heartbeat_ack", seq: 1, presence_ok: true, epoch: 8 });
+    // The second heartbeat went out on the connection before this one, which cannot speak for it.
+    next.send({ type: "node_heartbeat_ack", seq: 2, presence_ok: true, epoch: 8 });
     next.send({ type: "node_control", command: "resume" });
     await node.controls.next();
-
     expect(node.connection.lastContactMs).toBe(sentMs);
-    expect(next.unread()).toEqual([]);
+
+    clock.advance(5_000);
+    node.connection.send({ type: "job_ack", ...JOB });
+    expect(await next.receive()).toMatchObject({ type: "node_heartbeat", seq: 4 });
+    expect(await next.receive()).toMatchObject({ type: "job_ack" });
   });
 
   test("are left out when the node cannot say what it runs", async ({ peer, clock, join }) => {
@@ -317,6 +321,7 @@ test("a node that is closed leaves, and says no more", async ({ peer, clock, joi
   const outcome = call.catch((error: unknown) => error);
   await socket.receive();
   await node.connection.close();
+  expect(clock.timers).toBe(0);
   clock.advance(1_000_000);
 
   expect(await outcome).toMatchObject({ code: "DEPENDENCY_DOWN" });

@@ -1,4 +1,7 @@
 import { test as base, describe, expect } from "vitest";
+import { type Arrivals, createArrivals } from "../testing/arrivals.ts";
+import { createManualClock, type ManualClock } from "../testing/manual-clock.ts";
+import { type Peer, type PeerSocket, startPeer } from "../testing/peer.ts";
 import type { Down } from "./connection.ts";
 import {
   createSessionConnection,
@@ -8,9 +11,6 @@ import {
   type SessionOrigin,
   type SessionResume,
 } from "./session-connection.ts";
-import { type Arrivals, createArrivals } from "./testing/arrivals.ts";
-import { createManualClock, type ManualClock } from "./testing/manual-clock.ts";
-import { type Peer, type PeerSocket, startPeer } from "./testing/peer.ts";
 
 const resumeOf = (letter: string): SessionResume => ({
   session_id: letter.repeat(32),

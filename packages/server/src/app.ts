@@ -14,6 +14,7 @@ import { createHostGuard } from "./http/hosts.ts";
 import { membershipRoutes, nodeRoutes } from "./http/nodes.ts";
 import { closeHttp, createHttp, listen } from "./http/server.ts";
 import { sessionRoutes } from "./http/sessions.ts";
+import { signerRoutes } from "./http/signers.ts";
 import { createStream } from "./http/stream.ts";
 import { type Clock, systemClock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
@@ -23,6 +24,9 @@ import { joinInstances } from "./membership/instance.ts";
 import { forgetDeadInstances, liveInstances } from "./membership/instance-store.ts";
 import { createMembership } from "./membership/membership.ts";
 import { instanceOf } from "./membership/route.ts";
+import { createAppNonces } from "./nonces/app-nonces.ts";
+import { isTimelineConfirmed, refuseOtherTimeline } from "./nonces/timeline.ts";
+import { confirmTimeline } from "./nonces/timeline-store.ts";
 import { appendEvent, forgetOldEvents, listEvents } from "./store/event-store.ts";
 import { sql } from "./store/sql.ts";
 import { openStores, type Stores } from "./stores.ts";
@@ -59,7 +63,13 @@ export async function startApp(options: AppOptions): Promise<App> {
   const { instance_id } = config.scheduler.phase2;
   const instanceId = instance_id === "auto" ? `i-${random.bytes(6).toString("hex")}` : instance_id;
   const bootId = uuid7(random, clock.wallMs());
-  const stores = await openStores({ config, clock, log, telemetry });
+  const stores = await openStores({
+    config,
+    clock,
+    log,
+    telemetry,
+    onLeaseConnect: (connection) => refuseOtherTimeline(connection, log),
+  });
   const core = { config, log, clock, random, telemetry, instanceId, bootId, ...stores };
   let phase: Phase = "starting";
   const parts = createParts(core, () => phase);
@@ -162,15 +172,16 @@ function createParts(core: Core, phase: () => Phase) {
       return to === undefined ? "wait" : { to };
     },
   });
+  const nonces = createAppNonces({ ...core, liveInstances: () => liveInstances(db) });
   const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
-  const services: Service[] = [membership, delivery, eventTail, createHousekeeping(core)];
-  return { stream, health, membership, delivery, services };
+  const services: Service[] = [membership, delivery, nonces, eventTail, createHousekeeping(core)];
+  return { stream, health, membership, delivery, nonces, services };
 }
 
 /** HTTP and the sockets, on one port: parse, one call to a part, render. */
-function createEdges(core: Core, { stream, health, membership, delivery }: Parts) {
+function createEdges(core: Core, { stream, health, membership, delivery, nonces }: Parts) {
   const { config, log, clock, random, telemetry, instanceId, db } = core;
-  const authenticator = createAuthenticator(config.auth.tokens);
+  const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
     host: config.server.host,
     advertiseUrl: config.server.advertise_url,
@@ -190,7 +201,10 @@ function createEdges(core: Core, { stream, health, membership, delivery }: Parts
         health,
         instances: () => liveInstances(db),
         backlog: delivery.backlog,
+        timelineConfirmed: () => isTimelineConfirmed(db),
+        confirmTimeline: () => acceptTimeline(core),
       }),
+      ...signerRoutes(nonces),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
       ...nodeRoutes({ views: membership.fleet.views, setDraining: membership.drain }),
       ...membershipRoutes({ ...membership.members, wallMs: clock.wallMs }),
@@ -254,6 +268,12 @@ async function enter(
 async function sendAway({ db, instanceId }: Core, { membership }: Parts): Promise<void> {
   const others = (await liveInstances(db)).filter((other) => other.instance_id !== instanceId);
   await membership.sendAway(others.map((other) => other.url));
+}
+
+async function acceptTimeline({ db }: Core): Promise<void> {
+  const confirmed = await confirmTimeline(db);
+  const message = "an operator accepted the history of this Postgres";
+  await appendEvent(db, { event: "timeline.confirmed", message, details: { ...confirmed } });
 }
 
 function createHousekeeping({ db, clock, log }: Core): Service {

@@ -11,6 +11,8 @@ export interface ClusterSource {
   instances: () => Promise<Instance[]>;
   /** What waits for an instance; asked only with a shared hot state. */
   backlog: (instanceId: string) => Promise<Backlog>;
+  timelineConfirmed: () => Promise<boolean>;
+  confirmTimeline: () => Promise<void>;
 }
 
 export interface Backlog {
@@ -36,15 +38,21 @@ export function clusterRoutes(source: ClusterSource): Served[] {
     };
   }
 
+  const view = async () => ({
+    server_id: instanceId,
+    instance_id: instanceId,
+    version: VERSION,
+    phase2,
+    instances: await Promise.all((await instances()).map(render)),
+    dependencies: (await health()).dependencies,
+    timeline_confirmed: await source.timelineConfirmed(),
+  });
+
   return [
-    serve(ROUTES.readCluster, async () => ({
-      server_id: instanceId,
-      instance_id: instanceId,
-      version: VERSION,
-      phase2,
-      instances: await Promise.all((await instances()).map(render)),
-      dependencies: (await health()).dependencies,
-      timeline_confirmed: true,
-    })),
+    serve(ROUTES.readCluster, view),
+    serve(ROUTES.confirmTimeline, async () => {
+      await source.confirmTimeline();
+      return view();
+    }),
   ];
 }

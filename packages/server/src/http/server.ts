@@ -32,7 +32,7 @@ export function createHttp({
     bodyLimit: bodyBytesMax,
     forceCloseConnections: "idle",
     logger: false,
-    routerOptions: { maxParamLength: 512 },
+    routerOptions: { maxParamLength: 16_384 },
   });
   const refuse = (reason: string, error: TenureError): never => {
     telemetry.refusedRequests.inc({ reason });

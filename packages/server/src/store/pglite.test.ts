@@ -1,12 +1,15 @@
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { TenureError } from "@tenure/protocol";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { until } from "../../../../tests/support/until.ts";
 import type { PostgresStore } from "./db.ts";
 import { openPglite, type PgliteOptions } from "./pglite.ts";
 import { sql } from "./sql.ts";
+
+// On a busy machine the making of a database may take many times its four seconds.
+vi.setConfig({ testTimeout: 90_000 });
 
 // What only the embedded store has: a directory that is one process's, a thread, and no time limits of its own.
 

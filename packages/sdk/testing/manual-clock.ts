@@ -1,8 +1,10 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../src/clock.ts";
 
 export interface ManualClock extends Clock {
   /** Time passes; whatever falls due on the way happens, in order. */
   advance(ms: number): void;
+  /** Timers that are set and not taken back. */
+  readonly timers: number;
 }
 
 /** A clock that stands still until a test moves it. */
@@ -17,6 +19,9 @@ export function createManualClock(startMs = 1_000_000): ManualClock {
 
   return {
     monotonicMs: () => nowMs,
+    get timers() {
+      return timers.size;
+    },
     after(ms, act) {
       const timer = { atMs: nowMs + ms, act };
       timers.add(timer);
