@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { createNodeConnection, type NodeConnection, type NodeEvents } from "@tenure/sdk";
+import { Cluster, Redis } from "ioredis";
 import { createTestNodeKey, type TestNodeKey } from "../support/node-key.ts";
 import { type PostgresServer, startPostgres } from "../support/postgres.ts";
 import { type RunningProcess, startTenure } from "../support/process.ts";
@@ -17,6 +18,8 @@ export interface Instance extends RunningProcess {
 /** Private stores and real instances on them; `stop` ends everything it started. */
 export interface TestFleet {
   readonly postgres: PostgresServer;
+  /** Which instance the hot state says a node is connected to. */
+  ownerOf(address: string): Promise<string | undefined>;
   /** On a free port, or on `port`. */
   startInstance(options?: { env?: Record<string, string>; port?: number }): Promise<Instance>;
   stop(): Promise<void>;
@@ -25,13 +28,18 @@ export interface TestFleet {
 export async function startFleet(hot: HotKind | "memory"): Promise<TestFleet> {
   const [postgres, redis] = await Promise.all([startPostgres(), startHot(hot)]);
   const instances: Instance[] = [];
+  const prefix = uniqueKeyPrefix();
   const common = {
     TENURE_SERVER_POSTGRES_URI: postgres.uri(),
-    TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: uniqueKeyPrefix(),
+    TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: prefix,
     ...redis.env,
   };
   return {
     postgres,
+    async ownerOf(address) {
+      const owner = await redis.get(`${prefix}:nodes:owner:{node:${address}}`);
+      return owner?.replace(/:\d+$/, "");
+    },
     async startInstance({ env = {}, port = 0 } = {}) {
       const process = startTenure(["server", "--port", String(port), "--log-level", "warn"], {
         env: { ...common, ...env },
@@ -49,25 +57,41 @@ export async function startFleet(hot: HotKind | "memory"): Promise<TestFleet> {
   };
 }
 
-async function startHot(
-  hot: HotKind | "memory",
-): Promise<{ env: Record<string, string>; stop(): Promise<void> }> {
-  if (hot === "memory") return { env: {}, stop: async () => {} };
+interface Hot {
+  env: Record<string, string>;
+  get(key: string): Promise<string | null>;
+  stop(): Promise<void>;
+}
+
+async function startHot(hot: HotKind | "memory"): Promise<Hot> {
+  if (hot === "memory") return { env: {}, get: async () => null, stop: async () => {} };
   const enabled = { TENURE_SCHEDULER_PHASE2_ENABLED: "true" };
   if (hot === "redis") {
     const redis = await startRedis();
+    const client = new Redis(redis.url);
     return {
       env: { ...enabled, TENURE_SCHEDULER_PHASE2_REDIS_URL: redis.url },
-      stop: () => redis.discard(),
+      get: (key) => client.get(key),
+      async stop() {
+        client.disconnect();
+        await redis.discard();
+      },
     };
   }
   const cluster = await startRedisCluster();
-  const env = {
-    ...enabled,
-    TENURE_SCHEDULER_PHASE2_REDIS_MODE: "cluster",
-    TENURE_SCHEDULER_PHASE2_REDIS_CLUSTER_URLS: cluster.urls.join(","),
+  const client = new Cluster(cluster.urls);
+  return {
+    env: {
+      ...enabled,
+      TENURE_SCHEDULER_PHASE2_REDIS_MODE: "cluster",
+      TENURE_SCHEDULER_PHASE2_REDIS_CLUSTER_URLS: cluster.urls.join(","),
+    },
+    get: (key) => client.get(key),
+    async stop() {
+      client.disconnect();
+      await cluster.stop();
+    },
   };
-  return { env, stop: () => cluster.stop() };
 }
 
 export interface TestNode {
