@@ -12,7 +12,7 @@ type Postgres = typeof import("../packages/server/src/store/postgres.ts");
 type Migrate = typeof import("../packages/server/src/store/migrate.ts");
 type Clock = typeof import("../packages/server/src/kernel/clock.ts");
 type Program = typeof import("../tests/support/postgres.ts");
-type Process = typeof import("../tests/support/process.ts");
+type Fleet = typeof import("../tests/support/nonce-fleet.ts");
 
 const CONNECTIONS = 16;
 const CALLERS = 128;
@@ -27,35 +27,32 @@ interface Figure {
   p99Ms: number;
 }
 
-export const nonces = {
-  name: "nonces",
-  summary: "numbers per second: Basic and Worker-Queue against the obvious way and the raw limit",
+export const name = "nonces";
+export const summary =
+  "numbers per second: Basic and Worker-Queue against the obvious way and the raw limit";
 
-  async run({ print }: { print: (line: string) => void }): Promise<void> {
-    const { startPostgres } = (await import(support("postgres.js"))) as Program;
-    const postgres = await startPostgres({ settings: { shared_buffers: "256MB" } });
-    try {
-      await prepare(postgres.uri());
-      await compareStores(postgres.uri(), print);
-      await compareHttp(postgres.uri(), print);
-      await compareHistories(postgres.uri(), print);
-    } finally {
-      await postgres.discard();
-    }
-  },
-};
+export async function run({ print }: { print: (line: string) => void }): Promise<void> {
+  const { startPostgres } = (await import(support("postgres.js"))) as Program;
+  const postgres = await startPostgres({ settings: { shared_buffers: "256MB" } });
+  try {
+    await prepare(postgres.uri());
+    await compareStores(postgres.uri(), print);
+    await compareHttp(postgres.uri(), print);
+    await compareHistories(postgres.uri(), print);
+  } finally {
+    await postgres.discard();
+  }
+}
 
 async function prepare(uri: string): Promise<void> {
   const { openPostgres } = (await import(server("store/postgres.js"))) as Postgres;
   const { migrate } = (await import(server("store/migrate.js"))) as Migrate;
   const db = openPostgres({ uri, poolMax: 1, statementTimeoutMs: 600_000 });
   await migrate(db);
-  await db.script(
-    `
+  await db.script(`
     create table raw_counter (signer text primary key, next bigint not null default 0) with (fillfactor = 50);
     insert into raw_counter (signer) select 's' || k from generate_series(0, ${SIGNERS - 1}) as k;
-    vacuum analyze raw_counter`.replace("vacuum analyze raw_counter", "analyze raw_counter"),
-  );
+    analyze raw_counter`);
   await db.close();
 }
 
@@ -149,36 +146,26 @@ async function openQueue(uri: string, keeps: boolean) {
   };
 }
 
-/** Through two servers of each mode, as an application would ask. */
+/** Through one server of each mode, as an application would ask. Client and server share this machine. */
 async function compareHttp(uri: string, print: (line: string) => void): Promise<void> {
-  const { startTenure } = (await import(support("process.js"))) as Process;
+  const { call, startFleet, stopFleet } = (await import(support("nonce-fleet.js"))) as Fleet;
   print("");
-  print("over HTTP, one server, 64 callers");
+  print("over HTTP, one server, 64 callers in this process");
   for (const mode of ["basic", "worker_queue"]) {
-    const env = { POSTGRES_URI: uri, TENURE_NONCE_MODE: mode };
-    const tenure = startTenure(["server", "--port", "0", "--log-level", "warn"], { env });
-    const [, url] = await tenure.waitForLine(/ready at (\S+)/, 30_000);
+    const fleet = await startFleet(uri, [{ env: { TENURE_NONCE_MODE: mode } }]);
     for (const signers of [1, SIGNERS]) {
-      const step = () => {
+      const step = async () => {
         const signer = `${mode}-h${Math.floor(Math.random() * signers)}`;
-        return post(`${url}/api/v1/signers/${signer}/nonces`, { request_id: randomUUID() });
+        const body = { request_id: randomUUID() };
+        const { status } = await call(fleet[0]!.url, `/signers/${signer}/nonces`, { body });
+        if (status !== 200) throw new Error(`answered ${status}`);
       };
       await measure({ callers: 64, ms: 500, step });
       const figure = await measure({ callers: 64, ms: ROUND_MS, step });
       print(row(`${mode}, ${signers === 1 ? "one signer" : `${signers} signers`}`, figure));
     }
-    await tenure.stop();
+    await stopFleet(fleet);
   }
-}
-
-async function post(url: string, body: object): Promise<void> {
-  const response = await fetch(url, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-  });
-  if (!response.ok) throw new Error(await response.text());
-  await response.arrayBuffer();
 }
 
 /** A signer that has used up ten million numbers, beside one that has used none. */

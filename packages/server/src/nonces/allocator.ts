@@ -85,7 +85,7 @@ export interface SignerMark {
 
 const SWEEP_INTERVAL_MS = 2_000;
 const SWEEP_SIGNERS_MAX = 200;
-const RETENTION_INTERVAL_MS = 60_000;
+const RETENTION_INTERVAL_MS = 600_000;
 const RETENTION_ROWS_MAX = 5_000;
 // A peer may use all of the caller's patience on the lease; what is on top is for the way and the commit.
 const FORWARD_SLACK_MS = 1_000;

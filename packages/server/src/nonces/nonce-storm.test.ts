@@ -153,8 +153,8 @@ describe("the storm catches", () => {
       "the request id on the number's row",
       [
         [
-          "known.request_id = ask.request_id and known.n = 0",
-          `known.request_id = ask.request_id and known.n = 0 and exists (
+          "and known.n = 0",
+          `and known.n = 0 and exists (
              select from signer_nonce_allocation a where a.signer = p_signer and a.hold_id = known.hold_id)`,
         ],
         [

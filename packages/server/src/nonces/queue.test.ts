@@ -142,7 +142,8 @@ describe("a lease that somebody else has", () => {
     const refusal = await queue.submit(signer, allocate(), 60).catch((error: unknown) => error);
     expect(refusal).toMatchObject({ code: "LEASE_HELD", details: { signer, owner_node: "b/1" } });
     const patient = queue.submit(signer, allocate(), 10_000);
-    await commitDone(store.db, { signer, ownerNode: "b/1", fencingToken: 1, keepMs: 0 });
+    const back = { signer, ownerNode: "b/1", fencingToken: 1, keepMs: 0 };
+    await commitDone(store.db, back, { waitMs: 4_000 });
     expect(noncesOf(await patient)).toEqual([0]);
   });
 

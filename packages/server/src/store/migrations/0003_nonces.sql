@@ -36,7 +36,7 @@ create index signer_nonce_held        on signer_nonce_allocation (signer, locked
 create index signer_nonce_released    on signer_nonce_allocation (signer, nonce)        where status = 'RELEASED';
 create index signer_nonce_quarantined on signer_nonce_allocation (signer, nonce)        where status = 'QUARANTINED';
 -- For retention. Rows come nearly in the order of time, so it is small and costs next to nothing to keep.
-create index signer_nonce_updated     on signer_nonce_allocation using brin (updated_at);
+create index signer_nonce_updated     on signer_nonce_allocation using brin (updated_at) with (autosummarize = on);
 
 -- What a request was answered. Never updated, and apart from the number's row: that row belongs to another hold
 -- as soon as the number is reused, and a late duplicate of the first request must still find its own answer.
@@ -51,7 +51,7 @@ create table signer_nonce_request (
   created_at    timestamptz not null,
   primary key (signer, request_id, n)
 );
-create index signer_nonce_request_created on signer_nonce_request using brin (created_at);
+create index signer_nonce_request_created on signer_nonce_request using brin (created_at) with (autosummarize = on);
 
 -- Which Postgres this is: another system or another timeline may lack commits that we acknowledged.
 create table tenure_meta (
@@ -234,15 +234,26 @@ begin
 
   if p_asks is not null then
     v_locked := v_now + p_hold_ttl_ms * interval '1 ms';
-    -- A request that was answered before is not asked again, and one that is here twice is one request.
-    select array_agg(request_id order by place), array_agg(n order by place), array_agg(hold_id order by place)
-      into v_requests, v_ns, v_holds
-      from (select distinct on (request_id, n) *
-              from rows from (jsonb_to_recordset(p_asks) as (request_id text, n int, hold_id uuid)) with ordinality
-                   as ask (request_id, n, hold_id, place)
-             order by request_id, n, place) as ask
-     where (select known.nonce from signer_nonce_request as known
-             where known.signer = p_signer and known.request_id = ask.request_id and known.n = 0) is null;
+    -- A request that was answered before is not asked again, and one that is here twice is one request. Most want
+    -- one number: taken apart by hand it costs a quarter of the query, 15 of 60 µs.
+    if jsonb_array_length(p_asks) = 1 then
+      v_requests := array[p_asks -> 0 ->> 'request_id'];
+      v_ns := array[(p_asks -> 0 ->> 'n')::int];
+      v_holds := array[(p_asks -> 0 ->> 'hold_id')::uuid];
+      if exists (select from signer_nonce_request as known
+                  where known.signer = p_signer and known.request_id = v_requests[1] and known.n = 0) then
+        v_requests := null;
+      end if;
+    else
+      select array_agg(request_id order by place), array_agg(n order by place), array_agg(hold_id order by place)
+        into v_requests, v_ns, v_holds
+        from (select distinct on (request_id, n) *
+                from rows from (jsonb_to_recordset(p_asks) as (request_id text, n int, hold_id uuid)) with ordinality
+                     as ask (request_id, n, hold_id, place)
+               order by request_id, n, place) as ask
+       where (select known.nonce from signer_nonce_request as known
+               where known.signer = p_signer and known.request_id = ask.request_id and known.n = 0) is null;
+    end if;
     v_wanted := coalesce(cardinality(v_requests), 0);
     if v_wanted > 0 then
       v_room := least(9007199254740991 - v_next,
@@ -265,15 +276,16 @@ begin
                locked_until = v_locked, tx_hash = null, reason = null, updated_at = v_now
          where signer = p_signer and nonce = v_released[k];
       end loop;
-      v_nonces := v_released || array(select v_next + k from generate_series(0, v_wanted - v_reused - 1) as k);
+      v_nonces := v_released;
+      for k in 0 .. v_wanted - v_reused - 1 loop v_nonces := v_nonces || (v_next + k); end loop;
       insert into signer_nonce_allocation
              (signer, nonce, status, hold_id, fencing_token, locked_until, created_at, updated_at)
-      select p_signer, nonce, 'HELD', hold_id, v_token, v_locked, v_now, v_now
-        from unnest(v_nonces[v_reused + 1:], v_holds[v_reused + 1:]) as new (nonce, hold_id);
+      select p_signer, v_nonces[k], 'HELD', v_holds[k], v_token, v_locked, v_now, v_now
+        from generate_series(v_reused + 1, v_wanted) as k;
       get diagnostics v_inserted = row_count;
       insert into signer_nonce_request (signer, request_id, n, nonce, hold_id, fencing_token, locked_until, created_at)
-      select p_signer, request_id, n, nonce, hold_id, v_token, v_locked, v_now
-        from unnest(v_requests, v_ns, v_nonces, v_holds) as new (request_id, n, nonce, hold_id);
+      select p_signer, v_requests[k], v_ns[k], v_nonces[k], v_holds[k], v_token, v_locked, v_now
+        from generate_series(1, v_wanted) as k;
     end if;
     -- What was answered before, with what has become of that hold: when its number went on to another hold it had
     -- been released, when its row was archived it had been used.
