@@ -1,5 +1,5 @@
 import type { Bench } from "./bench.ts";
 import { footprint } from "./footprint.ts";
-import { nonces } from "./nonces.ts";
+import * as nonces from "./nonces.ts";
 
 export const BENCHES: readonly Bench[] = [footprint, nonces];

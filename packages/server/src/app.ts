@@ -78,7 +78,8 @@ export async function startApp(options: AppOptions): Promise<App> {
   let instance: Service | undefined;
   try {
     const url = await listen(edges.http, config.server);
-    instance = await enter(core, { url, onFatal: options.onFatal });
+    instance = await enter(core, url, options.onFatal);
+    await tellOfStart(core, url);
     for (const service of parts.services) service.start();
     phase = "running";
     log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
@@ -234,13 +235,10 @@ function createEdges(core: Core, { stream, health, membership, delivery, nonces 
 }
 
 /** Onto the list of live instances; `stop` takes it off again. */
-async function enter(
-  core: Core,
-  { url, onFatal }: { url: string; onFatal: AppOptions["onFatal"] },
-): Promise<Service> {
-  const { config, log, telemetry, instanceId, bootId, db, hot } = core;
+function enter(core: Core, url: string, onFatal: AppOptions["onFatal"]): Promise<Service> {
+  const { config, telemetry, instanceId, hot } = core;
   const { enabled, presence_ttl_seconds } = config.scheduler.phase2;
-  const instance = await joinInstances({
+  return joinInstances({
     ...core,
     url: config.server.advertise_url || url,
     version: VERSION,
@@ -248,8 +246,14 @@ async function enter(
     onReplaced: () => onFatal(`another process took the instance_id ${instanceId}`),
     onRenewal: (result) => telemetry.instanceRenewals.inc({ result }),
   });
+}
+
+async function tellOfStart(
+  { config, log, instanceId, bootId, db }: Core,
+  url: string,
+): Promise<void> {
   const others = (await liveInstances(db)).length - 1;
-  if (others > 0 && !enabled) {
+  if (others > 0 && !config.scheduler.phase2.enabled) {
     log.warn(
       { event: "instance.alone-with-jobs", others },
       "other instances share this Postgres, but scheduler.phase2.enabled is false: jobs stay within one instance",
@@ -261,7 +265,6 @@ async function enter(
     subject: instanceId,
     details: { boot_id: bootId, url, version: VERSION },
   });
-  return instance;
 }
 
 /** Whoever is connected is told where else to go. */
