@@ -1,8 +1,7 @@
 import { createDatabase, type TestDatabase } from "../../../tests/support/database.ts";
 import { stores } from "../../../tests/support/stores.ts";
-import { type App, startApp } from "../src/app.ts";
-import { readConfig } from "../src/config.ts";
-import { silentLog } from "../src/kernel/log.ts";
+import type { App } from "../src/app.ts";
+import { startTestApp } from "./test-app.ts";
 
 export interface TestApp extends App {
   /** Sends JSON and gives the status and the parsed answer. */
@@ -23,12 +22,9 @@ export async function openAppDatabase(): Promise<TestDatabase> {
   return createDatabase(stores().postgresAdminUri);
 }
 
-/** A whole server in this process, on a free port, with settings by their environment names. */
+/** An instance in this process that can be asked; settings by their environment names. */
 export async function openApp(uri: string, env: Record<string, string> = {}): Promise<TestApp> {
-  const config = readConfig({
-    env: { POSTGRES_URI: uri, TENURE_SERVER_PORT: "0", ...env },
-  });
-  const app = await startApp({ config, log: silentLog, onFatal: () => {} });
+  const app = await startTestApp({ postgresUri: uri, env });
   return {
     ...app,
     async ask(method, path, body, headers = {}) {

@@ -26,9 +26,14 @@ export function devCommand(context: Context): Command {
     });
 }
 
+const URL_DEFAULT = "http://127.0.0.1:7070";
+
 function greeting(app: { url: string; durability: string }, tookMs: number): string {
+  const flag = app.url === URL_DEFAULT ? "" : ` --url ${app.url}`;
+  const env = app.url === URL_DEFAULT ? "" : `TENURE_URL=${app.url} `;
+  const took = pc.dim(`(${(tookMs / 1_000).toFixed(1)} s)`);
   const lines = [
-    `${pc.green("●")} ${pc.bold("Tenure is ready")} at ${pc.cyan(app.url)} ${pc.dim(`(${(tookMs / 1_000).toFixed(1)} s)`)}`,
+    `${pc.green("●")} ${pc.bold("Tenure is ready")} at ${pc.cyan(app.url)} ${took}`,
     "",
     `  store   ${app.durability}`,
     `  health  ${app.url}/health/ready`,
@@ -36,8 +41,10 @@ function greeting(app: { url: string; durability: string }, tookMs: number): str
     `  metrics ${app.url}/metrics`,
     "",
     "  Try next, in another terminal:",
-    `    npx tenure health --url ${app.url}`,
-    `    npx tenure cluster --url ${app.url}`,
+    `    npx tenure health${flag}`,
+    `    npx tenure events -f${flag}`,
+    `    npx tenure signer allocate eip155:1:0x52908400098527886e0f7030069857d2e4169ee7${flag}`,
+    `    ${env}node examples/send-transactions/main.js`,
     "",
     pc.dim("  Ctrl-C stops it. What it wrote is still there at the next start."),
     "",

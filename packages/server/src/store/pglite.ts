@@ -66,9 +66,13 @@ async function openLocked(options: PgliteOptions, lock: DirectoryLock): Promise<
       await inTurn(() => ask({ kind: "listen", channel }));
     },
     async close() {
-      await inTurn(() => ask({ kind: "close" }));
-      await thread.end();
-      lock.release();
+      try {
+        await inTurn(() => ask({ kind: "close" }));
+      } finally {
+        // Also when it does not answer in time: the thread is ended in its stead. The store survives that.
+        await thread.end();
+        lock.release();
+      }
     },
   };
 }
