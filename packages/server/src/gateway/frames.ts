@@ -134,17 +134,25 @@ function createPace(
 ): { count(): void; exceeded(): boolean } {
   let secondBeganMs = 0;
   let frames = 0;
-  const secondsOver = () => performance.now() - secondBeganMs >= 1_000;
+  const restMs = () => secondBeganMs + 1_000 - performance.now();
+  const exceeded = () => frames >= framesPerSecondMax && restMs() > 0;
+
+  /** Looks again until it is so: a timer of a busy loop may fire before its time, and nobody else would ask. */
+  function turnWhenOver(): void {
+    if (exceeded()) setTimeout(turnWhenOver, restMs()).unref();
+    else onTurn();
+  }
+
   return {
-    exceeded: () => frames >= framesPerSecondMax && !secondsOver(),
+    exceeded,
     count() {
-      if (secondsOver()) {
+      if (restMs() <= 0) {
         secondBeganMs = performance.now();
         frames = 0;
       }
       if (++frames !== framesPerSecondMax) return;
       onTurn();
-      setTimeout(onTurn, secondBeganMs + 1_001 - performance.now()).unref();
+      turnWhenOver();
     },
   };
 }
