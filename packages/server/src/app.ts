@@ -1,11 +1,13 @@
 import { createEventTail, createNodeDiff } from "./changes.ts";
 import type { Config } from "./config.ts";
 import { configWarnings } from "./config.ts";
+import { createAppDeployments } from "./deployments/app-deployments.ts";
 import { openGateway } from "./gateway/gateway.ts";
 import { createNodeCalls } from "./gateway/node-calls.ts";
 import { createHealth, type Phase } from "./health.ts";
 import { bearerOf, createAuthenticator } from "./http/auth.ts";
 import { clusterRoutes } from "./http/cluster.ts";
+import { deploymentRoutes } from "./http/deployments.ts";
 import { eventRoutes } from "./http/events.ts";
 import { healthRoutes } from "./http/health.ts";
 import { createHostGuard } from "./http/hosts.ts";
@@ -99,8 +101,13 @@ export async function startApp(options: AppOptions): Promise<App> {
       for (const change of fleetChanges(nodes)) stream.publish(change);
     },
   });
+  const deployments = createAppDeployments({
+    ...{ config, instanceId, bootId, db, clock, random, log, telemetry, membership },
+    instances: () => liveInstances(db),
+    onChange: (id, op) => stream.publish({ topic: "deployments", op, id }),
+  });
   const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
-  const authenticator = createAuthenticator(config.auth.tokens);
+  const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
     host: config.server.host,
     advertiseUrl: config.server.advertise_url,
@@ -116,6 +123,7 @@ export async function startApp(options: AppOptions): Promise<App> {
       ...healthRoutes({ health, instanceId, telemetry }),
       ...clusterRoutes({ instanceId, phase2, health, instances: () => liveInstances(db) }),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
+      ...deploymentRoutes(deployments.admin),
       ...nodeRoutes({ views: membership.fleet.views, setDraining: membership.drain }),
       ...membershipRoutes({
         current: membership.members.current,
@@ -141,7 +149,7 @@ export async function startApp(options: AppOptions): Promise<App> {
       instanceId,
       nodes: membership.nodes,
       heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
-      calls: createNodeCalls(membership.members),
+      calls: createNodeCalls(membership.members, deployments.forNodes),
       clock,
       random,
     },
@@ -153,6 +161,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     async () => {
       await forgetDeadInstances(db);
       await forgetOldEvents(db);
+      await deployments.forgetOld();
     },
     {
       clock,
@@ -184,6 +193,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     });
     housekeeping.start();
     membership.start();
+    deployments.start();
     eventTail.start();
     phase = "running";
     log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
@@ -203,8 +213,10 @@ export async function startApp(options: AppOptions): Promise<App> {
         await instance?.stop();
         gateway.close();
         stream.close();
+        deployments.endFollowing();
         await http.close();
-        await Promise.all([membership.stop(), eventTail.stop(), housekeeping.stop()]);
+        const parts = [deployments, membership, eventTail, housekeeping];
+        await Promise.all(parts.map((part) => part.stop()));
         await stores.close();
         log.info({ event: "instance.stopped", instanceId }, "stopped");
       },

@@ -61,13 +61,14 @@ export async function appendEventOnce(
   {
     event,
     message,
+    code,
     subject,
     details,
   }: NewEvent & { subject: string; details: Record<string, unknown> },
 ): Promise<void> {
   await db.query(sql`
-    insert into event (event, message, subject, details)
-    select ${event}, ${message}, ${subject}, ${json(details)}::jsonb
+    insert into event (event, message, code, subject, details)
+    select ${event}, ${message}, ${code ?? null}, ${subject}, ${json(details)}::jsonb
      where not exists (select from event
                         where subject = ${subject} and event = ${event} and details = ${json(details)}::jsonb)`);
 }
