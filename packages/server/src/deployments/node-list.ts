@@ -32,13 +32,19 @@ export interface ListOptions {
 /** `unchanged`, what changed, or everything: whichever the named revision allows. */
 export function answerList(options: ListOptions): CallResult<"deployment.list"> {
   const { log, origin, reader, revision, matches } = options;
-  const profile = profileOf(reader);
-  const from = parseRevision(revision, { origin, profile });
-  const known = from !== undefined && log.reaches(from) ? from : 0;
+  const key = { origin, profile: profileOf(reader) };
+  const from = parseRevision(revision, key);
+  const known = from && log.reaches(Math.max(from.position, from.began)) ? from.position : 0;
+  const began = known > 0 ? from!.began : log.position();
   const resource_usage = needsSamples(log, reader) ? options.samples() : {};
   if (known > 0 && known === log.position()) {
-    const same = revisionAt(known, { origin, profile });
-    return { revision: same, answer: "unchanged", items: [], removed: [], resource_usage };
+    return {
+      revision: revisionAt(known, key),
+      answer: "unchanged",
+      items: [],
+      removed: [],
+      resource_usage,
+    };
   }
   const items: ListedDeployment[] = [];
   const removed: string[] = [];
@@ -61,7 +67,7 @@ export function answerList(options: ListOptions): CallResult<"deployment.list"> 
     bytes += JSON.stringify(item).length;
   }
   return {
-    revision: revisionAt(more ? reached : log.position(), { origin, profile }),
+    revision: more ? `${revisionAt(reached, key)}-${began}` : revisionAt(log.position(), key),
     answer: known > 0 ? "delta" : "full",
     items,
     removed,
@@ -102,14 +108,21 @@ interface RevisionKey {
 const revisionAt = (position: number, { origin, profile }: RevisionKey): string =>
   `${origin}.${profile}.${position}`;
 
+/**
+ * `began` is where the log stood when a reader began to read in pieces. Removals forgotten before that are none
+ * of its business; without it a reader in the middle of a long list would have to begin again for ever.
+ */
 function parseRevision(
   revision: string | undefined,
   { origin, profile }: RevisionKey,
-): number | undefined {
+): { position: number; began: number } | undefined {
   const prefix = `${origin}.${profile}.`;
   if (!revision?.startsWith(prefix)) return undefined;
-  const digits = revision.slice(prefix.length);
-  return /^\d{1,15}$/.test(digits) ? Number(digits) : undefined;
+  const [, position, began] =
+    /^(\d{1,15})(?:-(\d{1,15}))?$/.exec(revision.slice(prefix.length)) ?? [];
+  return position === undefined
+    ? undefined
+    : { position: Number(position), began: Number(began ?? position) };
 }
 
 /** A node that comes back with other labels or another trust may run other daemons: it reads everything anew. */
