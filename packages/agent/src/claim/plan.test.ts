@@ -272,7 +272,7 @@ test("however a fleet starts, one claim after another ends within one of each ot
           const willing = names.filter((me) => plan({ me, members, deployments }).claim.length > 0);
           expect(willing.length).toBeGreaterThan(0);
           const me = willing[chance.next().value! % willing.length]!;
-          const [{ id }] = plan({ me, members, deployments }).claim as [{ id: string }];
+          const { id } = plan({ me, members, deployments }).claim[0]!;
           const taken = deployments.find((one) => one.id === id)!;
           taken.address = me;
           taken.generation++;

@@ -15,6 +15,7 @@ import { openPostgres } from "../store/postgres.ts";
 import { sql } from "../store/sql.ts";
 import { claimFirstFree, releaseLost } from "./claim-store.ts";
 import { ASSIGNMENTS, type Assignment, nextAssignment } from "./deployment.ts";
+import type { DeploymentRow } from "./deployment-row.ts";
 
 describe.each(DATABASES)("claims and releases on %s", (kind) => {
   let store: TestDb;
@@ -263,7 +264,7 @@ describe("races, on a real Postgres", () => {
       end $$;
       create trigger audit_write after update of address on deployment
         for each row when (old.address <> new.address) execute function audit_write();`);
-    const rows = [];
+    const rows: DeploymentRow[] = [];
     for (let n = 0; n < 5; n++) rows.push(await addDeployment(server.db));
     const live = async (name: string) => {
       for (let turn = 0; turn < 15; turn++) {

@@ -128,3 +128,8 @@ create trigger deployment_changed after insert or update or delete on deployment
   for each row execute function tenure_tell_deployment();
 create trigger deployment_status_changed after insert or update on deployment_status
   for each row execute function tenure_tell_deployment();
+
+-- What every instance notices is told by the first. Looking whether it was told is not enough: two instances
+-- woken by one change look in the same instant and find nothing, both.
+alter table event add column once_key text;
+create unique index event_once on event (once_key) where once_key is not null;
