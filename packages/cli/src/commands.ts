@@ -29,4 +29,9 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "list the live instances and the stores behind them",
     load: async () => (await import("./commands/cluster.ts")).clusterCommand,
   },
+  {
+    name: "deployment",
+    summary: "list, apply, restart, roll back and explain deployments",
+    load: async () => (await import("./commands/deployment.ts")).deploymentCommand,
+  },
 ];
