@@ -1,13 +1,19 @@
-import { type DeploymentView, NODE_CALLS, type NodeMethod } from "@tenure/protocol";
+import {
+  type DeploymentView,
+  type DeploymentWhy,
+  NODE_CALLS,
+  type NodeMethod,
+} from "@tenure/protocol";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type * as z from "zod";
 import { uniqueKeyPrefix } from "../../../../tests/support/redis.ts";
 import { until } from "../../../../tests/support/until.ts";
 import { openServer } from "../../testing/databases.ts";
-import { addDeployment, assign, readDeployment } from "../../testing/deployments.ts";
-import { connectRawNode, type RawNode } from "../../testing/raw-node.ts";
+import { addDeployment, assign, joinUnit, readDeployment } from "../../testing/deployments.ts";
+import { connectRawNode, createNodeKey, type RawNode } from "../../testing/raw-node.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
+import { leaveNodeUnit } from "../membership/node-unit-store.ts";
 import { sql } from "../store/sql.ts";
 
 // Two instances over one Postgres, with tokens: what one instance does not know it must ask the other for.
@@ -380,6 +386,32 @@ describe("deployments on two instances", () => {
     expect(await worker.refused("deployment.list", {})).toBe("FORBIDDEN");
     expect(await worker.refused("deployment.release", { addresses: ["x"] })).toBe("FORBIDDEN");
   });
+});
+
+test("nothing is released while the list of members may be incomplete", async () => {
+  const database = await openServer();
+  const { address } = createNodeKey();
+  // There before this instance was, and not back yet.
+  await leaveNodeUnit(database.db, await joinUnit(database.db, address));
+  const row = await addDeployment(database.db, { address: "typo" });
+  const app = await startTestApp({ postgresUri: database.uri });
+  const raw = await connectRawNode({ url: app.url });
+  await raw.register();
+  const unit = unitOf(raw);
+  await raw.receive("host_event", ({ view }) => view === "settling");
+  const release = () => unit.call("deployment.release", { addresses: ["typo"] });
+  expect(await release()).toEqual({ released: [] });
+  const { reasons } = (await get(app, `/deployments/${row.id}/why`)) as DeploymentWhy;
+  expect(reasons.map(({ code }) => code)).toEqual(["owner_unknown", "view_settling"]);
+  await database.db.query(
+    sql`update node_unit set online = true, left_at = null where address = ${address}`,
+  );
+  await until(async () => (await release()).released.length === 1, {
+    what: "the view to be ready",
+  });
+  await raw.close();
+  await app.stop();
+  await database.close();
 });
 
 // --- what a test says and asks ---
