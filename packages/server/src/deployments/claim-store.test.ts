@@ -227,7 +227,9 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
 });
 
 describe("races, on a real Postgres", () => {
-  test("I1: two nodes race for one row 1,000 times: one owner each time, generations only rise", async () => {
+  test("I1: two nodes race for one row 1,000 times: one owner each time, generations only rise", {
+    timeout: 120_000, // three seconds on a machine with nothing else to do
+  }, async () => {
     const server = await openServer();
     const rivals = [1, 2].map(() => openPostgres({ uri: server.uri, poolMax: 1 }));
     const nodes = [await joinUnit(server.db, "left"), await joinUnit(server.db, "right")];
@@ -243,10 +245,14 @@ describe("races, on a real Postgres", () => {
       );
       expect(won).toHaveLength(1);
       expect(won[0]!.generation).toBe(generation + 1);
-      const row = await readDeployment(server.db, id);
-      expect(row).toMatchObject({ address: won[0]!.by, generation: generation + 1 });
+      const { rows } = await server.db.query<{ owner: string; term: number; next: number }>(sql`
+        update deployment set address = ''
+          from (select id, address, generation from deployment where id = ${id}) as was
+         where deployment.id = was.id
+        returning was.address as owner, was.generation as term, deployment.generation as next`);
+      expect(rows[0]).toMatchObject({ owner: won[0]!.by, term: generation + 1 });
       wins[won[0]!.by as "left" | "right"]++;
-      generation = (await assign(server.db, id, "")).generation;
+      generation = rows[0]!.next;
     }
     expect(Math.min(wins.left, wins.right)).toBeGreaterThan(0);
     await Promise.all(rivals.map((db) => db.close()));

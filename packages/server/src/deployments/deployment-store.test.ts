@@ -3,6 +3,7 @@ import type { DeploymentReport } from "@tenure/protocol";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { createDatabase } from "../../../../tests/support/database.ts";
 import { stores } from "../../../../tests/support/stores.ts";
+import { until } from "../../../../tests/support/until.ts";
 import { DATABASES, openTestDb, type TestDb } from "../../testing/databases.ts";
 import {
   addDeployment,
@@ -148,10 +149,13 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
     const before = await addDeployment(store.db);
     const mark = await currentMark(store.db);
     const after = await addDeployment(store.db);
-    expect((await deploymentsSince(store.db, mark)).map(({ id }) => id)).toEqual([after.id]);
+    // Others on this server hold marks back: what is older may come again, what is newer is never missing.
+    expect((await deploymentsSince(store.db, mark)).map(({ id }) => id)).toContain(after.id);
     await deleteDeployment(store.db, before.id);
-    expect(await removedSince(store.db, mark)).toEqual([before.id]);
-    expect(await deploymentsSince(store.db, await currentMark(store.db))).toEqual([]);
+    expect(await removedSince(store.db, mark)).toContain(before.id);
+    const nothing = async () =>
+      (await deploymentsSince(store.db, await currentMark(store.db))).length === 0;
+    await until(nothing, { what: "the mark to pass what was written" });
   });
 
   describe("a report", () => {
