@@ -34,4 +34,24 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "list, apply, restart, roll back and explain deployments",
     load: async () => (await import("./commands/deployment.ts")).deploymentCommand,
   },
+  {
+    name: "node",
+    summary: "list, show, drain and resume nodes",
+    load: async () => (await import("./commands/node.ts")).nodeCommand,
+  },
+  {
+    name: "dlq",
+    summary: "list, show, redrive and discard dead letters",
+    load: async () => (await import("./commands/dlq.ts")).dlqCommand,
+  },
+  {
+    name: "events",
+    summary: "show what happened, and follow what happens",
+    load: async () => (await import("./commands/events.ts")).eventsCommand,
+  },
+  {
+    name: "signer",
+    summary: "list signers, allocate their nonces, settle the open ones",
+    load: async () => (await import("./commands/signer.ts")).signerCommand,
+  },
 ];

@@ -34,8 +34,10 @@ function deferred({ name, summary, load }: CommandEntry, context: Context): Comm
     .exitOverride()
     .action(async (rest: string[], _flags: unknown, self: Command) => {
       const create = await load();
-      const command = create(context).name(`tenure ${name}`).description(summary).exitOverride();
-      command.showHelpAfterError("(--help shows what there is)");
+      const command = create(context).name(`tenure ${name}`).description(summary);
+      for (const part of [command, ...command.commands]) {
+        part.exitOverride().showHelpAfterError("(--help shows what there is)");
+      }
       await command.parseAsync(self.args.length > 0 ? self.args : rest, { from: "user" });
     });
 }

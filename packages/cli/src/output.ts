@@ -45,3 +45,29 @@ export function table(headings: string[], rows: Cell[][]): string {
 function render(cell: Cell): string {
   return typeof cell === "string" ? printable(cell) : cell.paint(printable(cell.text));
 }
+
+/** Names and values below each other, the values aligned. */
+export function fields(pairs: ReadonlyArray<readonly [string, string]>): string {
+  const width = Math.max(...pairs.map(([name]) => name.length));
+  return pairs
+    .map(([name, value]) => `${pc.dim(name.padEnd(width))}  ${printable(value)}`)
+    .join("\n");
+}
+
+/** Enough of a long id to tell it from its neighbours; commands take it whole or by name. */
+export function shortId(id: string): string {
+  return id.length > 16 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id;
+}
+
+/** `3s`, `12m`, `5h`, `9d` ago. */
+export function ago(at: string, nowMs: number = Date.now()): string {
+  const seconds = Math.max(0, Math.round((nowMs - Date.parse(at)) / 1_000));
+  const [size, unit] = UNITS.find(([size]) => seconds >= size) ?? [1, "s"];
+  return `${Math.floor(seconds / size)}${unit}`;
+}
+
+const UNITS: ReadonlyArray<readonly [number, string]> = [
+  [86_400, "d"],
+  [3_600, "h"],
+  [60, "m"],
+];

@@ -20,6 +20,12 @@ export function asksServer(command: Command): Command {
     .option("--json", "print JSON instead of a table");
 }
 
-export function connect({ url, token }: RemoteFlags): Admin {
-  return createAdmin({ url, token: token ?? process.env.TENURE_TOKEN });
+export function connect(flags: RemoteFlags): Admin {
+  if (!/^https?:\/\/./.test(flags.url) || !URL.canParse(flags.url))
+    throw new Error(`"${flags.url}" is not the URL of a server; it looks like ${URL_DEFAULT}`);
+  return createAdmin({ url: flags.url, token: tokenOf(flags) });
+}
+
+export function tokenOf({ token }: RemoteFlags): string | undefined {
+  return token ?? process.env.TENURE_TOKEN;
 }

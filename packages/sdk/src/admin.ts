@@ -38,7 +38,8 @@ export function createAdmin({ url, token, timeoutMs = 30_000 }: AdminOptions): A
   return {
     async call(route, input) {
       const { params, query, body, accept = [] } = input as LooseInput;
-      const response = await send(new URL(fill(route.path, params) + search(query), url), {
+      const target = new URL(fill(route.path, params) + search(query), url);
+      const { ok, status, answer } = await exchange(target, {
         method: route.method,
         signal: AbortSignal.timeout(timeoutMs),
         headers: {
@@ -47,10 +48,8 @@ export function createAdmin({ url, token, timeoutMs = 30_000 }: AdminOptions): A
         },
         ...(body !== undefined && { body: JSON.stringify(body) }),
       });
-      const answer = await read(response);
-      if (!response.ok && !accept.includes(response.status))
-        throw fromErrorBody(answer, response.status);
-      return (route.reply ? route.reply.parse(answer) : undefined) as never;
+      if (!ok && !accept.includes(status)) throw fromErrorBody(answer, status);
+      return understand(route, answer, status) as never;
     },
   };
 }
@@ -64,9 +63,17 @@ interface LooseInput {
   accept?: readonly number[];
 }
 
-async function send(url: URL, init: RequestInit): Promise<Response> {
+interface Exchange {
+  ok: boolean;
+  status: number;
+  answer: unknown;
+}
+
+/** The request and the whole answer: a connection may break, or time run out, in the middle of a body too. */
+async function exchange(url: URL, init: RequestInit): Promise<Exchange> {
   try {
-    return await fetch(url, init);
+    const response = await fetch(url, init);
+    return { ok: response.ok, status: response.status, answer: await read(response) };
   } catch (error) {
     const reason = reasonOf(error);
     throw new TenureError(
@@ -85,6 +92,14 @@ async function read(response: Response): Promise<unknown> {
   } catch {
     return text;
   }
+}
+
+/** Whoever answers at that address may be another program, or a proxy with a page of its own. */
+function understand({ reply, method, path }: Route, answer: unknown, status: number): unknown {
+  const parsed = reply?.safeParse(answer);
+  if (!parsed || parsed.success) return parsed?.data;
+  const reason = `the answer (${status}) to ${method} ${path} is not one that Tenure gives`;
+  throw new TenureError("INTERNAL", { reason }, { cause: parsed.error });
 }
 
 /** `/nodes/:id` with its names filled in; a value can never add a path of its own. */

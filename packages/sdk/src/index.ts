@@ -7,3 +7,58 @@ export {
   createAdmin,
   ROUTES,
 } from "./admin.ts";
+export type { AnswerContext, ServerCallHandlers } from "./answers.ts";
+export type { CallOptions } from "./calls.ts";
+export {
+  type Chain,
+  type ProbeReport,
+  probeSigner,
+  type ViemClient,
+  viemChain,
+} from "./chain.ts";
+export { type Cancel, type Clock, systemClock } from "./clock.ts";
+export {
+  type Connection,
+  type ConnectionEvents,
+  type ConnectionOptions,
+  type ConnectionState,
+  type ConnectionTuning,
+  createConnection,
+  type Down,
+} from "./connection.ts";
+export type { Greeting, Handshake } from "./handshake.ts";
+export { LINK_LIMITS, type LinkLimits, type SendOutcome, type ServerMessage } from "./link.ts";
+export type { MembersView } from "./members.ts";
+export {
+  createNodeConnection,
+  type NodeConnection,
+  type NodeConnectionOptions,
+  type NodeDescription,
+  type NodeEvents,
+  type NodeIncoming,
+  type NodeKey,
+  type NodeOutgoing,
+  type NodeRegistration,
+} from "./node-connection.ts";
+export {
+  type AllocateOptions,
+  type Broadcast,
+  createNonces,
+  type Held,
+  NonceKept,
+  type Nonces,
+  type NoncesOptions,
+} from "./nonces.ts";
+export { BACKOFF, type Backoff, type Loss, type LossKind } from "./retry.ts";
+export {
+  createSessionConnection,
+  type SessionAck,
+  type SessionConnection,
+  type SessionConnectionOptions,
+  type SessionEvents,
+  type SessionIncoming,
+  type SessionOrigin,
+  type SessionOutgoing,
+  type SessionResume,
+} from "./session-connection.ts";
+export { type FollowOptions, followStream } from "./stream.ts";

@@ -1,6 +1,7 @@
+import type { NodeView } from "@tenure/protocol";
 import { createEventTail, createNodeDiff } from "./changes.ts";
-import type { Config } from "./config.ts";
-import { configWarnings } from "./config.ts";
+import { type Config, configWarnings } from "./config.ts";
+import { createDelivery } from "./delivery/delivery.ts";
 import { createAppDeployments } from "./deployments/app-deployments.ts";
 import { openGateway } from "./gateway/gateway.ts";
 import { createNodeCalls } from "./gateway/node-calls.ts";
@@ -8,12 +9,14 @@ import { createHealth, type Phase } from "./health.ts";
 import { bearerOf, createAuthenticator } from "./http/auth.ts";
 import { clusterRoutes } from "./http/cluster.ts";
 import { deploymentRoutes } from "./http/deployments.ts";
+import { dlqRoutes } from "./http/dlq.ts";
 import { eventRoutes } from "./http/events.ts";
 import { healthRoutes } from "./http/health.ts";
 import { createHostGuard } from "./http/hosts.ts";
 import { membershipRoutes, nodeRoutes } from "./http/nodes.ts";
-import { createHttp, listen } from "./http/server.ts";
+import { closeHttp, createHttp, listen } from "./http/server.ts";
 import { sessionRoutes } from "./http/sessions.ts";
+import { signerRoutes } from "./http/signers.ts";
 import { createStream } from "./http/stream.ts";
 import { type Clock, systemClock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
@@ -22,10 +25,14 @@ import { every, type Service } from "./kernel/service.ts";
 import { joinInstances } from "./membership/instance.ts";
 import { forgetDeadInstances, liveInstances } from "./membership/instance-store.ts";
 import { createMembership } from "./membership/membership.ts";
+import { instanceOf } from "./membership/route.ts";
+import { createAppNonces } from "./nonces/app-nonces.ts";
+import { isTimelineConfirmed, refuseOtherTimeline } from "./nonces/timeline.ts";
+import { confirmTimeline } from "./nonces/timeline-store.ts";
 import { appendEvent, forgetOldEvents, listEvents } from "./store/event-store.ts";
 import { sql } from "./store/sql.ts";
-import { openStores } from "./stores.ts";
-import { createTelemetry } from "./telemetry.ts";
+import { openStores, type Stores } from "./stores.ts";
+import { createTelemetry, type Telemetry } from "./telemetry.ts";
 import { VERSION } from "./version.ts";
 
 export interface AppOptions {
@@ -44,69 +51,150 @@ export interface App {
   stop(): Promise<void>;
 }
 
+/** How long requests under way may take to end when this instance stops. */
+const HTTP_GRACE_MS = 3_000;
 const HEARTBEAT_INTERVAL_MS = 5_000;
 const HOUSEKEEPING_INTERVAL_MS = 3_600_000;
 
 /** Builds every part, connects them and starts them. The only file that knows them all. */
 export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, clock = systemClock, random = systemRandom } = options;
-  const telemetry = createTelemetry();
   for (const warning of configWarnings(config))
     log.warn({ event: "config.doubted", warning }, warning);
-
-  const { instance_id, enabled: phase2, presence_ttl_seconds } = config.scheduler.phase2;
+  const telemetry = createTelemetry();
+  const { instance_id } = config.scheduler.phase2;
   const instanceId = instance_id === "auto" ? `i-${random.bytes(6).toString("hex")}` : instance_id;
   const bootId = uuid7(random, clock.wallMs());
-  const stores = await openStores({ config, clock, log, telemetry });
-  const { db, hot } = stores;
-
+  const stores = await openStores({
+    config,
+    clock,
+    log,
+    telemetry,
+    onLeaseConnect: (connection) => refuseOtherTimeline(connection, log),
+  });
+  const core = { config, log, clock, random, telemetry, instanceId, bootId, ...stores };
   let phase: Phase = "starting";
+  const parts = createParts(core, () => phase);
+  const edges = createEdges(core, parts);
+
+  let instance: Service | undefined;
+  try {
+    const url = await listen(edges.http, config.server);
+    instance = await enter(core, { url, onFatal: options.onFatal });
+    for (const service of parts.services) service.start();
+    phase = "running";
+    log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
+    return { url, instanceId, durability: stores.db.durability, stop };
+  } catch (error) {
+    // Or its renewals would go on, and keep a process alive that could not start.
+    await instance?.stop();
+    await edges.http.close();
+    await stores.close();
+    throw error;
+  }
+
+  async function stop(): Promise<void> {
+    phase = "stopping";
+    log.info({ event: "instance.stopping", instanceId }, "stopping");
+    await sendAway(core, parts).catch((error) =>
+      log.warn(
+        { event: "instance.left-unsaid", instanceId, error },
+        "a store is down: others learn of this stop when the TTLs have passed",
+      ),
+    );
+    // Off the list before the port closes, so that nobody sends work to a port that does not answer.
+    await instance?.stop();
+    edges.gateway.close();
+    parts.stream.close();
+    parts.deployments.endFollowing();
+    await closeHttp(edges.http, HTTP_GRACE_MS);
+    await Promise.all(parts.services.map((service) => service.stop()));
+    await stores.close();
+    log.info({ event: "instance.stopped", instanceId }, "stopped");
+  }
+}
+
+/** What every part may need. */
+interface Core extends Stores {
+  config: Config;
+  log: Log;
+  clock: Clock;
+  random: Random;
+  telemetry: Telemetry;
+  instanceId: string;
+  bootId: string;
+}
+
+type Parts = ReturnType<typeof createParts>;
+
+function createParts(core: Core, phase: () => Phase) {
+  const { config, log, clock, telemetry, instanceId, db, hot } = core;
+  const { phase2 } = config.scheduler;
+  const stream = createStream(clock);
   const health = createHealth({
-    phase: () => phase,
+    phase,
     clock,
     dependencies: [
       { name: "postgres", kind: db.kind, ping: () => db.query(sql`select 1`) },
-      { name: phase2 ? "redis" : "memory", kind: hot.kind, ping: () => hot.ping() },
+      { name: phase2.enabled ? "redis" : "memory", kind: hot.kind, ping: () => hot.ping() },
     ],
     onAnswer: (dependency, ok) => telemetry.dependencyUp.set({ dependency }, ok ? 1 : 0),
   });
-  const stream = createStream(clock);
-  const { node_snapshot, owner_ttl_seconds } = config.scheduler.phase2;
-  const fleetChanges = createNodeDiff();
+  const nodeChanges = createNodeDiff();
   const membership = createMembership({
-    instanceId,
-    db,
-    hot,
-    clock,
-    random,
-    log,
+    ...core,
     settings: {
-      presenceTtlMs: node_snapshot.presence_ttl_seconds * 1_000,
-      ownerTtlMs: owner_ttl_seconds * 1_000,
-      refreshIntervalMs: node_snapshot.refresh_interval_ms,
-      removeStaleAfterMs: node_snapshot.remove_stale_after_seconds * 1_000,
+      presenceTtlMs: phase2.node_snapshot.presence_ttl_seconds * 1_000,
+      ownerTtlMs: phase2.owner_ttl_seconds * 1_000,
+      refreshIntervalMs: phase2.node_snapshot.refresh_interval_ms,
+      removeStaleAfterMs: phase2.node_snapshot.remove_stale_after_seconds * 1_000,
       sessionGoneAfterMs: config.scheduler.session_gone_after_seconds * 1_000,
       brakeEnabled: config.membership.mass_loss_brake,
     },
     onRound: (nodes) => {
-      telemetry.nodes.set(
-        { kind: "node_unit" },
-        nodes.filter((node) => node.online && node.node_unit).length,
-      );
-      telemetry.nodes.set(
-        { kind: "worker" },
-        nodes.filter((node) => node.online && !node.node_unit).length,
-      );
+      meterNodes(telemetry, nodes);
       telemetry.brakeActive.set(membership.members.brake().active ? 1 : 0);
-      for (const change of fleetChanges(nodes)) stream.publish(change);
+      for (const change of nodeChanges(nodes)) stream.publish(change);
     },
   });
+  const delivery = createDelivery({
+    store: hot,
+    instanceId,
+    settings: phase2,
+    clock,
+    log,
+    meter: {
+      count: (event, by = 1) => telemetry.deliveries.inc({ event }, by),
+      bury: (reason) => telemetry.dlqMoved.inc({ reason }),
+      pending: (messages) => telemetry.inboxPending.set(messages),
+    },
+    // No kind of message is known yet: whatever arrives is from a newer version, and ends as a dead letter.
+    receive: async () => "retry",
+    route: async (message) => {
+      const to = await instanceOf(hot, message, instanceId);
+      return to === undefined ? "wait" : { to };
+    },
+  });
+  const nonces = createAppNonces({ ...core, liveInstances: () => liveInstances(db) });
   const deployments = createAppDeployments({
-    ...{ config, instanceId, bootId, db, clock, random, log, telemetry, membership },
+    ...core,
+    membership,
     instances: () => liveInstances(db),
     onChange: (id, op) => stream.publish({ topic: "deployments", op, id }),
   });
   const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
+  const housekeeping = createHousekeeping(core, deployments.forgetOld);
+  const services: Service[] = [
+    ...[membership, delivery, nonces, deployments],
+    ...[eventTail, housekeeping],
+  ];
+  return { stream, health, membership, delivery, nonces, deployments, services };
+}
+
+/** HTTP and the sockets, on one port: parse, one call to a part, render. */
+function createEdges(core: Core, parts: Parts) {
+  const { stream, health, membership, delivery, nonces, deployments } = parts;
+  const { config, log, clock, random, telemetry, instanceId, db } = core;
   const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
     host: config.server.host,
@@ -121,20 +209,22 @@ export async function startApp(options: AppOptions): Promise<App> {
     guard,
     served: [
       ...healthRoutes({ health, instanceId, telemetry }),
-      ...clusterRoutes({ instanceId, phase2, health, instances: () => liveInstances(db) }),
+      ...clusterRoutes({
+        instanceId,
+        phase2: config.scheduler.phase2.enabled,
+        health,
+        instances: () => liveInstances(db),
+        backlog: delivery.backlog,
+        timelineConfirmed: () => isTimelineConfirmed(db),
+        confirmTimeline: () => acceptTimeline(core),
+      }),
+      ...signerRoutes(nonces),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
       ...deploymentRoutes(deployments.admin),
       ...nodeRoutes({ views: membership.fleet.views, setDraining: membership.drain }),
-      ...membershipRoutes({
-        current: membership.members.current,
-        brake: membership.members.brake,
-        release: async () => {
-          await membership.members.releaseBrake();
-          await membership.members.refresh();
-        },
-        wallMs: clock.wallMs,
-      }),
+      ...membershipRoutes({ ...membership.members, wallMs: clock.wallMs }),
       ...sessionRoutes(membership.sessions),
+      ...dlqRoutes(delivery.dlq),
       ...stream.routes,
     ],
   });
@@ -155,94 +245,67 @@ export async function startApp(options: AppOptions): Promise<App> {
     },
     session: { instanceId, sessions: membership.sessions },
   });
-
-  const housekeeping = every(
-    HOUSEKEEPING_INTERVAL_MS,
-    async () => {
-      await forgetDeadInstances(db);
-      await forgetOldEvents(db);
-      await deployments.forgetOld();
-    },
-    {
-      clock,
-      onError: (error) => log.warn({ event: "housekeeping.failed", error }, "will try again"),
-    },
-  );
-
-  let instance: Service | undefined;
-  try {
-    const url = await listen(http, config.server);
-    instance = await joinInstances({
-      instanceId,
-      bootId,
-      url: config.server.advertise_url || url,
-      version: VERSION,
-      db,
-      ...(phase2 && { hot: { store: hot, presenceTtlMs: presence_ttl_seconds * 1_000 } }),
-      clock,
-      log,
-      onReplaced: () => options.onFatal(`another process took the instance_id ${instanceId}`),
-      onRenewal: (result) => telemetry.instanceRenewals.inc({ result }),
-    });
-    await warnAboutCompany({ config, log, others: (await liveInstances(db)).length - 1 });
-    await appendEvent(db, {
-      event: "instance.started",
-      message: `instance ${instanceId} started`,
-      subject: instanceId,
-      details: { boot_id: bootId, url, version: VERSION },
-    });
-    housekeeping.start();
-    membership.start();
-    deployments.start();
-    eventTail.start();
-    phase = "running";
-    log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
-
-    return {
-      url,
-      instanceId,
-      durability: db.durability,
-      async stop() {
-        phase = "stopping";
-        log.info({ event: "instance.stopping", instanceId }, "stopping");
-        const others = (await liveInstances(db)).filter(
-          (other) => other.instance_id !== instanceId,
-        );
-        await membership.sendAway(others.map((other) => other.url));
-        // Off the list before the port closes, so that nobody sends work to a port that does not answer.
-        await instance?.stop();
-        gateway.close();
-        stream.close();
-        deployments.endFollowing();
-        await http.close();
-        const parts = [deployments, membership, eventTail, housekeeping];
-        await Promise.all(parts.map((part) => part.stop()));
-        await stores.close();
-        log.info({ event: "instance.stopped", instanceId }, "stopped");
-      },
-    };
-  } catch (error) {
-    // Or its renewals would go on, and keep a process alive that could not start.
-    await instance?.stop();
-    await http.close();
-    await stores.close();
-    throw error;
-  }
+  return { http, gateway };
 }
 
-/** Without Redis several instances share deployments and nonces, but a job stays where it was submitted. */
-async function warnAboutCompany({
-  config,
-  log,
-  others,
-}: {
-  config: Config;
-  log: Log;
-  others: number;
-}): Promise<void> {
-  if (config.scheduler.phase2.enabled || others < 1) return;
-  log.warn(
-    { event: "instance.alone-with-jobs", others },
-    "other instances share this Postgres, but scheduler.phase2.enabled is false: jobs stay within one instance",
-  );
+/** Onto the list of live instances; `stop` takes it off again. */
+async function enter(
+  core: Core,
+  { url, onFatal }: { url: string; onFatal: AppOptions["onFatal"] },
+): Promise<Service> {
+  const { config, log, telemetry, instanceId, bootId, db, hot } = core;
+  const { enabled, presence_ttl_seconds } = config.scheduler.phase2;
+  const instance = await joinInstances({
+    ...core,
+    url: config.server.advertise_url || url,
+    version: VERSION,
+    hot: enabled ? { store: hot, presenceTtlMs: presence_ttl_seconds * 1_000 } : undefined,
+    onReplaced: () => onFatal(`another process took the instance_id ${instanceId}`),
+    onRenewal: (result) => telemetry.instanceRenewals.inc({ result }),
+  });
+  const others = (await liveInstances(db)).length - 1;
+  if (others > 0 && !enabled) {
+    log.warn(
+      { event: "instance.alone-with-jobs", others },
+      "other instances share this Postgres, but scheduler.phase2.enabled is false: jobs stay within one instance",
+    );
+  }
+  await appendEvent(db, {
+    event: "instance.started",
+    message: `instance ${instanceId} started`,
+    subject: instanceId,
+    details: { boot_id: bootId, url, version: VERSION },
+  });
+  return instance;
+}
+
+/** Whoever is connected is told where else to go. */
+async function sendAway({ db, instanceId }: Core, { membership }: Parts): Promise<void> {
+  const others = (await liveInstances(db)).filter((other) => other.instance_id !== instanceId);
+  await membership.sendAway(others.map((other) => other.url));
+}
+
+async function acceptTimeline({ db }: Core): Promise<void> {
+  const confirmed = await confirmTimeline(db);
+  const message = "an operator accepted the history of this Postgres";
+  await appendEvent(db, { event: "timeline.confirmed", message, details: { ...confirmed } });
+}
+
+function createHousekeeping({ db, clock, log }: Core, forgetOld: () => Promise<void>): Service {
+  const clean = async () => {
+    await forgetDeadInstances(db);
+    await forgetOldEvents(db);
+    await forgetOld();
+  };
+  return every(HOUSEKEEPING_INTERVAL_MS, clean, {
+    clock,
+    onError: (error) => log.warn({ event: "housekeeping.failed", error }, "will try again"),
+  });
+}
+
+function meterNodes(telemetry: Telemetry, nodes: NodeView[]): void {
+  const online = nodes.filter((node) => node.online);
+  const units = online.filter((node) => node.node_unit).length;
+  telemetry.nodes.set({ kind: "node_unit" }, units);
+  telemetry.nodes.set({ kind: "worker" }, online.length - units);
 }

@@ -1,6 +1,6 @@
 import { type App, startApp } from "./app.ts";
 import { ConfigError, loadConfig, type Overrides } from "./config.ts";
-import { createLog, type LogLevel } from "./kernel/log.ts";
+import { createLog, type Log, type LogLevel } from "./kernel/log.ts";
 
 export interface ServerOptions {
   configPath?: string | undefined;
@@ -40,7 +40,7 @@ export async function runServer(options: ServerOptions): Promise<number> {
     onSignals(() => end(0));
     options.onReady(app);
     const exitCode = await ended;
-    await stopWithin(app, STOP_LIMIT_MS);
+    await stopWithin(app, { limitMs: STOP_LIMIT_MS, log });
     return exitCode;
   } catch (error) {
     process.stderr.write(`${sentenceOf(error)}\n`);
@@ -60,10 +60,18 @@ function onSignals(stop: () => void): void {
   }
 }
 
-async function stopWithin(app: App, limitMs: number): Promise<void> {
-  const limit = setTimeout(() => process.exit(1), limitMs);
-  await app.stop();
-  clearTimeout(limit);
+/** The limit stands until the process is gone: something left open must not keep it alive either. */
+async function stopWithin(
+  app: App,
+  { limitMs, log }: { limitMs: number; log: Log },
+): Promise<void> {
+  setTimeout(() => process.exit(1), limitMs).unref();
+  try {
+    await app.stop();
+  } catch (error) {
+    log.error({ event: "instance.not-stopped", error }, "could not stop in good order");
+    process.exit(1);
+  }
 }
 
 function sentenceOf(error: unknown): string {

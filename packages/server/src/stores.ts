@@ -3,18 +3,18 @@ import { resolve } from "node:path";
 import type { Config } from "./config.ts";
 import type { Clock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
-import type { PostgresStore } from "./store/db.ts";
+import type { Db, PostgresStore } from "./store/db.ts";
 import type { HotStore } from "./store/hot-store.ts";
 import { openMemory } from "./store/memory.ts";
 import { migrate } from "./store/migrate.ts";
-import { openPglite } from "./store/pglite.ts";
 import { openPostgres } from "./store/postgres.ts";
-import { openRedis, waitUntilReady } from "./store/redis.ts";
 import { checkPostgres, checkRedis, type SelfCheck } from "./store/self-check.ts";
 import type { Telemetry } from "./telemetry.ts";
 
 export interface Stores {
   db: PostgresStore;
+  /** The same Postgres for what a lease guards: limits below the lease's, and asked who it is at every connect. */
+  leaseDb: PostgresStore;
   hot: HotStore;
   close(): Promise<void>;
 }
@@ -24,6 +24,8 @@ export interface StoreContext {
   clock: Clock;
   log: Log;
   telemetry: Telemetry;
+  /** Asked of every new connection of `leaseDb`; throwing refuses it. */
+  onLeaseConnect?: (connection: Db) => Promise<void>;
 }
 
 const REDIS_FIRST_CONNECT_MS = 10_000;
@@ -32,18 +34,24 @@ const MIGRATION_LIMIT_MS = 10 * 60_000;
 /** The stores the configuration asks for: found fit by the self-checks, migrated, ready to use. */
 export async function openStores(context: StoreContext): Promise<Stores> {
   const db = await openDatabase(context);
+  const leaseDb = openLeaseDatabase(context, db);
+  const closeDatabases = async () => {
+    if (leaseDb !== db) await leaseDb.close();
+    await db.close();
+  };
   try {
     const hot = await openHot(context);
     return {
       db,
+      leaseDb,
       hot,
       async close() {
         await hot.close();
-        await db.close();
+        await closeDatabases();
       },
     };
   } catch (error) {
-    await db.close();
+    await closeDatabases();
     throw error;
   }
 }
@@ -51,11 +59,11 @@ export async function openStores(context: StoreContext): Promise<Stores> {
 async function openDatabase(context: StoreContext): Promise<PostgresStore> {
   const { config, log } = context;
   const uri = config.server.postgres_uri;
-  const onError = (error: unknown) =>
-    log.warn({ event: "postgres.connection-lost", error }, "a connection to Postgres broke");
+  const onError = onConnectionLost(log);
   if (uri === "") {
     const dataDir = resolve(config.server.data_dir);
     mkdirSync(dataDir, { recursive: true });
+    const { openPglite } = await import("./store/pglite.ts");
     const db = await openPglite({ dataDir, onError });
     await runMigrations(db, log);
     return db;
@@ -76,6 +84,24 @@ async function openDatabase(context: StoreContext): Promise<PostgresStore> {
   return openPostgres({ uri, onError });
 }
 
+/**
+ * Connections apart from the others. A crowd at one signer cannot take the ones everybody else needs, and a
+ * statement that is cut off at half a lease cannot outlive the lease it was sent under.
+ */
+function openLeaseDatabase(context: StoreContext, db: PostgresStore): PostgresStore {
+  const { config, log, onLeaseConnect } = context;
+  if (db.kind === "embedded") return db;
+  return openPostgres({
+    uri: config.server.postgres_uri,
+    statementTimeoutMs: Math.min(5_000, Math.floor(config.nonce.lease_ttl_ms / 2)),
+    ...(onLeaseConnect && { onConnect: onLeaseConnect }),
+    onError: onConnectionLost(log),
+  });
+}
+
+const onConnectionLost = (log: Log) => (error: unknown) =>
+  log.warn({ event: "postgres.connection-lost", error }, "a connection to Postgres broke");
+
 async function runMigrations(db: PostgresStore, log: Log): Promise<void> {
   const names = await migrate(db);
   if (names.length > 0) log.info({ event: "schema.migrated", names }, "migrations ran");
@@ -85,6 +111,8 @@ async function runMigrations(db: PostgresStore, log: Log): Promise<void> {
 async function openHot({ config, clock, log, telemetry }: StoreContext): Promise<HotStore> {
   const { phase2 } = config.scheduler;
   if (!phase2.enabled) return openMemory({ prefix: phase2.redis.key_prefix, clock });
+  // Loaded only where there is a Redis: the client takes 10 MB.
+  const { openRedis, waitUntilReady } = await import("./store/redis.ts");
   const store = openRedis({
     mode: phase2.redis.mode,
     urls: phase2.redis.mode === "cluster" ? phase2.redis.cluster_urls : [phase2.redis.url],

@@ -82,6 +82,63 @@ export function createTelemetry() {
       labelNames: ["assignment"],
       registers,
     }),
+    deliveries: new Counter({
+      name: "tenure_delivery_messages_total",
+      help: "Messages between instances, by what became of them. Many left or refused mean that somebody does not read.",
+      labelNames: ["event"],
+      registers,
+    }),
+    inboxPending: new Gauge({
+      name: "scheduler_phase2_inbox_pending",
+      help: "Messages in this instance's inbox that have not come to an end.",
+      registers,
+    }),
+    dlqMoved: new Counter({
+      name: "scheduler_phase2_dlq_moved_total",
+      help: "Messages that became dead letters, by reason. Each is worth a look: tenure dlq ls.",
+      labelNames: ["reason"],
+      registers,
+    }),
+    leaseAcquired: new Counter({
+      name: "tenure_lease_acquired_total",
+      help: "Leases of signers asked for: new, taken (free), taken_over (ran out), extended, or held by somebody else.",
+      labelNames: ["result"],
+      registers,
+    }),
+    fenceRefused: new Counter({
+      name: "tenure_fence_refused_total",
+      help: "Writes of a term that is over, refused by Postgres. A steady rate means an instance stalls past lease_ttl_ms.",
+      labelNames: ["op"],
+      registers,
+    }),
+    nonceQueueDepth: new Gauge({
+      name: "tenure_nonce_queue_depth",
+      help: "Requests about signers that wait on this instance.",
+      registers,
+    }),
+    nonceQueueSeconds: new Histogram({
+      name: "tenure_nonce_queue_seconds",
+      help: "From a request's arrival in the queue of its signer to the answer after its commit.",
+      buckets: [0.002, 0.005, 0.02, 0.1, 0.5, 2, 10],
+      registers,
+    }),
+    nonceBatchSize: new Histogram({
+      name: "tenure_nonce_batch_size",
+      help: "Numbers and marks per signer and commit. Above 1 the signer is busier than one commit at a time.",
+      buckets: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
+      registers,
+    }),
+    nonceHolds: new Gauge({
+      name: "tenure_nonce_holds",
+      help: "Numbers of all signers that are not used up, by status. QUARANTINED ones wait for an operator.",
+      labelNames: ["status"],
+      registers,
+    }),
+    nonceHoldsExpired: new Counter({
+      name: "tenure_nonce_holds_expired_total",
+      help: "Holds that ran out without a mark. Their holders crash, or take longer than hold_ttl_ms.",
+      registers,
+    }),
     redisOps: new Counter({
       name: "scheduler_phase2_redis_op_total",
       help: "Scripts run on Redis, by name and result.",

@@ -1,12 +1,12 @@
-import { generateKeyPairSync, type KeyObject, randomUUID, sign } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import {
   challengeText,
-  encodeBase58,
   type NodeRegister,
   type NodeToServer,
   ServerToNode,
 } from "@tenure/protocol";
 import WebSocket from "ws";
+import { createTestNodeKey } from "../../../tests/support/node-key.ts";
 import { until } from "../../../tests/support/until.ts";
 
 export interface NodeKey {
@@ -15,13 +15,9 @@ export interface NodeKey {
 }
 
 export function createNodeKey(): NodeKey {
-  const { publicKey, privateKey } = generateKeyPairSync("ed25519");
-  const raw = publicKey.export({ format: "der", type: "spki" }).subarray(-32);
-  return { address: encodeBase58(raw), sign: (text) => signText(privateKey, text) };
+  const { address, signBytes } = createTestNodeKey();
+  return { address, sign: (text) => Buffer.from(signBytes(Buffer.from(text))).toString("base64") };
 }
-
-const signText = (key: KeyObject, text: string): string =>
-  sign(null, Buffer.from(text), key).toString("base64");
 
 export type Received<Type extends ServerToNode["type"]> = Extract<ServerToNode, { type: Type }>;
 

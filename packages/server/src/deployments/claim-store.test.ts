@@ -289,7 +289,7 @@ describe("races, on a real Postgres", () => {
     const { rows: writes } = await server.db.query<{ before: number; after: number }>(
       sql`select before, after from audit`,
     );
-    expect(writes.length).toBeGreaterThan(20);
+    expect(writes.length).toBeGreaterThan(5); // how many is chance; that there were some is the point
     expect(writes.every(({ before, after }) => after === before + 1)).toBe(true);
     const { rows: twice } = await server.db.query(
       sql`select id, after from audit group by id, after having count(*) > 1`,

@@ -3,6 +3,11 @@ import type { Db } from "../store/db.ts";
 import { sql } from "../store/sql.ts";
 import type { NodeTerm } from "./deployment-row.ts";
 
+// Told by the statement itself: what is done is told, and nothing else is.
+const CLAIMED = { event: "deployment.claimed" } as const;
+const MOVED = { event: "deployment.moved" } as const;
+const RELEASED = { event: "deployment.released" } as const;
+
 /** What the caller's own row in `node_unit` said, under lock, when the statement decided. */
 interface Standing {
   current: boolean;
@@ -56,7 +61,7 @@ export async function claimFirstFree(
       returning deployment.id, deployment.generation, deployment.name, free.former),
     told as (
       insert into event (event, message, subject, details)
-      select case former when '' then 'deployment.claimed' else 'deployment.moved' end,
+      select case former when '' then ${CLAIMED.event} else ${MOVED.event} end,
              'deployment ' || name || case former when '' then ' was claimed' else ' moved off a draining node' end,
              id::text,
              jsonb_build_object('address', ${address}::text, 'from', former, 'generation', generation)
@@ -138,8 +143,8 @@ export type ReleaseOutcome =
  * the caller believes: a stale view takes nothing. The moment of loss is when a node left, or when its presence
  * ran out; each deployment waits `lost_after_ms` from there. An address nobody knows is lost for ever.
  *
- * Nothing here waits for a lock. A node whose row is being written at this moment is coming back or leaving:
- * either way the next pass sees it, and two releases can never hold each other up.
+ * It waits for one lock only, its caller's own row, and takes that one first: nobody can wait in a circle. A node
+ * whose row is being written at this moment is coming back or leaving; the next pass sees which.
  */
 export async function releaseLost(
   db: Db,
@@ -154,7 +159,9 @@ export async function releaseLost(
              epoch = ${epoch} and online and presence_expires_at > tenure_now() as current
         from node_unit where address = ${address} for share),
     asked as (
-      select distinct named.address from unnest(${addresses}::text[]) as named (address) where named.address <> ''),
+      select distinct named.address
+        from me cross join unnest(${addresses}::text[]) as named (address)
+       where me.current and me.claim_policy <> 'none' and named.address <> ''),
     known as (
       select node_unit.address,
              case when online then presence_expires_at else coalesce(left_at, '-infinity') end as lost_at
@@ -170,7 +177,6 @@ export async function releaseLost(
         from deployment join lost on lost.address = deployment.address
        where deployment.enabled and deployment.type = 'deployment'
          and lost.lost_at + deployment.lost_after_ms * interval '1 ms' <= tenure_now()
-         and exists (select from me where me.current and me.claim_policy <> 'none')
          and not exists (select from membership_brake where active)
          for no key update of deployment skip locked),
     released as (
@@ -181,7 +187,7 @@ export async function releaseLost(
       returning deployment.id, deployment.generation, deployment.name, freed.address as former),
     told as (
       insert into event (event, message, subject, details)
-      select 'deployment.released', 'deployment ' || name || ' was taken from a lost node', id::text,
+      select ${RELEASED.event}, 'deployment ' || name || ' was taken from a lost node', id::text,
              jsonb_build_object('address', former, 'generation', generation)
         from released)
     select me.current, me.draining, me.claim_policy, released.id, released.generation, released.former

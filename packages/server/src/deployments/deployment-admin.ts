@@ -68,8 +68,9 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
   }
 
   /** After a write: tell it, and let this instance's next answers know it. */
-  async function written(row: DeploymentRow, event: NewEvent["event"], says: string) {
+  async function written(row: DeploymentRow, told: Pick<NewEvent, "event"> & { says: string }) {
     const { id, name, revision, generation } = row;
+    const { event, says } = told;
     const message = `deployment ${name} was ${says}`;
     await appendEvent(db, { event, message, subject: id, details: { revision, generation } });
     await options.refresh();
@@ -118,7 +119,7 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       refuseBadSpec({ type: "deployment", selector: {} }, body);
       const row = await createDeployment(db, options.newId(), body);
       if (!row) throw nameTaken(body.name ?? "");
-      return written(row, "deployment.created", "created");
+      return written(row, { event: "deployment.created", says: "created" });
     },
     read: async (id) => view(await find(id)),
     async update(id, body) {
@@ -132,7 +133,7 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
         if ((error as { code?: string }).code === "23505") throw nameTaken(body.name ?? "");
         throw error;
       });
-      if (row) return written(row, "deployment.changed", "changed");
+      if (row) return written(row, { event: "deployment.changed", says: "changed" });
       const { revision } = await find(before.id);
       throw new TenureError("CONFLICT", {
         reason: `deployment ${before.name} is at revision ${revision}, not ${if_revision}`,
@@ -156,7 +157,9 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       if (running === 0 && !forwarded) {
         throw new TenureError("CONFLICT", { reason: `deployment ${row.name} runs on no node` });
       }
-      return forwarded ? view(row) : written(row, "deployment.restarted", "restarted");
+      return forwarded
+        ? view(row)
+        : written(row, { event: "deployment.restarted", says: "restarted" });
     },
     async rollBack(id, revision) {
       const row = await find(id);
@@ -165,7 +168,7 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
         const what = `former revision of deployment ${row.name}`;
         throw new TenureError("NOT_FOUND", { what, id: String(revision ?? "") });
       }
-      return written(back, "deployment.rolled-back", "rolled back");
+      return written(back, { event: "deployment.rolled-back", says: "rolled back" });
     },
     async why(id) {
       const row = await find(id);

@@ -13,7 +13,7 @@ import type * as z from "zod";
 export interface FrameLimits {
   /** Bytes that may wait for a reader before it counts as too slow. */
   unsentBytesMax: number;
-  /** Frames a second that are read; a sender who is faster is read later, not refused. */
+  /** Frames a second that are read; a sender who is faster is read later, not refused. What the kernel handed us already is still taken. */
   framesPerSecondMax: number;
   pingIntervalMs: number;
 }
@@ -23,6 +23,8 @@ export const FRAME_LIMITS: FrameLimits = {
   framesPerSecondMax: 10_000,
   pingIntervalMs: 5_000,
 };
+
+const FAREWELL_LIMIT_MS = 2_000;
 
 /** Two pings in a row that nobody answered: the other end is gone, whatever TCP believes. */
 const MISSED_PINGS_MAX = 2;
@@ -53,7 +55,7 @@ export function speak<In, Out>(
   let missedPings = 0;
   let inLine = 0;
   let line: Promise<void> = Promise.resolve();
-  const pace = createPace(socket, limits.framesPerSecondMax);
+  const pace = createPace(limits.framesPerSecondMax, readOrWait);
 
   function send(message: Out): void {
     if (socket.readyState !== socket.OPEN) return;
@@ -61,10 +63,10 @@ export function speak<In, Out>(
     else socket.send(JSON.stringify(message));
   }
 
-  /** `close` alone would wait behind the very bytes that are not read. */
+  /** The farewell waits behind the very bytes that are not read, so it is not waited for long. */
   function cutOff(): void {
     socket.close(CLOSE_CODES.TOO_SLOW, "too slow");
-    socket.terminate();
+    setTimeout(() => socket.terminate(), FAREWELL_LIMIT_MS).unref();
   }
 
   function accept(data: RawData, isBinary: boolean): void {
@@ -82,10 +84,18 @@ export function speak<In, Out>(
     const handled =
       inLine > 0 ? line.then(() => handlers.receive(message)) : handlers.receive(message);
     if (!handled) return;
-    if (++inLine >= LINE_MAX) socket.pause();
+    inLine += 1;
+    readOrWait();
     line = handled.catch(refuse).then(() => {
-      if (--inLine < LINE_MAX / 2 && socket.isPaused) socket.resume();
+      inLine -= 1;
+      readOrWait();
     });
+  }
+
+  /** Two reasons not to read on: a full line, and a sender who is too fast. */
+  function readOrWait(): void {
+    const wait = inLine >= LINE_MAX || pace.exceeded();
+    if (wait !== socket.isPaused) wait ? socket.pause() : socket.resume();
   }
 
   function refuse(error: unknown): void {
@@ -118,19 +128,23 @@ export function speak<In, Out>(
 const LINE_MAX = 256;
 
 /** Counts frames; past the limit the socket is not read until the second is over. */
-function createPace(socket: WebSocket, framesPerSecondMax: number): { count(): void } {
+function createPace(
+  framesPerSecondMax: number,
+  onTurn: () => void,
+): { count(): void; exceeded(): boolean } {
   let secondBeganMs = 0;
   let frames = 0;
+  const secondsOver = () => performance.now() - secondBeganMs >= 1_000;
   return {
+    exceeded: () => frames >= framesPerSecondMax && !secondsOver(),
     count() {
-      const nowMs = performance.now();
-      if (nowMs - secondBeganMs >= 1_000) {
-        secondBeganMs = nowMs;
+      if (secondsOver()) {
+        secondBeganMs = performance.now();
         frames = 0;
       }
       if (++frames !== framesPerSecondMax) return;
-      socket.pause();
-      setTimeout(() => socket.resume(), secondBeganMs + 1_000 - nowMs).unref();
+      onTurn();
+      setTimeout(onTurn, secondBeganMs + 1_001 - performance.now()).unref();
     },
   };
 }

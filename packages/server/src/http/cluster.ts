@@ -9,29 +9,50 @@ export interface ClusterSource {
   phase2: boolean;
   health: () => Promise<Health>;
   instances: () => Promise<Instance[]>;
+  /** What waits for an instance; asked only with a shared hot state. */
+  backlog: (instanceId: string) => Promise<Backlog>;
+  timelineConfirmed: () => Promise<boolean>;
+  confirmTimeline: () => Promise<void>;
 }
 
-export function clusterRoutes({ instanceId, phase2, health, instances }: ClusterSource): Served[] {
+export interface Backlog {
+  messages: number;
+  letters: number;
+}
+
+export function clusterRoutes(source: ClusterSource): Served[] {
+  const { instanceId, phase2, health, instances } = source;
+
+  async function render(instance: Instance) {
+    const { instance_id, boot_id, url, version, expires_at } = instance;
+    const backlog = phase2 ? await source.backlog(instance_id) : undefined;
+    return {
+      instance_id,
+      boot_id,
+      url,
+      version,
+      live: true,
+      expires_at: expires_at.toISOString(),
+      inbox_pending: backlog?.messages ?? null,
+      dlq_length: backlog?.letters ?? null,
+    };
+  }
+
+  const view = async () => ({
+    server_id: instanceId,
+    instance_id: instanceId,
+    version: VERSION,
+    phase2,
+    instances: await Promise.all((await instances()).map(render)),
+    dependencies: (await health()).dependencies,
+    timeline_confirmed: await source.timelineConfirmed(),
+  });
+
   return [
-    serve(ROUTES.readCluster, async () => ({
-      server_id: instanceId,
-      instance_id: instanceId,
-      version: VERSION,
-      phase2,
-      instances: (await instances()).map(renderInstance),
-      dependencies: (await health()).dependencies,
-      timeline_confirmed: true,
-    })),
+    serve(ROUTES.readCluster, view),
+    serve(ROUTES.confirmTimeline, async () => {
+      await source.confirmTimeline();
+      return view();
+    }),
   ];
 }
-
-const renderInstance = ({ instance_id, boot_id, url, version, expires_at }: Instance) => ({
-  instance_id,
-  boot_id,
-  url,
-  version,
-  live: true,
-  expires_at: expires_at.toISOString(),
-  inbox_pending: null,
-  dlq_length: null,
-});

@@ -55,7 +55,9 @@ function findNode(nodes: NodeView[], id: string): NodeView {
 export interface MembershipSource {
   current: () => { view: ViewState; settlesInMs: number; members: Member[] };
   brake: () => { active: boolean; since: Date | null; lost: number; members: number };
-  release: () => Promise<void>;
+  /** `false` when it was not on. */
+  releaseBrake: () => Promise<boolean>;
+  refresh: () => Promise<void>;
   wallMs: () => number;
 }
 
@@ -69,7 +71,8 @@ export function membershipRoutes(source: MembershipSource): Served[] {
   return [
     serve(ROUTES.readMembership, async () => render()),
     serve(ROUTES.releaseBrake, async () => {
-      await source.release();
+      await source.releaseBrake();
+      await source.refresh();
       return render();
     }),
   ];

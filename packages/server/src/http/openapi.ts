@@ -5,8 +5,15 @@ import { type Served, serve } from "./route.ts";
 
 /** `/openapi.json`: what this server serves, made from the very table it serves by. */
 export function describeApi(routes: readonly Route[]): Served {
-  const all = [...routes, ROUTES.readOpenapi];
-  const document = {
+  let document: Record<string, unknown> | undefined;
+  return serve(ROUTES.readOpenapi, async () => {
+    document ??= documentOf([...routes, ROUTES.readOpenapi]);
+    return document;
+  });
+}
+
+function documentOf(routes: readonly Route[]): Record<string, unknown> {
+  return {
     openapi: "3.1.0",
     info: {
       title: "Tenure",
@@ -18,9 +25,8 @@ export function describeApi(routes: readonly Route[]): Served {
       securitySchemes: { bearer: { type: "http", scheme: "bearer" } },
       schemas: { Error: schemaOf(ErrorBody) },
     },
-    paths: pathsOf(all),
+    paths: pathsOf(routes),
   };
-  return serve(ROUTES.readOpenapi, async () => document);
 }
 
 function pathsOf(routes: readonly Route[]): Record<string, Record<string, unknown>> {

@@ -32,7 +32,7 @@ export function createHttp({
     bodyLimit: bodyBytesMax,
     forceCloseConnections: "idle",
     logger: false,
-    routerOptions: { maxParamLength: 512 },
+    routerOptions: { maxParamLength: 16_384 },
   });
   const refuse = (reason: string, error: TenureError): never => {
     telemetry.refusedRequests.inc({ reason });
@@ -104,6 +104,16 @@ export async function listen(
   const address = app.server.address();
   const bound = typeof address === "object" && address ? address.port : port;
   return `http://${urlHost(host)}:${bound}`;
+}
+
+/**
+ * Takes no new request and lets those under way end. Whoever holds a connection open without asking anything
+ * (browsers and HTTP clients do, ahead of time) does not count as idle to Node, and is not waited for.
+ */
+export async function closeHttp(app: FastifyInstance, graceMs: number): Promise<void> {
+  const impatience = setTimeout(() => app.server.closeAllConnections(), graceMs);
+  await app.close();
+  clearTimeout(impatience);
 }
 
 /** For routes that ask nobody who they are. */

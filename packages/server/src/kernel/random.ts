@@ -32,3 +32,11 @@ export function uuid7(random: Random, wallMs: number): string {
 export function jittered(ms: number, random: Random): number {
   return ms * (0.8 + 0.4 * random.fraction());
 }
+
+/** The same things in an order of chance. */
+export function shuffled<T>(things: readonly T[], random: Random): T[] {
+  return things
+    .map((thing) => ({ thing, at: random.fraction() }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ thing }) => thing);
+}

@@ -32,17 +32,18 @@ export function every(
   const stopping = new AbortController();
   const pauseMs = typeof intervalMs === "number" ? () => intervalMs : intervalMs;
   let loop: Promise<void> | undefined;
-  let woken = new AbortController();
+  // Made anew for every pause, and aborted by `wake` and by `stop`.
+  let pause = new AbortController();
 
   async function run(): Promise<void> {
     while (!stopping.signal.aborted) {
-      woken = new AbortController();
+      pause = new AbortController();
       try {
         await step(stopping.signal);
       } catch (error) {
         onError(error);
       }
-      await clock.sleep(pauseMs(), AbortSignal.any([stopping.signal, woken.signal]));
+      if (!stopping.signal.aborted) await clock.sleep(pauseMs(), pause.signal);
     }
   }
 
@@ -52,10 +53,11 @@ export function every(
     },
     async stop() {
       stopping.abort();
+      pause.abort();
       await loop;
     },
     wake() {
-      woken.abort();
+      pause.abort();
     },
   };
 }

@@ -16,7 +16,7 @@ export interface InstanceOptions {
   version: string;
   db: Db;
   /** Given with `scheduler.phase2.enabled`: then the instance is present in Redis too. */
-  hot?: { store: HotStore; presenceTtlMs: number };
+  hot?: { store: HotStore; presenceTtlMs: number } | undefined;
   clock: Clock;
   log: Log;
   /** Another boot took this instance's row: this process must not go on under the same name. */

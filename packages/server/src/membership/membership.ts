@@ -62,6 +62,7 @@ export function createMembership(options: MembershipOptions): Membership {
     hot,
     members,
     clock,
+    random,
     log,
     presenceTtlMs: settings.presenceTtlMs,
     ownerTtlMs: settings.ownerTtlMs,

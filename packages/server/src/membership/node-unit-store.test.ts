@@ -142,16 +142,19 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
     expect(await expectedAddresses(store.db, TTL_MS)).toEqual([]);
   });
 
-  test("a change of the fleet wakes whoever listens; a renewal of presence does not", async () => {
+  test("a change of the fleet wakes whoever listens; a renewal, a look and a late close do not", async () => {
     let heard = 0;
     await store.db.listen("tenure_membership", () => heard++);
     const hears = (count: number) => until(() => heard >= count, { what: `${count} wake-ups` });
     await join("n", 1, randomUUID());
     await hears(1);
     const before = heard;
-    for (let n = 0; n < 20; n++)
+    for (let n = 0; n < 20; n++) {
       await renewPresence(store.db, [{ address: "n", epoch: 1 }], TTL_MS);
-    // Wake-ups arrive in order: when this one is here, any of the renewals would be here too.
+      await judgeBrake(store.db, TTL_MS);
+      await leaveNodeUnit(store.db, { address: "nobody", epoch: 1 });
+    }
+    // Wake-ups arrive in order: when this one is here, any of those would be here too.
     await leaveNodeUnit(store.db, { address: "n", epoch: 1 });
     await hears(before + 1);
     expect(heard - before).toBe(1);

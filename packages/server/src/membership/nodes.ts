@@ -15,6 +15,7 @@ import {
 import type { Clock } from "../kernel/clock.ts";
 import { gather } from "../kernel/gather.ts";
 import type { Log } from "../kernel/log.ts";
+import type { Random } from "../kernel/random.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { appendEvent } from "../store/event-store.ts";
 import type { HotStore } from "../store/hot-store.ts";
@@ -55,6 +56,7 @@ export interface NodesOptions {
   presenceTtlMs: number;
   ownerTtlMs: number;
   clock: Clock;
+  random: Random;
   log: Log;
   /** A node came, went or changed: whoever watches the fleet should look. */
   onChange: () => void;
@@ -101,7 +103,7 @@ interface Held extends NodeConnection {
 }
 
 export function createNodes(options: NodesOptions): Nodes {
-  const { instanceId, db, hot, clock, log, presenceTtlMs, ownerTtlMs } = options;
+  const { instanceId, db, hot, clock, random, log, presenceTtlMs, ownerTtlMs } = options;
   const held = new Map<string, Held>();
   let stopping = false;
 
@@ -275,7 +277,7 @@ export function createNodes(options: NodesOptions): Nodes {
         .filter((node) => node.isNodeUnit)
         .map(({ nodeId, epoch }) => ({ address: nodeId, epoch }));
       if (terms.length > 0) await renewPresence(db, terms, presenceTtlMs);
-      for (const { link } of nodes) sendAway(link, urls);
+      for (const { link } of nodes) sendAway(link, { urls, random });
     },
   };
 }

@@ -161,7 +161,7 @@ export function createSessions(options: SessionsOptions): Sessions {
         log.info({ event: "sessions.forgotten", count: gone.length }, "sessions away for too long");
     },
     sendAway(urls) {
-      for (const { link } of held.values()) sendAway(link, urls);
+      for (const { link } of held.values()) sendAway(link, { urls, random });
     },
     async list(page) {
       const seen = await readSeen(hot, lastSeen, page);

@@ -23,7 +23,7 @@ export interface PostgresOptions {
  */
 export function openPostgres(options: PostgresOptions): PostgresStore {
   const pool = new pg.Pool(poolConfig(options));
-  const listeners: Service[] = [];
+  const listeners: Promise<Service>[] = [];
   // An idle connection that breaks reports here; without a listener it would end the process.
   pool.on("error", (error) => options.onError?.(error));
 
@@ -51,12 +51,15 @@ export function openPostgres(options: PostgresOptions): PostgresStore {
     transaction: (work) => withClient((client) => transact(client, work)),
     script: (text) => withClient((client) => sessionDb(client).script(text)),
     async listen(channel, hear) {
-      listeners.push(
-        await startListener({ uri: options.uri, channel, hear, onError: options.onError }),
-      );
+      const { uri, onError } = options;
+      const listener = startListener({ uri, channel, hear, onError });
+      listeners.push(listener);
+      await listener;
     },
     async close() {
-      await Promise.all(listeners.map((listener) => listener.stop()));
+      // Also those that are still connecting: one that is up after this would keep the process alive.
+      const started = await Promise.allSettled(listeners);
+      await Promise.all(started.map((made) => made.status === "fulfilled" && made.value.stop()));
       await pool.end();
     },
   };

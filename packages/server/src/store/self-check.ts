@@ -1,4 +1,4 @@
-import { Cluster, type Redis } from "ioredis";
+import type { Cluster, Redis } from "ioredis";
 import type { Db } from "./db.ts";
 import { sql } from "./sql.ts";
 
@@ -51,7 +51,7 @@ function judgePostgres(found: {
 
 /** For every master of a Cluster, or the one Redis there is. */
 export async function checkRedis(client: Redis | Cluster): Promise<SelfCheck> {
-  const servers = client instanceof Cluster ? client.nodes("master") : [client];
+  const servers = client.isCluster ? (client as Cluster).nodes("master") : [client as Redis];
   const checks = await Promise.all(servers.map(async (server) => judgeRedis(await server.info())));
   return {
     refusals: [...new Set(checks.flatMap((check) => check.refusals))],

@@ -25,7 +25,8 @@ create table node_unit (
 );
 
 -- Everybody who watches the fleet is woken by a change of it. A renewal of presence is none: it touches no
--- column named here.
+-- column named here. For each row, because a statement that changed no row fires a statement's trigger too,
+-- and whoever is woken asks again: instances would wake each other without end.
 create function tenure_tell_membership() returns trigger language plpgsql as $$
 begin
   notify tenure_membership;
@@ -34,7 +35,7 @@ end $$;
 create trigger node_unit_changed
   after insert or delete or update of instance_id, boot_id, epoch, online, claim_policy, labels,
     trusted_package_regexp, custom_command, draining, tags, name
-  on node_unit for each statement execute function tenure_tell_membership();
+  on node_unit for each row execute function tenure_tell_membership();
 
 -- The mass-loss brake, one row. While it is active no deployment is taken from a lost node.
 create table membership_brake (
@@ -48,7 +49,7 @@ create table membership_brake (
 );
 insert into membership_brake default values;
 create trigger membership_brake_changed
-  after update on membership_brake for each statement execute function tenure_tell_membership();
+  after update on membership_brake for each row execute function tenure_tell_membership();
 
 -- Whoever follows the events is woken by a new one.
 create function tenure_tell_event() returns trigger language plpgsql as $$
@@ -56,4 +57,4 @@ begin
   notify tenure_event;
   return null;
 end $$;
-create trigger event_appended after insert on event for each statement execute function tenure_tell_event();
+create trigger event_appended after insert on event for each row execute function tenure_tell_event();

@@ -1,0 +1,5 @@
+import type { Bench } from "./bench.ts";
+import { footprint } from "./footprint.ts";
+import { nonces } from "./nonces.ts";
+
+export const BENCHES: readonly Bench[] = [footprint, nonces];

@@ -1,0 +1,17 @@
+import type * as e2eModule from "../tests/e2e/running-server.ts";
+import type * as databaseModule from "../tests/support/database.ts";
+import type * as postgresModule from "../tests/support/postgres.ts";
+import type * as processModule from "../tests/support/process.ts";
+import type * as registryModule from "../tests/support/registry.ts";
+import type * as scratchModule from "../tests/support/scratch.ts";
+
+// The tests' support, from its build: the compiler does not rewrite paths from one project's output to another's.
+const built = (file: string) =>
+  import(new URL(`../../tests/dist/${file}.js`, import.meta.url).href);
+
+export const { startServer, storeSettings }: typeof e2eModule = await built("e2e/running-server");
+export const { createDatabase }: typeof databaseModule = await built("support/database");
+export const { startPostgres }: typeof postgresModule = await built("support/postgres");
+export const { startProcess, startTenure }: typeof processModule = await built("support/process");
+export const { sweepOrphans }: typeof registryModule = await built("support/registry");
+export const { scratchDirectory }: typeof scratchModule = await built("support/scratch");

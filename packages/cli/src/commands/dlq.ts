@@ -1,0 +1,92 @@
+import { type DlqEntry, TenureError } from "@tenure/protocol";
+import { type Admin, ROUTES } from "@tenure/sdk";
+import { Command } from "commander";
+import type { Context } from "../context.ts";
+import { ago, fields, print, table } from "../output.ts";
+import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+
+export function dlqCommand(_: Context): Command {
+  const dlq = new Command();
+  asksServer(dlq.command("ls").description("list dead letters, by instance, oldest first"))
+    .option("--instance <id>", "only those of this instance")
+    .action(async (flags: RemoteFlags & { instance?: string }) => {
+      const items = await listAll(connect(flags), flags.instance);
+      print({ items }, flags, () => drawList(items));
+    });
+  asksServer(dlq.command("show <id>").description("show one, with its bytes")).action(
+    async (id: string, flags: RemoteFlags) => print(await find(connect(flags), id), flags, drawOne),
+  );
+  asksServer(
+    dlq.command("redrive <ids...>").description("send them again, each with a new deadline"),
+  ).action(async (ids: string[], flags: RemoteFlags) => {
+    const admin = connect(flags);
+    await forEach(ids, flags, {
+      act: (id) => admin.call(ROUTES.redriveDlq, { params: { id } }),
+      draw: ({ id, instance_id }) => `${id} went to ${instance_id}`,
+    });
+  });
+  asksServer(dlq.command("rm <ids...>").description("discard them for good")).action(
+    async (ids: string[], flags: RemoteFlags) => {
+      const admin = connect(flags);
+      await forEach(ids, flags, {
+        async act(id) {
+          await admin.call(ROUTES.discardDlq, { params: { id } });
+          return { id };
+        },
+        draw: ({ id }) => `${id} is discarded`,
+      });
+    },
+  );
+  return dlq;
+}
+
+/** One after the other. The first that fails stops the rest; what was done until then is still said. */
+async function forEach<T>(
+  ids: string[],
+  flags: RemoteFlags,
+  { act, draw }: { act: (id: string) => Promise<T>; draw: (done: T) => string },
+): Promise<void> {
+  const items: T[] = [];
+  try {
+    for (const id of ids) items.push(await act(id));
+  } finally {
+    if (items.length > 0) print({ items }, flags, () => items.map(draw).join("\n"));
+  }
+}
+
+async function listAll(admin: Admin, instance_id?: string): Promise<DlqEntry[]> {
+  const letters: DlqEntry[] = [];
+  let cursor: string | undefined;
+  do {
+    const query = { limit: 500, cursor, instance_id };
+    const page = await admin.call(ROUTES.listDlq, { query });
+    letters.push(...page.items);
+    cursor = page.next_cursor ?? undefined;
+  } while (cursor !== undefined);
+  return letters;
+}
+
+async function find(admin: Admin, id: string): Promise<DlqEntry> {
+  const letters = await listAll(admin, id.slice(0, Math.max(1, id.lastIndexOf(":"))));
+  const letter = letters.find((candidate) => candidate.id === id);
+  if (!letter) throw new TenureError("NOT_FOUND", { what: "dead letter", id });
+  return letter;
+}
+
+function drawList(letters: DlqEntry[]): string {
+  if (letters.length === 0) return "no dead letters";
+  const rows = letters.map(({ id, reason, kind, job_id, deliveries, moved_at }) => [
+    id,
+    reason,
+    kind ?? "-",
+    job_id ?? "-",
+    String(deliveries),
+    ago(moved_at),
+  ]);
+  return table(["ID", "REASON", "KIND", "JOB", "DELIVERIES", "SINCE"], rows);
+}
+
+function drawOne({ bytes, ...letter }: DlqEntry): string {
+  const known = Object.entries(letter).map(([name, value]) => [name, String(value)] as const);
+  return fields([...known, ["bytes", Buffer.from(bytes, "base64").toString()]]);
+}

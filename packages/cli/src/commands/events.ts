@@ -1,0 +1,54 @@
+import { EventRecord } from "@tenure/protocol";
+import { followStream, ROUTES } from "@tenure/sdk";
+import { Command } from "commander";
+import pc from "picocolors";
+import type { Context } from "../context.ts";
+import { print, shortId } from "../output.ts";
+import { printable } from "../printable.ts";
+import { asksServer, connect, type RemoteFlags, tokenOf } from "../remote.ts";
+
+interface Flags extends RemoteFlags {
+  follow?: boolean;
+  lines: string;
+  event?: string;
+  subject?: string;
+}
+
+export function eventsCommand(_: Context): Command {
+  return asksServer(new Command())
+    .option("-f, --follow", "go on with what happens from now on")
+    .option("-n, --lines <number>", "how many of the newest to show", "20")
+    .option("--event <name>", "only these, e.g. node.left")
+    .option("--subject <id>", "only of this node, deployment, signer …")
+    .action(async (flags: Flags) => {
+      const query = { limit: Number(flags.lines), event: flags.event, subject: flags.subject };
+      const { items } = await connect(flags).call(ROUTES.listEvents, { query });
+      const oldestFirst = items.reverse();
+      print({ items: oldestFirst }, flags, () => oldestFirst.map(draw).join("\n"));
+      if (flags.follow) await follow(flags);
+    });
+}
+
+async function follow(flags: Flags): Promise<void> {
+  const stopping = new AbortController();
+  process.once("SIGINT", () => stopping.abort());
+  try {
+    const options = { url: flags.url, token: tokenOf(flags), signal: stopping.signal };
+    for await (const { topic, item } of followStream(options)) {
+      const parsed = EventRecord.safeParse(item);
+      if (topic !== "events" || !parsed.success || !isWanted(parsed.data, flags)) continue;
+      process.stdout.write(`${flags.json ? JSON.stringify(parsed.data) : draw(parsed.data)}\n`);
+    }
+  } catch (error) {
+    if (!stopping.signal.aborted) throw error;
+  }
+}
+
+const isWanted = ({ event, subject }: EventRecord, flags: Flags): boolean =>
+  (flags.event === undefined || flags.event === event) &&
+  (flags.subject === undefined || flags.subject === subject);
+
+function draw({ at, event, code, message, subject }: EventRecord): string {
+  const what = pc.bold(printable(event)) + (code ? ` ${pc.red(printable(code))}` : "");
+  return `${pc.dim(at)} ${what} ${printable(message)}${subject ? pc.dim(` ${printable(shortId(subject))}`) : ""}`;
+}

@@ -1,0 +1,112 @@
+import { fileURLToPath } from "node:url";
+import { build } from "vite";
+import { afterEach, beforeEach, describe, expect, vi } from "vitest";
+import { WebSocket } from "ws";
+import { finalized, meet, test } from "../testing/connection-fixture.ts";
+import { openSocket } from "./websocket-browser.ts";
+
+const ENTRY = fileURLToPath(new URL("./index.ts", import.meta.url));
+
+/** What a bundler makes of the SDK, and from which files. */
+async function bundle(conditions: string[]) {
+  const result = await build({
+    configFile: false,
+    logLevel: "error",
+    resolve: { conditions: ["source", ...conditions] },
+    build: { write: false, minify: false, lib: { entry: ENTRY, formats: ["es"] } },
+  });
+  const [{ output }] = [result].flat() as unknown as [
+    { output: { code: string; imports: string[]; moduleIds: string[] }[] },
+  ];
+  return {
+    code: output.map(({ code }) => code).join("\n"),
+    imports: output.flatMap(({ imports }) => imports),
+    files: output.flatMap(({ moduleIds }) => moduleIds),
+  };
+}
+
+/** Vite puts an empty module of that name in the place of everything that only Node has. */
+const isNodes = (file: string): boolean =>
+  /node_modules\/ws\/|websocket-node|^node:|__vite-browser-external/.test(file);
+
+describe("the SDK in a bundle for browsers", () => {
+  test("has neither ws nor anything of Node in it", async () => {
+    const { code, imports, files } = await bundle(["browser"]);
+
+    expect(files.some((file) => file.endsWith("/websocket-browser.ts"))).toBe(true);
+    expect(code).toContain("createSessionConnection");
+    expect(imports).toEqual([]);
+    expect(files.filter(isNodes)).toEqual([]);
+  });
+
+  test("would have, had package.json not chosen", async () => {
+    const { files } = await bundle(["node"]);
+
+    const nodes = files.filter(isNodes).join("\n");
+    expect(nodes).toContain("node_modules/ws/");
+    expect(nodes).toContain("__vite-browser-external");
+  });
+});
+
+// The `ws` package has the interface of browsers too, so it can stand in for theirs on a real network. Theirs
+// does not throw when nobody listens for its errors.
+class BrowserWebSocket extends WebSocket {
+  constructor(url: string) {
+    super(url);
+    this.on("error", () => {});
+  }
+}
+
+describe("the WebSocket of a browser", () => {
+  beforeEach(() => {
+    vi.stubGlobal("WebSocket", BrowserWebSocket);
+  });
+  afterEach(() => {
+    vi.unstubAllGlobals();
+  });
+
+  test("carries a connection", async ({ peer, connect }) => {
+    const client = connect([peer.url], { openSocket });
+    const socket = await meet(peer, client);
+    socket.send(finalized(1));
+    expect(await client.messages.next()).toEqual(finalized(1));
+
+    client.connection.send({ type: "turn_finalize", reason: "manual" });
+    expect(await socket.receive()).toEqual({ type: "turn_finalize", reason: "manual" });
+    await client.connection.close();
+    expect(await socket.closed).toMatchObject({ code: 1000 });
+  });
+
+  test("tells why it was closed", async ({ peer, connect }) => {
+    const client = connect([peer.url], { openSocket });
+    (await meet(peer, client)).raw.close(4403, "a viewer's token");
+
+    const down = await client.downs.next();
+    expect(down).toMatchObject({ kind: "forbidden", code: 4403, reason: "a viewer's token" });
+  });
+
+  test("tells that nobody is there", async ({ connect }) => {
+    const { downs } = connect(["http://127.0.0.1:1"], { openSocket });
+
+    expect(await downs.next()).toMatchObject({ kind: "unreachable", code: 1006 });
+  });
+
+  test("refuses binary frames and frames over the limit", async ({ peer, connect }) => {
+    const client = connect([peer.url], { openSocket, limits: { frameBytesMax: 10_000 } });
+    const socket = await meet(peer, client);
+    socket.raw.send(Buffer.from([1]));
+    expect((await client.problems.next()).message).toContain("binary");
+    socket.send("x".repeat(10_001));
+
+    expect(await client.downs.next()).toMatchObject({ kind: "frame_too_large", code: 1009 });
+    await socket.closed;
+  });
+
+  test("cannot ping, so silence alone does not end it", async ({ peer, clock, connect }) => {
+    const client = connect([peer.url], { openSocket });
+    await meet(peer, client);
+    clock.advance(1_000_000);
+
+    expect(client.connection.state).toBe("ready");
+  });
+});

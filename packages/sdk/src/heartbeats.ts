@@ -1,0 +1,85 @@
+import { type NodeToServer, type ServerToNode, TenureError } from "@tenure/protocol";
+import type { Cancel, Clock } from "./clock.ts";
+import type { SendOutcome } from "./link.ts";
+
+export type Heartbeat = Extract<NodeToServer, { type: "node_heartbeat" }>;
+type HeartbeatAck = Extract<ServerToNode, { type: "node_heartbeat_ack" }>;
+
+export interface Heartbeats {
+  /**
+   * When the newest heartbeat was *sent* whose presence the server wrote to Postgres, by the monotonic clock. Not
+   * when its answer came: the server renewed presence somewhere in between, so only the send time is early enough
+   * to count our silence from. A slow answer must shorten our trust, never stretch it.
+   */
+  readonly lastContactMs: number | undefined;
+  start(connection: { epoch: number; intervalMs: number }): void;
+  acked(ack: HeartbeatAck): void;
+  stop(): void;
+}
+
+/** A server that asks for more is not right in its mind. */
+const INTERVAL_MS_MIN = 20;
+/** Heartbeats without an answer, remembered by their send time. The oldest is forgotten first. */
+const UNANSWERED_MAX = 64;
+
+export function createHeartbeats({
+  clock,
+  send,
+  sample,
+  contact,
+  problem,
+}: {
+  clock: Clock;
+  send: (heartbeat: Heartbeat) => SendOutcome;
+  /** What runs here, and how busy the machine is. Asked anew for every heartbeat. */
+  sample: () => Omit<Heartbeat, "type" | "seq">;
+  contact: (lastContactMs: number) => void;
+  problem: (error: TenureError) => void;
+}): Heartbeats {
+  const sentAtMs = new Map<number, number>();
+  let seq = 0;
+  let epoch: number | undefined;
+  let lastContactMs: number | undefined;
+  let cancel: Cancel = () => {};
+
+  function beat(intervalMs: number): void {
+    cancel = clock.after(intervalMs, () => beat(intervalMs));
+    try {
+      seq += 1;
+      const nowMs = clock.monotonicMs();
+      if (send({ type: "node_heartbeat", seq, ...sample() }) === "sent") remember(seq, nowMs);
+    } catch (error) {
+      // Without its sample it would say that nothing runs here. Missing one is the smaller lie.
+      problem(new TenureError("INTERNAL", { reason: "no heartbeat" }, { cause: error }));
+    }
+  }
+
+  function remember(number: number, nowMs: number): void {
+    sentAtMs.set(number, nowMs);
+    const [oldest] = sentAtMs.keys();
+    if (sentAtMs.size > UNANSWERED_MAX && oldest !== undefined) sentAtMs.delete(oldest);
+  }
+
+  return {
+    get lastContactMs() {
+      return lastContactMs;
+    },
+    start(connection) {
+      epoch = connection.epoch;
+      beat(Math.max(INTERVAL_MS_MIN, connection.intervalMs));
+    },
+    acked(ack) {
+      const sentMs = sentAtMs.get(ack.seq);
+      sentAtMs.delete(ack.seq);
+      if (sentMs === undefined || !ack.presence_ok || ack.epoch !== epoch) return;
+      if (lastContactMs !== undefined && sentMs <= lastContactMs) return;
+      lastContactMs = sentMs;
+      contact(lastContactMs);
+    },
+    stop() {
+      cancel();
+      epoch = undefined;
+      sentAtMs.clear();
+    },
+  };
+}

@@ -1,0 +1,57 @@
+import { TenureError } from "@tenure/protocol";
+
+export type SocketPath = "/ws/node" | "/ws/session";
+
+/** So many URLs of one `go_away` are tried. A fleet has fewer instances; a broken server may name more. */
+const PREFERRED_MAX = 16;
+
+export interface UrlRing {
+  /** The URL to try now; another one at every call, until all had their turn. */
+  next(): string;
+  /** These come first, each once: a stopping instance knows better than our list who is there. */
+  prefer(urls: readonly string[]): void;
+}
+
+export function createUrlRing(urls: readonly string[], path: SocketPath): UrlRing {
+  const known = urls.map((url) => socketUrl(url, path) ?? refuse(url));
+  if (known.length === 0)
+    throw new TenureError("INVALID_REQUEST", { reason: "no URL to connect to" });
+  let preferred: string[] = [];
+  let index = 0;
+  let current: string | undefined;
+
+  return {
+    next() {
+      current = preferred.shift() ?? (known[index++ % known.length] as string);
+      return current;
+    },
+    prefer(named) {
+      preferred = named
+        .slice(0, PREFERRED_MAX)
+        .flatMap((url) => socketUrl(url, path) ?? [])
+        .filter((url) => url !== current && !isWeaker(url, current));
+    },
+  };
+}
+
+/** Where the socket is, from an instance's address: `https://host/base` becomes `wss://host/base/ws/node`. */
+export function socketUrl(address: string, path: SocketPath): string | undefined {
+  if (!/^(https?|wss?):\/\//i.test(address) || !URL.canParse(address)) return undefined;
+  const url = new URL(address);
+  const base = url.pathname.replace(/\/+$/, "");
+  url.protocol = url.protocol.replace("http", "ws");
+  url.pathname = base.endsWith(path) ? base : base + path;
+  url.hash = "";
+  return url.href;
+}
+
+/** A token that went over TLS is not sent in clear because a message said so. */
+const isWeaker = (url: string, current: string | undefined): boolean =>
+  current?.startsWith("wss:") === true && !url.startsWith("wss:");
+
+// The address is not quoted: people put passwords into URLs.
+function refuse(_address: string): never {
+  throw new TenureError("INVALID_REQUEST", {
+    reason: "a URL to connect to must start with http://, https://, ws:// or wss://",
+  });
+}

@@ -1,0 +1,43 @@
+import type { OpenSocket } from "./socket.ts";
+
+/** The part of the standard WebSocket that is used; the compiler knows only Node's globals. */
+interface StandardWebSocket {
+  onopen: (() => void) | null;
+  onmessage: ((event: { data: unknown }) => void) | null;
+  onclose: ((event: { code: number; reason: string }) => void) | null;
+  readonly bufferedAmount: number;
+  send(text: string): void;
+  close(code?: number, reason?: string): void;
+}
+
+export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
+  // Looked up at use: a page rendered on a server imports this where there is no WebSocket.
+  const { WebSocket } = globalThis as unknown as {
+    WebSocket: new (url: string) => StandardWebSocket;
+  };
+  const socket = new WebSocket(url);
+  socket.onopen = on.open;
+  socket.onmessage = ({ data }) => {
+    if (typeof data !== "string") return on.binary();
+    if (data.length <= frameBytesMax) return on.text(data);
+    // Scripts may not send 1009, so the peer hears a plain close.
+    end({ code: 1009, reason: "the frame is too large" });
+    socket.close();
+  };
+  socket.onclose = ({ code, reason }) => end({ code, reason });
+
+  let ended = false;
+  function end(close: { code: number; reason: string }): void {
+    if (ended) return;
+    ended = true;
+    on.closed(close);
+  }
+
+  return {
+    send: (text) => socket.send(text),
+    unsentBytes: () => socket.bufferedAmount,
+    close: (code, reason) => socket.close(code, reason),
+    // There is no harder end in a browser. It waits for the peer, but nobody waits for it.
+    terminate: () => socket.close(),
+  };
+};

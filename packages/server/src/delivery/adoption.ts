@@ -1,0 +1,63 @@
+import type { Log } from "../kernel/log.ts";
+import type { HotStore } from "../store/hot-store.ts";
+import { type InboxView, readBacklog } from "./inbox-store.ts";
+import { retire } from "./roll.ts";
+import { isPresent, type Listed } from "./roll-store.ts";
+import type { Rounds } from "./rounds.ts";
+
+export interface AdoptionOptions {
+  hot: HotStore;
+  log: Log;
+  instanceId: string;
+  group: string;
+  rounds: Rounds;
+}
+
+/**
+ * One look at the inboxes of instances that are gone: with a new id at every start nobody else would ever read
+ * them. Any live instance does it; a message goes to one of them, as with any readers of one group.
+ *
+ * An instance may only have been paused. It takes its share again when it comes back, and what both took has
+ * its effect twice, never none.
+ */
+export async function adoptInboxes(
+  options: AdoptionOptions,
+  everyone: readonly Listed[],
+  signal: AbortSignal,
+): Promise<void> {
+  const { hot, instanceId, log } = options;
+  for (const listed of everyone) {
+    if (signal.aborted) return;
+    if (listed.instanceId === instanceId || (await isPresent(hot, listed.instanceId))) continue;
+    try {
+      await adopt(options, listed, signal);
+    } catch (error) {
+      // One inbox on a part of a cluster that is down must not keep the others waiting.
+      log.warn(
+        { event: "inbox.not-adopted", inbox: listed.instanceId, error },
+        "will try again at the next scan",
+      );
+    }
+  }
+}
+
+async function adopt(
+  { hot, log, instanceId, group, rounds }: AdoptionOptions,
+  listed: Listed,
+  signal: AbortSignal,
+): Promise<void> {
+  const inbox: InboxView = { instanceId: listed.instanceId, group, consumer: instanceId };
+  const { messages } = await readBacklog(hot, inbox.instanceId);
+  if (messages > 0) {
+    log.info(
+      { event: "inbox.adopted", inbox: inbox.instanceId, messages },
+      "going through the inbox of an instance that is gone",
+    );
+    const goOn = async () => !signal.aborted && !(await isPresent(hot, inbox.instanceId));
+    await rounds.pending(inbox, goOn);
+    await rounds.unread(inbox, goOn);
+  }
+  // What is in flight now keeps it; then the next scan finds it empty.
+  if (await retire(hot, listed))
+    log.info({ event: "inbox.closed", inbox: inbox.instanceId }, "nothing is left of an instance");
+}

@@ -1,0 +1,13 @@
+-- Put an instance on the list, with a mark that nobody has seen before: whoever read the entry earlier can no
+-- longer remove it. What else the entry says stays. Replies { 'marked' }.
+
+local all = KEYS[1]
+-- args { instance_id: string, mark: string }
+
+local known, entry = pcall(cjson.decode, redis.call('HGET', all, args.instance_id) or '')
+if not known or type(entry) ~= 'table' then
+  entry = { v = 1 }
+end
+entry.mark = args.mark
+redis.call('HSET', all, args.instance_id, cjson.encode(entry))
+return { 'marked' }

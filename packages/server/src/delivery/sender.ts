@@ -1,0 +1,33 @@
+import { TenureError } from "@tenure/protocol";
+import type { HotStore } from "../store/hot-store.ts";
+import type { Delivery, DeliverySettings, Meter } from "./contract.ts";
+import { writeDoorbell } from "./doorbell.ts";
+import { sendMessage } from "./inbox-store.ts";
+import { openInbox } from "./roll.ts";
+
+/** Another instance may close the inbox between opening it and writing into it; hardly this often in a row. */
+const ATTEMPTS_MAX = 10;
+
+export interface SenderOptions {
+  hot: HotStore;
+  settings: DeliverySettings;
+  meter: Meter;
+}
+
+/** Whoever writes first opens the inbox, also that of an instance that has not started yet. */
+export function createSender({ hot, settings, meter }: SenderOptions): Delivery["send"] {
+  const { stream_group: group, stream_maxlen: lengthMax } = settings;
+  return async (instanceId, message) => {
+    const text = writeDoorbell(message);
+    for (let attempt = 1; attempt <= ATTEMPTS_MAX; attempt++) {
+      const sent = await sendMessage(hot, { instanceId, text, lengthMax });
+      if (sent.outcome !== "closed") {
+        meter.count(sent.outcome === "sent" ? "sent" : "refused");
+        return sent;
+      }
+      await openInbox(hot, { instanceId, group });
+    }
+    const reason = `the inbox of ${instanceId} was closed ${ATTEMPTS_MAX} times while sending to it`;
+    throw new TenureError("DEPENDENCY_DOWN", { dependency: "redis", reason });
+  };
+}

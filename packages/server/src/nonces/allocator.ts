@@ -1,0 +1,237 @@
+import {
+  NONCE_WAIT_MS_DEFAULT,
+  type NonceAllocation,
+  type NonceRecord,
+  type NonceStatus,
+  ROUTES,
+  type Route,
+  type SignerView,
+  TenureError,
+} from "@tenure/protocol";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import { type Random, uuid7 } from "../kernel/random.ts";
+import { every } from "../kernel/service.ts";
+import type { Db } from "../store/db.ts";
+import type { Operation, OperationResult } from "./batch.ts";
+import { type Forwarded, type ForwardedCall, forward } from "./forward.ts";
+import type { MarkEvent } from "./nonce.ts";
+import {
+  commitNonces,
+  countOpenNonces,
+  forgetOldNonces,
+  type NonceRules,
+  signersWithExpiredHolds,
+} from "./nonce-store.ts";
+import { createNonceQueue, type QueueObserver } from "./queue.ts";
+import { renderAllocation, renderNonce, renderSigner } from "./render.ts";
+import { createRouting, type Peer, type Routing } from "./routing.ts";
+import { listNonces, listNoncesIn, listSigners, readSigner } from "./signer-store.ts";
+
+export interface NoncesOptions {
+  mode: "basic" | "worker_queue";
+  instanceId: string;
+  bootId: string;
+  leaseTtlMs: number;
+  queueMax: number;
+  rules: NonceRules;
+  /** For writes: its time limits are below the lease's, and it refuses another timeline. */
+  db: Db;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  peerToken: string;
+  liveInstances(): Promise<Peer[]>;
+  observe: QueueObserver & {
+    counted(open: Record<"held" | "released" | "quarantined", number>, depth: number): void;
+  };
+}
+
+/** How a write arrived. */
+export interface Arrival {
+  /** It has had its one hop. */
+  forwarded: boolean;
+  /** How long to wait for somebody else's lease. */
+  waitMs?: number | undefined;
+}
+
+export interface Nonces {
+  allocate(
+    ask: { signer: string; requestId: string; count?: number | undefined },
+    arrival: Arrival,
+  ): Promise<NonceAllocation[]>;
+  mark(mark: SignerMark, arrival: Arrival): Promise<NonceRecord>;
+  raise(ask: { signer: string; nextNonce: number }, arrival: Arrival): Promise<SignerView>;
+  read(signer: string): Promise<SignerView>;
+  list(page: { fromSigner: string; limit: number }): Promise<SignerView[]>;
+  listNonces(page: {
+    signer: string;
+    status: NonceStatus | undefined;
+    fromNonce: number;
+    limit: number;
+  }): Promise<NonceRecord[]>;
+  start(): void;
+  stop(): Promise<void>;
+}
+
+export interface SignerMark {
+  signer: string;
+  nonce: number;
+  event: MarkEvent;
+  holdId?: string;
+  txHash?: string;
+  reason?: string;
+}
+
+const SWEEP_INTERVAL_MS = 2_000;
+const SWEEP_SIGNERS_MAX = 200;
+const RETENTION_INTERVAL_MS = 600_000;
+const RETENTION_ROWS_MAX = 5_000;
+// A peer may use all of the caller's patience on the lease; what is on top is for the way and the commit.
+const FORWARD_SLACK_MS = 1_000;
+
+/** Numbers for signers. The two modes differ in who does the work and who keeps the lease; the writes are the same. */
+export function createNonces(options: NoncesOptions): Nonces {
+  const { db, clock, random, log, rules, instanceId, leaseTtlMs } = options;
+  const routing = options.mode === "worker_queue" ? createRouting(options) : undefined;
+  const queue = createNonceQueue({
+    ownerNode: `${instanceId}/${options.bootId}`,
+    leaseTtlMs,
+    queueMax: options.queueMax,
+    rules,
+    clock,
+    commit: (request) => commitNonces(db, { ...request, rules }),
+    keeps: (signer) => routing?.isOurs(signer) ?? false,
+    observe: options.observe,
+  });
+
+  async function perform(signer: string, operation: Operation, { waitMs }: Arrival) {
+    return queue.submit(signer, operation, waitMs ?? NONCE_WAIT_MS_DEFAULT);
+  }
+
+  /** By the owner, when that is somebody else who answers; else here. */
+  async function byOwner<const R extends Route>(
+    signer: string,
+    arrival: Arrival,
+    call: Pick<ForwardedCall<R>, "route" | "params" | "query" | "body">,
+  ): Promise<Forwarded<R>> {
+    const peer = arrival.forwarded ? undefined : await routing?.peerOf(signer);
+    if (!peer) return { outcome: "unanswered", reason: "ours" };
+    const timeoutMs = (arrival.waitMs ?? NONCE_WAIT_MS_DEFAULT) + FORWARD_SLACK_MS;
+    const identity = { instanceId, peerToken: options.peerToken };
+    const answer = await forward(peer, { ...call, timeoutMs }, identity);
+    if (answer.outcome === "unanswered") doubt(routing!, peer, answer.reason);
+    return answer;
+  }
+
+  function doubt(routing: Routing, peer: Peer, reason: string): void {
+    routing.doubt(peer.instance_id);
+    log.warn(
+      { event: "peer.doubted", peer: peer.instance_id, reason },
+      "the owner of a signer did not answer; the work is done here",
+    );
+  }
+
+  const onError = (error: unknown) =>
+    log.warn({ event: "nonces.not-tended", error }, "will try again");
+  const services = [
+    every(Math.min(leaseTtlMs / 6, 1_000), () => queue.tend(), { clock, onError }),
+    every(SWEEP_INTERVAL_MS, sweep, { clock, onError }),
+    every(RETENTION_INTERVAL_MS, retain, { clock, onError }),
+  ];
+
+  /** Holds that ran out at signers nobody is asking about. Each instance looks after its own. */
+  async function sweep(): Promise<void> {
+    const signers = await signersWithExpiredHolds(db, SWEEP_SIGNERS_MAX);
+    const ours = signers.filter((signer) => routing?.isOurs(signer) ?? true);
+    await Promise.allSettled(ours.map((signer) => queue.submit(signer, { kind: "tend" }, 0)));
+    options.observe.counted(await countOpenNonces(db), queue.depth);
+  }
+
+  async function retain(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted && (await forgetOldNonces(db, RETENTION_ROWS_MAX)));
+  }
+
+  return {
+    async allocate({ signer, requestId, count }, arrival) {
+      const answer = await byOwner(signer, arrival, {
+        route: ROUTES.allocateNonces,
+        params: { signer },
+        query: arrival.waitMs === undefined ? {} : { wait_ms: arrival.waitMs },
+        body: { request_id: requestId, count },
+      });
+      if (answer.outcome === "answered")
+        return "items" in answer.value ? answer.value.items : [answer.value];
+      const holdIds = Array.from({ length: count ?? 1 }, () => uuid7(random, clock.wallMs()));
+      const done = await perform(signer, { kind: "allocate", requestId, holdIds }, arrival);
+      return expect(done, "allocated").nonces.map((nonce) => renderAllocation(signer, nonce));
+    },
+    async mark({ signer, ...mark }, arrival) {
+      const answer = await byOwner(signer, arrival, {
+        route: MARK_ROUTE[mark.event],
+        params: { signer, nonce: mark.nonce },
+        body: markBody(mark),
+      });
+      if (answer.outcome === "answered") return answer.value;
+      const done = await perform(signer, { kind: "mark", ...mark }, arrival);
+      return renderNonce(expect(done, "marked").row);
+    },
+    async raise({ signer, nextNonce }, arrival) {
+      const answer = await byOwner(signer, arrival, {
+        route: ROUTES.raiseSigner,
+        params: { signer },
+        body: { next_nonce: nextNonce },
+      });
+      if (answer.outcome === "answered") return answer.value;
+      await perform(signer, { kind: "raise", nextNonce }, arrival);
+      return read(signer);
+    },
+    read,
+    list: async (page) => (await listSigners(db, page)).map(renderSigner),
+    async listNonces({ status, ...page }) {
+      const rows = await (status ? listNoncesIn(db, { ...page, status }) : listNonces(db, page));
+      return rows.map(renderNonce);
+    },
+    start() {
+      for (const service of services) service.start();
+    },
+    async stop() {
+      await Promise.all(services.map((service) => service.stop()));
+      await queue.stop();
+    },
+  };
+
+  async function read(signer: string): Promise<SignerView> {
+    const row = await readSigner(db, signer);
+    if (!row) throw new TenureError("NOT_FOUND", { what: "signer", id: signer });
+    return renderSigner(row);
+  }
+}
+
+const MARK_ROUTE = {
+  use: ROUTES.markNonceUsed,
+  recycle: ROUTES.markNonceRecyclable,
+  resolve_consumed: ROUTES.resolveNonce,
+  resolve_released: ROUTES.resolveNonce,
+} as const satisfies Record<MarkEvent, Route>;
+
+function markBody({ event, holdId, txHash, reason }: Omit<SignerMark, "signer">) {
+  switch (event) {
+    case "use":
+      return { hold_id: holdId, tx_hash: txHash };
+    case "recycle":
+      return { hold_id: holdId, reason };
+    case "resolve_consumed":
+      return { status: "CONSUMED", reason };
+    case "resolve_released":
+      return { status: "RELEASED", reason };
+  }
+}
+
+function expect<Kind extends OperationResult["kind"]>(
+  result: OperationResult,
+  kind: Kind,
+): Extract<OperationResult, { kind: Kind }> {
+  if (result.kind !== kind) throw new Error(`${result.kind} answers ${kind}`);
+  return result as Extract<OperationResult, { kind: Kind }>;
+}

@@ -1,0 +1,62 @@
+import { type Operation, type OperationResult, weightOf } from "./batch.ts";
+
+/** One caller and what it asked for. */
+export interface Entry {
+  operation: Operation;
+  sinceMs: number;
+  /** Until when the caller waits for somebody else's lease. */
+  deadlineMs: number;
+  resolve(result: OperationResult): void;
+  reject(error: unknown): void;
+}
+
+/** A lease we believe to hold. Believing saves work only: every write names the token and is checked. */
+export interface Term {
+  fencingToken: number;
+  renewedAtMs: number;
+  trustedUntilMs: number;
+}
+
+/** One signer's line of callers. */
+export interface Lane {
+  readonly signer: string;
+  waiting: Entry[];
+  inFlight: boolean;
+  term: Term | undefined;
+  usedAtMs: number;
+  /** Met a rival lately: the next commit waits for the lock at once instead of finding it taken first. */
+  contendedUntilMs: number;
+}
+
+const WEIGHT_MAX = 512;
+
+/** The next commit's share of the line, in order. */
+export function takeEntries(lane: Lane): Entry[] {
+  const marked = new Set<number>();
+  const asked = new Map<string, number>();
+  let weight = 0;
+  let count = 0;
+  for (const { operation } of lane.waiting) {
+    if (dependsOnEarlier(operation, { marked, asked })) break;
+    weight += weightOf(operation);
+    if (count > 0 && weight > WEIGHT_MAX) break;
+    if (operation.kind === "mark") marked.add(operation.nonce);
+    if (operation.kind === "allocate") asked.set(operation.requestId, operation.holdIds.length);
+    count += 1;
+  }
+  return lane.waiting.splice(0, count);
+}
+
+/** What must see the outcome of an earlier one goes into the next commit: a number's second mark, a reused id. */
+function dependsOnEarlier(
+  operation: Operation,
+  { marked, asked }: { marked: Set<number>; asked: Map<string, number> },
+): boolean {
+  if (operation.kind === "mark") return marked.has(operation.nonce);
+  if (operation.kind !== "allocate") return false;
+  return (asked.get(operation.requestId) ?? operation.holdIds.length) !== operation.holdIds.length;
+}
+
+export function weigh(operations: readonly Operation[]): number {
+  return operations.reduce((sum, operation) => sum + weightOf(operation), 0);
+}

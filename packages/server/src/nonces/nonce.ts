@@ -1,0 +1,66 @@
+import type { NonceStatus } from "@tenure/protocol";
+
+/**
+ * What can happen to a number. `use` and `recycle` are said by its own hold, `quarantine` and `release` happen when
+ * the hold runs out (by `nonce.hold_expiry`), `resolve_*` are an operator's or the chain's word.
+ */
+export const NONCE_EVENTS = [
+  "allocate",
+  "use",
+  "recycle",
+  "quarantine",
+  "release",
+  "resolve_consumed",
+  "resolve_released",
+] as const;
+export type NonceEvent = (typeof NONCE_EVENTS)[number];
+export type MarkEvent = Extract<
+  NonceEvent,
+  "use" | "recycle" | "resolve_consumed" | "resolve_released"
+>;
+
+type Row<Events = typeof NONCE_EVENTS> = { [E in keyof Events]: NonceStatus | null };
+const no = null; // Refused. Every cell is a decision; none is an omission.
+
+// A released number that its own hold reports as used after all was broadcast: it must never be handed out again.
+// A held number is nobody's but its holder's, so an operator waits until the hold has run out.
+// biome-ignore format: a table
+const NEXT: Record<NonceStatus, Row> = {
+  //            allocate  use         recycle     quarantine     release     resolve_consumed  resolve_released
+  HELD:        [no,       "CONSUMED", "RELEASED", "QUARANTINED", "RELEASED", no,               no        ],
+  QUARANTINED: [no,       "CONSUMED", "RELEASED", no,            no,         "CONSUMED",       "RELEASED"],
+  RELEASED:    ["HELD",   "CONSUMED", no,         no,            no,         "CONSUMED",       no        ],
+  CONSUMED:    [no,       no,         no,         no,            no,         no,               no        ],
+};
+
+/** The state after `event`, or `null` where a number in `status` refuses it. The schema's `nonce_next` agrees. */
+export function nextStatus(status: NonceStatus, event: NonceEvent): NonceStatus | null {
+  return NEXT[status][NONCE_EVENTS.indexOf(event)] ?? null;
+}
+
+const GOAL: Record<MarkEvent, NonceStatus> = {
+  use: "CONSUMED",
+  recycle: "RELEASED",
+  resolve_consumed: "CONSUMED",
+  resolve_released: "RELEASED",
+};
+
+export interface MarkedNonce {
+  status: NonceStatus;
+  holdId: string;
+  txHash: string | null;
+}
+
+/**
+ * How a mark ended, judged by what the number is after it. So the same mark again is a success however often it
+ * comes, and a mark that lost to another one is told apart without any memory of who came first.
+ */
+export function judgeMark(
+  mark: { event: MarkEvent; holdId?: string | undefined; txHash?: string | undefined },
+  found: MarkedNonce | undefined,
+): "done" | "absent" | "other_hold" | "refused" {
+  if (!found) return "absent";
+  if (mark.holdId !== undefined && mark.holdId !== found.holdId) return "other_hold";
+  if (found.status !== GOAL[mark.event]) return "refused";
+  return mark.event === "use" && mark.txHash !== found.txHash ? "refused" : "done";
+}

@@ -1,0 +1,70 @@
+import type { StreamItem } from "@tenure/protocol";
+import { followStream } from "@tenure/sdk";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { startNode, untilReady } from "../prove/fleet.ts";
+import { startTenure } from "../support/process.ts";
+import { until } from "../support/until.ts";
+import { type RunningServer, startServer } from "./running-server.ts";
+
+describe("what happens, as it happens", () => {
+  let server: RunningServer;
+  beforeAll(async () => {
+    server = await startServer({ dataDir: true });
+  });
+  afterAll(() => server.stop());
+
+  test("a node that comes and goes is on the stream, and so are the events of it", async () => {
+    const items: StreamItem[] = [];
+    const stopping = new AbortController();
+    const following = follow(items, server.url, stopping.signal);
+    const node = startNode([server.url]);
+    await untilReady([node]);
+    const { address } = node.key;
+    const has = (fits: (item: StreamItem) => boolean, what: string) =>
+      until(() => items.some(fits), { what: `${what} on the stream` });
+    const online = (item: StreamItem, is: boolean) =>
+      item.topic === "nodes" &&
+      item.id === address &&
+      (item.item as { online: boolean }).online === is;
+    const told = (item: StreamItem, event: string) =>
+      item.topic === "events" && (item.item as { event: string; subject?: string }).event === event;
+
+    await has((item) => online(item, true), "the node");
+    await has((item) => told(item, "node.joined"), "its joining");
+    await node.connection.close();
+    await has((item) => online(item, false), "its leaving");
+    await has((item) => told(item, "node.left"), "the event of it");
+    stopping.abort();
+    await following;
+  });
+
+  test("tenure events -f prints what happens from now on", async () => {
+    const command = startTenure([
+      "events",
+      "-f",
+      "-n",
+      "1",
+      "--event",
+      "node.joined",
+      "--url",
+      server.url,
+    ]);
+    const prompt = async () => {
+      const node = startNode([server.url]);
+      await untilReady([node]);
+      await node.connection.close();
+      return command.stdout().includes("node.joined");
+    };
+    await until(prompt, { everyMs: 200, what: "an event in the command's output" });
+    expect(command.stdout()).toMatch(/joined/);
+    await command.kill9();
+  });
+});
+
+async function follow(items: StreamItem[], url: string, signal: AbortSignal): Promise<void> {
+  try {
+    for await (const item of followStream({ url, signal })) items.push(item);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}

@@ -1,0 +1,86 @@
+import assert from "node:assert";
+import { randomUUID } from "node:crypto";
+import { startProxy } from "../support/proxy.ts";
+import { until } from "../support/until.ts";
+import {
+  countEvents,
+  HOT_KINDS,
+  type HotKind,
+  listNodes,
+  startFleet,
+  startNode,
+  type TestNode,
+  untilReady,
+} from "./fleet.ts";
+import type { Proof, ProofRun } from "./proof.ts";
+import { createSeeded } from "./seeded.ts";
+
+/** A connection that ends late, or does not end at all, never costs the newer one its place. */
+export const lateClose: Proof = {
+  name: "late-close",
+  summary:
+    "an old socket that closes late removes nobody (200 timings); a half-open one is a LEAVE in time",
+  async run({ size, seed, print }: ProofRun) {
+    const rounds = size === "full" ? 200 : 20;
+    for (const hot of size === "full" ? HOT_KINDS : HOT_KINDS.slice(0, 1)) {
+      await runOn(hot, { rounds, seed, print: (line) => print(`${hot}: ${line}`) });
+    }
+  },
+};
+
+interface Rounds {
+  rounds: number;
+  seed: number;
+  print: ProofRun["print"];
+}
+
+async function runOn(hot: HotKind, { rounds, seed, print }: Rounds): Promise<void> {
+  const random = createSeeded(seed).fraction;
+  const fleet = await startFleet(hot);
+  try {
+    const [a, b] = await Promise.all([fleet.startInstance(), fleet.startInstance()]);
+    const { port } = new URL(a.url);
+    const proxy = await startProxy({ targetPort: Number(port) });
+    const bootId = randomUUID();
+    for (let round = 0; round < rounds; round++) {
+      const old: TestNode = startNode([round % 2 === 0 ? a.url : b.url], { bootId });
+      await untilReady([old]);
+      const newest = startNode([round % 3 === 0 ? a.url : b.url], { bootId, key: old.key });
+      await pause(random() * 15);
+      void old.connection.close(); // before, while or after the newer one registers
+      await untilReady([newest]);
+      await pause(random() * 15);
+      const { address } = old.key;
+      const epoch = newest.epochs.at(-1)!;
+      const stands = async () => {
+        const node = (await listNodes(b.url)).find(({ node_id }) => node_id === address);
+        return node?.online && node.epoch >= epoch;
+      };
+      await until(stands, { what: `the newer connection to stand in round ${round}` });
+      await newest.connection.close();
+    }
+    print(`${rounds} timings (seed ${seed}): the newer connection stood every time`);
+
+    const silent = startNode([`http://127.0.0.1:${proxy.port}`]);
+    await untilReady([silent]);
+    const before = await countEvents(b.url, "node.left");
+    proxy.blackHole("both");
+    const cutAtMs = performance.now();
+    await until(async () => (await countEvents(b.url, "node.left")) > before, {
+      deadlineMs: 30_000,
+      everyMs: 50,
+      what: "the LEAVE of the half-open node",
+    });
+    const tookMs = performance.now() - cutAtMs;
+    print(
+      `half-open connection: LEAVE after ${(tookMs / 1_000).toFixed(1)} s (limit: two missed pings, 15 s)`,
+    );
+    assert(tookMs < 20_000, "noticed within the ping limit");
+    await silent.connection.close();
+    await proxy.stop();
+  } finally {
+    await fleet.stop();
+  }
+}
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -1,0 +1,180 @@
+import assert from "node:assert";
+import { setTimeout as wait } from "node:timers/promises";
+import { type RunningServer, startServer, storeSettings } from "../e2e/running-server.ts";
+import { createDatabase } from "../support/database.ts";
+import { type PostgresServer, startPostgres } from "../support/postgres.ts";
+import { startRedis } from "../support/redis.ts";
+import { type RedisCluster, startRedisCluster } from "../support/redis-cluster.ts";
+import { until } from "../support/until.ts";
+import type { Proof, ProofRun } from "./proof.ts";
+
+const NOTICED_LIMIT_MS = 15_000;
+const RECOVERED_LIMIT_MS = 30_000;
+const ANSWER_LIMIT_MS = 5_000;
+/** `/health/live` asks no store: whatever a store does, this is how long anybody waits for the process. */
+const LIVE_LIMIT_MS = 1_000;
+
+export const storeOutage: Proof = {
+  name: "store-outage",
+  summary: "a store stopped or frozen under a running server: 503 names it, then 200 by itself",
+  async run({ print }) {
+    const [postgres, redis, cluster] = await Promise.all([
+      startPostgres(),
+      startRedis(),
+      startRedisCluster(),
+    ]);
+    try {
+      const none = {};
+      await suffer({
+        name: "Postgres",
+        blames: "postgres",
+        store: postgres,
+        postgres,
+        use: none,
+        print,
+      });
+      const single = { redisUrl: redis.url };
+      await suffer({ name: "Redis", blames: "redis", store: redis, postgres, use: single, print });
+      const all = { clusterUrls: cluster.urls };
+      const whole = asOne(cluster);
+      await suffer({
+        name: "Redis Cluster",
+        blames: "redis",
+        store: whole,
+        postgres,
+        use: all,
+        print,
+      });
+    } finally {
+      await Promise.all([postgres.discard(), redis.discard(), cluster.stop()]);
+    }
+  },
+};
+
+interface Store {
+  stop(): Promise<void>;
+  start(): Promise<void>;
+  freeze(): Promise<void>;
+  thaw(): Promise<void>;
+}
+
+interface Scene {
+  name: string;
+  /** The dependency that `/health/ready` must name. */
+  blames: string;
+  store: Store;
+  postgres: PostgresServer;
+  use: { redisUrl?: string; clusterUrls?: string[] };
+  print: ProofRun["print"];
+}
+
+async function suffer({ name, blames, store, postgres, use, print }: Scene): Promise<void> {
+  const { uri: postgresUri } = await createDatabase(postgres.uri());
+  const server = await startServer({ env: storeSettings({ postgresUri, ...use }) });
+  assert.equal((await server.health()).code, 200);
+  const troubles = [
+    { what: "stopped", begin: () => store.stop(), end: () => store.start() },
+    { what: "frozen", begin: () => store.freeze(), end: () => store.thaw() },
+  ];
+  for (const { what, begin, end } of troubles) {
+    const outage = await endure({ server, blames, begin, end });
+    print(
+      `${name} ${what}: 503 (${blames}) after ${outage.noticedMs} ms, slowest answers ` +
+        `ready ${outage.slowestReadyMs} ms, live ${outage.slowestLiveMs} ms; ` +
+        `back: 200 after ${outage.recoveredMs} ms`,
+    );
+    assert(outage.slowestReadyMs < ANSWER_LIMIT_MS, "/health/ready kept somebody waiting");
+    assert(outage.slowestLiveMs < LIVE_LIMIT_MS, "the process itself was held up");
+  }
+  await isStillListed(server);
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+}
+
+/** One outage, with somebody asking all the time. */
+async function endure(outage: Outage) {
+  const live = watchLive(outage.server);
+  try {
+    return { ...(await passThrough(outage)), slowestLiveMs: await live.stop() };
+  } finally {
+    await live.stop();
+  }
+}
+
+interface Outage {
+  server: RunningServer;
+  blames: string;
+  begin: () => Promise<void>;
+  end: () => Promise<void>;
+}
+
+async function passThrough({ server, blames, begin, end }: Outage) {
+  const readyMs: number[] = [];
+  const health = async () => {
+    const answer = await server.health();
+    readyMs.push(answer.tookMs);
+    return answer;
+  };
+
+  await begin();
+  const noticed = clockwatch();
+  const isBlamed = async () => {
+    const { code, status, down } = await health();
+    return code === 503 && status === "not_ready" && down.join() === blames;
+  };
+  await until(isBlamed, { deadlineMs: NOTICED_LIMIT_MS, what: `503 that names ${blames}` });
+  const noticedMs = noticed();
+  for (let again = 0; again < 3; again++) assert(await isBlamed(), "once noticed, it stays so");
+
+  await end();
+  const recovered = clockwatch();
+  const isReady = async () => (await health()).code === 200;
+  await until(isReady, { deadlineMs: RECOVERED_LIMIT_MS, what: "200 by itself" });
+  return { noticedMs, recoveredMs: recovered(), slowestReadyMs: Math.round(Math.max(...readyMs)) };
+}
+
+function watchLive(server: RunningServer): { stop(): Promise<number> } {
+  let slowestMs = 0;
+  let isOver = false;
+  const watching = (async () => {
+    while (!isOver) {
+      const asked = clockwatch();
+      assert.equal((await server.get("/health/live")).status, 200);
+      slowestMs = Math.max(slowestMs, asked());
+      await wait(50);
+    }
+  })();
+  watching.catch(() => {});
+  return {
+    async stop() {
+      isOver = true;
+      await watching;
+      return slowestMs;
+    },
+  };
+}
+
+function clockwatch(): () => number {
+  const startedMs = performance.now();
+  return () => Math.round(performance.now() - startedMs);
+}
+
+/** It renews itself again: the outage has not cost it its place. */
+async function isStillListed(server: RunningServer): Promise<void> {
+  const listed = async () => {
+    const { body } = await server.get("/api/v1/cluster");
+    return (body as { instances: unknown[] }).instances.length === 1;
+  };
+  await until(listed, { deadlineMs: RECOVERED_LIMIT_MS, what: "the instance in its own list" });
+}
+
+function asOne({ nodes }: RedisCluster): Store {
+  const each = async (act: (node: RedisCluster["nodes"][number]) => Promise<void>) => {
+    await Promise.all(nodes.map(act));
+  };
+  return {
+    stop: () => each((node) => node.stop()),
+    start: () => each((node) => node.start()),
+    freeze: () => each((node) => node.freeze()),
+    thaw: () => each((node) => node.thaw()),
+  };
+}
