@@ -1,1 +1,2 @@
-export {};
+export * from "./claim/plan.ts";
+export * from "./claim/policy.ts";

@@ -30,6 +30,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: async () => (await import("./commands/cluster.ts")).clusterCommand,
   },
   {
+    name: "deployment",
+    summary: "list, apply, restart, roll back and explain deployments",
+    load: async () => (await import("./commands/deployment.ts")).deploymentCommand,
+  },
+  {
     name: "node",
     summary: "list, show, drain and resume nodes",
     load: async () => (await import("./commands/node.ts")).nodeCommand,

@@ -2,7 +2,7 @@ import * as z from "zod";
 import { DeploymentReport, ListedDeployment } from "./deployment.ts";
 import { ErrorInfo } from "./error-body.ts";
 import { ClientId, DeploymentId, Generation, NodeId, text } from "./formats.ts";
-import { LogLines, LogSelection } from "./log-lines.ts";
+import { LogFile, LogLines, LogSelection } from "./log-lines.ts";
 import { Member, ResourceUsage, ViewState } from "./node.ts";
 
 // Calls over the node's socket: a `request` with an id, answered by a `response` with the same id.
@@ -36,6 +36,8 @@ export const NODE_CALLS = {
       answer: z.enum(["unchanged", "delta", "full"]),
       items: z.array(ListedDeployment),
       removed: z.array(DeploymentId),
+      /** True: the rest did not fit; ask again at once with this revision. */
+      more: z.boolean().optional(),
       /** Fresh samples by node address. A node that is missing here is never the least loaded. */
       resource_usage: z.record(NodeId, ResourceUsage),
     }),
@@ -49,12 +51,20 @@ export const NODE_CALLS = {
     params: z.object({ candidates: z.array(DeploymentTerm).min(1).max(CLAIM_CANDIDATES_MAX) }),
     result: DeploymentTerm,
   },
+  /** Asks to take over a row of a draining owner; the owner keeps it until this node has installed it. */
+  "deployment.reserve": {
+    params: z.object({ candidates: z.array(DeploymentTerm).min(1).max(CLAIM_CANDIDATES_MAX) }),
+    result: DeploymentTerm,
+  },
   "deployment.report": { params: DeploymentReport, result: z.object({}) },
 } as const;
 
 /** What a server may ask of a node. */
 export const SERVER_CALLS = {
-  "log.read": { params: LogSelection, result: LogLines },
+  "log.read": {
+    params: LogSelection,
+    result: LogLines.extend({ files: z.array(LogFile).max(100).optional() }),
+  },
   /** Answered at once; the lines follow as `log_chunk` with the id of this request. */
   "log.follow": { params: LogSelection, result: z.object({}) },
   "log.stop": { params: z.object({ id: CallId }), result: z.object({}) },
@@ -92,6 +102,7 @@ export const NodeRequest = z.discriminatedUnion("method", [
   request("deployment.list", NODE_CALLS["deployment.list"].params),
   request("deployment.release", NODE_CALLS["deployment.release"].params),
   request("deployment.claim", NODE_CALLS["deployment.claim"].params),
+  request("deployment.reserve", NODE_CALLS["deployment.reserve"].params),
   request("deployment.report", NODE_CALLS["deployment.report"].params),
 ]);
 export type NodeRequest = z.infer<typeof NodeRequest>;

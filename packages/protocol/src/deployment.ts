@@ -46,6 +46,10 @@ export const Deployment = z.object({
   generation: Generation,
   /** Rises at every change of the specification; `if_revision` is compared with it. */
   revision: Count,
+  /** While its owner is drained: the node that takes it next, or ''. */
+  moving_to: z.string().default(""),
+  /** `installing` there, `ready` there, `stopped` here; then the next node claims it. */
+  move_state: z.enum(["", "installing", "ready", "stopped"]).default(""),
   created_at: Timestamp,
   updated_at: Timestamp,
 });
@@ -59,7 +63,7 @@ export type IDeployment = Deployment;
 export const StoredDeployment = Deployment.extend({ type: z.string() });
 export type StoredDeployment = z.infer<typeof StoredDeployment>;
 
-/** As a node sees it: `args` and `env` only of what this node itself runs. */
+/** As a node sees it: `args` and `env` only of what this node itself runs, or takes over next. */
 export const ListedDeployment = StoredDeployment.extend({
   args: StoredDeployment.shape.args.optional(),
   env: StoredDeployment.shape.env.optional(),

@@ -2,6 +2,7 @@ export * from "./base58.ts";
 export * from "./calls.ts";
 export * from "./cluster.ts";
 export * from "./deployment.ts";
+export * from "./eligibility.ts";
 export * from "./error-body.ts";
 export * from "./errors.ts";
 export * from "./formats.ts";

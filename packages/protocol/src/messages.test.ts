@@ -151,6 +151,12 @@ const EXAMPLES: Record<string, { schema: z.ZodType; messages: Message[] }> = {
       },
       {
         type: "request",
+        id: 4,
+        method: "deployment.reserve",
+        params: { candidates: [{ id, generation: 3 }] },
+      },
+      {
+        type: "request",
         id: 5,
         method: "deployment.report",
         params: {

@@ -2,11 +2,13 @@ import type { NodeView } from "@tenure/protocol";
 import { createEventTail, createNodeDiff } from "./changes.ts";
 import { type Config, configWarnings } from "./config.ts";
 import { createDelivery } from "./delivery/delivery.ts";
+import { createAppDeployments } from "./deployments/app-deployments.ts";
 import { openGateway } from "./gateway/gateway.ts";
 import { createNodeCalls } from "./gateway/node-calls.ts";
 import { createHealth, type Phase } from "./health.ts";
 import { bearerOf, createAuthenticator } from "./http/auth.ts";
 import { clusterRoutes } from "./http/cluster.ts";
+import { deploymentRoutes } from "./http/deployments.ts";
 import { dlqRoutes } from "./http/dlq.ts";
 import { eventRoutes } from "./http/events.ts";
 import { healthRoutes } from "./http/health.ts";
@@ -105,6 +107,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     await instance?.stop();
     edges.gateway.close();
     parts.stream.close();
+    parts.deployments.endFollowing();
     await closeHttp(edges.http, HTTP_GRACE_MS);
     await Promise.all(parts.services.map((service) => service.stop()));
     await stores.close();
@@ -174,13 +177,24 @@ function createParts(core: Core, phase: () => Phase) {
     },
   });
   const nonces = createAppNonces({ ...core, liveInstances: () => liveInstances(db) });
+  const deployments = createAppDeployments({
+    ...core,
+    membership,
+    instances: () => liveInstances(db),
+    onChange: (id, op) => stream.publish({ topic: "deployments", op, id }),
+  });
   const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
-  const services: Service[] = [membership, delivery, nonces, eventTail, createHousekeeping(core)];
-  return { stream, health, membership, delivery, nonces, services };
+  const housekeeping = createHousekeeping(core, deployments.forgetOld);
+  const services: Service[] = [
+    ...[membership, delivery, nonces, deployments],
+    ...[eventTail, housekeeping],
+  ];
+  return { stream, health, membership, delivery, nonces, deployments, services };
 }
 
 /** HTTP and the sockets, on one port: parse, one call to a part, render. */
-function createEdges(core: Core, { stream, health, membership, delivery, nonces }: Parts) {
+function createEdges(core: Core, parts: Parts) {
+  const { stream, health, membership, delivery, nonces, deployments } = parts;
   const { config, log, clock, random, telemetry, instanceId, db } = core;
   const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
@@ -207,6 +221,7 @@ function createEdges(core: Core, { stream, health, membership, delivery, nonces 
       }),
       ...signerRoutes(nonces),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
+      ...deploymentRoutes(deployments.admin),
       ...nodeRoutes({ views: membership.fleet.views, setDraining: membership.drain }),
       ...membershipRoutes({ ...membership.members, wallMs: clock.wallMs }),
       ...sessionRoutes(membership.sessions),
@@ -225,7 +240,7 @@ function createEdges(core: Core, { stream, health, membership, delivery, nonces 
       instanceId,
       nodes: membership.nodes,
       heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
-      calls: createNodeCalls(membership.members),
+      calls: createNodeCalls(membership.members, deployments.forNodes),
       clock,
       random,
     },
@@ -279,10 +294,11 @@ async function acceptTimeline({ db }: Core): Promise<void> {
   await appendEvent(db, { event: "timeline.confirmed", message, details: { ...confirmed } });
 }
 
-function createHousekeeping({ db, clock, log }: Core): Service {
+function createHousekeeping({ db, clock, log }: Core, forgetOld: () => Promise<void>): Service {
   const clean = async () => {
     await forgetDeadInstances(db);
     await forgetOldEvents(db);
+    await forgetOld();
   };
   return every(HOUSEKEEPING_INTERVAL_MS, clean, {
     clock,

@@ -53,6 +53,35 @@ export function createTelemetry() {
       help: "1 while the mass-loss brake is on: nothing is taken from lost nodes until they are back or it is released.",
       registers,
     }),
+    deploymentClaims: new Counter({
+      name: "tenure_deployment_claims_total",
+      help: "Claims of node-units by result. Many conflicts per claim mean that too many nodes wake at once.",
+      labelNames: ["result"],
+      registers,
+    }),
+    deploymentsReleased: new Counter({
+      name: "tenure_deployment_released_total",
+      help: "Deployments taken from lost nodes through this instance.",
+      registers,
+    }),
+    deploymentReports: new Counter({
+      name: "tenure_deployment_reports_total",
+      help: "What nodes said of deployments, by result. Fenced ones came from a node that had been replaced.",
+      labelNames: ["result"],
+      registers,
+    }),
+    deploymentLists: new Counter({
+      name: "tenure_deployment_lists_total",
+      help: "Answers to deployment.list. On a quiet fleet nearly all are unchanged.",
+      labelNames: ["answer"],
+      registers,
+    }),
+    deployments: new Gauge({
+      name: "tenure_deployments",
+      help: "Rows by what the table says of them. Unassigned for long: ask `tenure deployment why`.",
+      labelNames: ["assignment"],
+      registers,
+    }),
     deliveries: new Counter({
       name: "tenure_delivery_messages_total",
       help: "Messages between instances, by what became of them. Many left or refused mean that somebody does not read.",

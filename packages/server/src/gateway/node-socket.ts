@@ -17,6 +17,7 @@ import type { NodeConnection, Nodes } from "../membership/nodes.ts";
 import { closeCodeOf, type NodePrincipal } from "./admission.ts";
 import { type Challenge, createChallenge } from "./challenge.ts";
 import { type FrameLimits, speak } from "./frames.ts";
+import { createNodeLine } from "./node-line.ts";
 
 export interface NodeSocketOptions {
   instanceId: string;
@@ -53,11 +54,13 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       receive: (message) => (node ? receive(node, message) : register(message)),
       closed() {
         clearTimeout(impatience);
+        line.end();
         void node?.left().catch(() => {});
       },
     },
     ...(options.limits && { limits: options.limits }),
   });
+  const line = createNodeLine(link.send);
   const impatience = setTimeout(
     () => link.close(CLOSE_CODES.UNAUTHENTICATED, "no node_register in time"),
     REGISTER_LIMIT_MS,
@@ -73,7 +76,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     registering = true;
     try {
       admit(message, challenge, options.identify(message.token ?? options.headerToken));
-      const joined = await nodes.join(message, link);
+      const joined = await nodes.join(message, { ...link, call: line.call, follow: line.follow });
       if (socket.readyState !== socket.OPEN) return await joined.left();
       node = joined;
       clearTimeout(impatience);
@@ -113,8 +116,9 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       case "job_progress":
         throw new TenureError("STALE_ATTEMPT", message);
       case "response":
+        return line.answered(message);
       case "log_chunk":
-        return; // the answer to a question that nobody waits for any more
+        return line.heard(message);
     }
   }
 

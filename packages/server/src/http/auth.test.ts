@@ -40,6 +40,16 @@ describe("with tokens", () => {
   });
 });
 
+test("what other instances show is known as a peer's, where tokens are asked for", () => {
+  expect(createAuthenticator([admin], "between us").identify("between us")).toMatchObject({
+    role: "peer",
+  });
+  expect(createAuthenticator([admin]).identify("")).toBeUndefined();
+  const open = createAuthenticator([], "between us");
+  expect(open.open).toBe(true);
+  expect(open.identify(undefined)).toMatchObject({ role: "admin" });
+});
+
 test("without any token everybody is the operator of this machine", () => {
   const authenticator = createAuthenticator([]);
   expect(authenticator.open).toBe(true);

@@ -63,7 +63,7 @@ function viewOf(
 ): NodeView | undefined {
   if (!row) return snapshot && viewOfSnapshot(snapshot);
   const hot = snapshot?.epoch === row.epoch ? snapshot : undefined;
-  const { address, present, instance_id, joined_at, left_at, presence_expires_at, ...rest } = row;
+  const { address, present, present_for_ms: _, instance_id, joined_at, left_at, ...rest } = row;
   return {
     ...rest,
     node_id: address,
@@ -77,7 +77,7 @@ function viewOf(
     resource_usage: hot?.resource_usage ?? null,
     joined_at: joined_at.toISOString(),
     left_at: left_at?.toISOString() ?? null,
-    presence_expires_at: presence_expires_at.toISOString(),
+    presence_expires_at: row.presence_expires_at.toISOString(),
   };
 }
 

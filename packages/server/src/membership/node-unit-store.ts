@@ -20,6 +20,8 @@ export interface NodeUnitRow {
   joined_at: Date;
   /** Online, and its presence has not run out, by the database's clock. */
   present: boolean;
+  /** How long its presence still lasts, by the same clock; the shorter, the longer ago it was heard. */
+  present_for_ms: number;
 }
 
 export type NewNodeUnit = Pick<
@@ -81,7 +83,7 @@ export async function joinNodeUnit(
        and (current.boot_id = excluded.boot_id
             or not current.online
             or current.presence_expires_at <= tenure_now())
-    returning *, true as present`);
+    returning *, true as present, ${ttlMs}::int as present_for_ms`);
   return rows[0];
 }
 
@@ -117,7 +119,9 @@ export async function leaveNodeUnit(db: Db, { address, epoch }: NodeTerm): Promi
 
 export async function listNodeUnits(db: Db): Promise<NodeUnitRow[]> {
   const { rows } = await db.query<NodeUnitRow>(sql`
-    select *, online and presence_expires_at > tenure_now() as present from node_unit order by address`);
+    select *, online and presence_expires_at > tenure_now() as present,
+           (extract(epoch from presence_expires_at - tenure_now()) * 1000)::int as present_for_ms
+      from node_unit order by address`);
   return rows;
 }
 

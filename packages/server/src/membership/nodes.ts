@@ -1,9 +1,14 @@
 import {
+  type CallParams,
+  type CallResult,
   CLOSE_CODES,
   type CloseCode,
   isNodeUnit,
+  type LogLines,
+  type LogSelection,
   type NodeRegister,
   type ResourceUsage,
+  type ServerMethod,
   type ServerToNode,
   TenureError,
 } from "@tenure/protocol";
@@ -31,6 +36,16 @@ import { dropSnapshot, type NodeSnapshot, readPresence, writeSnapshot } from "./
 export interface NodeLink {
   send(message: ServerToNode): void;
   close(code: CloseCode, reason: string): void;
+  /** Asks the node and waits for its answer, for a limited time. */
+  call<M extends ServerMethod>(method: M, params: CallParams<M>): Promise<CallResult<M>>;
+  /** Hears a log as it grows. Answers how to stop. */
+  follow(selection: LogSelection, follower: LogFollower): Promise<() => void>;
+}
+
+export interface LogFollower {
+  hear(chunk: LogLines): void;
+  /** The node is gone: nothing more will come. */
+  ended(): void;
 }
 
 export interface NodesOptions {

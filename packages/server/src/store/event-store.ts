@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type { Db } from "./db.ts";
 import { json, sql } from "./sql.ts";
 
@@ -61,15 +62,17 @@ export async function appendEventOnce(
   {
     event,
     message,
+    code,
     subject,
     details,
   }: NewEvent & { subject: string; details: Record<string, unknown> },
 ): Promise<void> {
+  const said = json([event, subject, details]);
+  const onceKey = createHash("sha256").update(said).digest("base64url");
   await db.query(sql`
-    insert into event (event, message, subject, details)
-    select ${event}, ${message}, ${subject}, ${json(details)}::jsonb
-     where not exists (select from event
-                        where subject = ${subject} and event = ${event} and details = ${json(details)}::jsonb)`);
+    insert into event (event, message, code, subject, details, once_key)
+    values (${event}, ${message}, ${code ?? null}, ${subject}, ${json(details)}, ${onceKey})
+    on conflict (once_key) where once_key is not null do nothing`);
 }
 
 export async function newestEventId(db: Db): Promise<number> {

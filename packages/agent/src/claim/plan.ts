@@ -1,0 +1,145 @@
+import {
+  CLAIM_CANDIDATES_MAX,
+  type DeploymentTerm,
+  isDeploymentType,
+  type ListedDeployment,
+  type MatchWhole,
+  type Member,
+  matchWhole,
+  type ResourceUsage,
+  type Unfitness,
+  unfitness,
+  type ViewState,
+} from "@tenure/protocol";
+import { type ClaimMetricSnapshot, type ClaimPolicy, countByAddress } from "./policy.ts";
+
+/** Everything a pass looks at. */
+export interface PassInput {
+  me: string;
+  view: ViewState;
+  members: readonly Member[];
+  deployments: readonly ListedDeployment[];
+  resource_usage: Readonly<Record<string, ResourceUsage>>;
+  /** `undefined`: the policy `none`. */
+  policy: ClaimPolicy | undefined;
+  draining: boolean;
+  /** How many intervals this node has seen the row unassigned, in its present term. */
+  waitedIntervals: (row: ListedDeployment) => number;
+  matches?: MatchWhole;
+}
+
+/** What the pass should do. At most one claim and one reservation, decided by the server. */
+export interface PassPlan {
+  /** Addresses that own deployments and are not in the view. */
+  release: string[];
+  claim: DeploymentTerm[];
+  /** Rows of draining owners to take over. */
+  reserve: DeploymentTerm[];
+  /** Rows to complain about, each once per change. */
+  invalid: ListedDeployment[];
+  strayAddress: ListedDeployment[];
+  skipped: "settling" | "policy_none" | undefined;
+}
+
+/** A row that nobody took for so long may be claimed by any node that can run it, whatever the metric says. */
+export const PATIENCE_INTERVALS = 3;
+
+/** From what is known to what to ask for. Pure: the server's statements decide whether it happens. */
+export function planPass(input: PassInput): PassPlan {
+  const { view, members, deployments, policy, draining } = input;
+  const idle: PassPlan = {
+    release: [],
+    claim: [],
+    reserve: [],
+    invalid: deployments.filter(({ type }) => !isDeploymentType(type)),
+    strayAddress: deployments.filter(({ type, address }) => type === "daemon" && address !== ""),
+    skipped: undefined,
+  };
+  if (view !== "ready") return { ...idle, skipped: "settling" };
+  if (!policy) return { ...idle, skipped: "policy_none" };
+  const rows = deployments.filter(({ type, enabled }) => type === "deployment" && enabled);
+  const here = new Map(members.map((member) => [member.address, member]));
+  const release = [...new Set(rows.map(({ address }) => address))].filter(
+    (address) => address !== "" && !here.has(address),
+  );
+  if (draining) return { ...idle, release };
+  const isEligible = eligibility(input, policy);
+  const free = rows.filter(({ address }) => address === "");
+  const handedOver = rows.filter(
+    ({ moving_to, move_state }) => moving_to === input.me && move_state === "stopped",
+  );
+  const offered = rows.filter(
+    ({ address, moving_to }) => moving_to === "" && here.get(address)?.draining === true,
+  );
+  return {
+    ...idle,
+    release,
+    claim: termsOf([...handedOver.sort(byAge), ...free.sort(byAge).filter(isEligible)]),
+    reserve: termsOf(offered.sort(byAge).filter(isEligible)),
+  };
+}
+
+/** The seed's order, the same on every node: `updated_at, created_at, id`. */
+export function byAge(a: ListedDeployment, b: ListedDeployment): number {
+  return (
+    compare(a.updated_at, b.updated_at) ||
+    compare(a.created_at, b.created_at) ||
+    compare(a.id, b.id)
+  );
+}
+
+/**
+ * Whether this node may claim a row: it can run it, and its metric is the least among those who can. Asked per
+ * candidate: a node that is idle but cannot run the row, or never claims, must not keep the others waiting.
+ */
+function eligibility(input: PassInput, policy: ClaimPolicy): (row: ListedDeployment) => boolean {
+  const { me, members, deployments, resource_usage, waitedIntervals, matches = matchWhole } = input;
+  const rivals = members.filter(
+    ({ claim_policy, draining }) => claim_policy !== "none" && !draining,
+  );
+  const context = { deployments, resource_usage, counts: countByAddress(deployments) };
+  const snapshots = new Map<string, ClaimMetricSnapshot[]>(
+    rivals.map(({ address }) => [
+      address,
+      policy.providers.map((provider) => provider.evaluate(address, context)),
+    ]),
+  );
+  const verdicts = new Map<string, { canRun: boolean; isLeast: boolean }>();
+
+  return (row) => {
+    // Rows that ask for the same get the same answer; thousands of them are one set.
+    const key = JSON.stringify([row.selector, row.package_name, row.package_version, row.command]);
+    let verdict = verdicts.get(key);
+    if (!verdict) {
+      const able = rivals
+        .filter((node) => unfitness(row, node, matches).length === 0)
+        .map(({ address }) => address);
+      verdict = {
+        canRun: able.includes(me),
+        isLeast: policy.pickEligible(able, snapshots).includes(me),
+      };
+      verdicts.set(key, verdict);
+    }
+    return verdict.isLeast || (verdict.canRun && waitedIntervals(row) >= PATIENCE_INTERVALS);
+  };
+}
+
+/** Desired on this node: its own deployments, and every enabled daemon it may run (R7). */
+export function desiredHere(
+  deployments: readonly ListedDeployment[],
+  node: Pick<Member, "address" | "labels" | "trusted_package_regexp" | "custom_command">,
+  matches: MatchWhole = matchWhole,
+): { row: ListedDeployment; refused: Unfitness[] }[] {
+  return deployments
+    .filter(
+      ({ type, enabled, address }) =>
+        enabled && (type === "daemon" || (type === "deployment" && address === node.address)),
+    )
+    .map((row) => ({ row, refused: unfitness(row, node, matches) }))
+    .filter(({ row, refused }) => row.type !== "daemon" || !refused.includes("selector_mismatch"));
+}
+
+const termsOf = (rows: readonly ListedDeployment[]): DeploymentTerm[] =>
+  rows.slice(0, CLAIM_CANDIDATES_MAX).map(({ id, generation }) => ({ id, generation }));
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

@@ -1,0 +1,78 @@
+import type { StoredDeployment } from "./deployment.ts";
+import type { Member } from "./node.ts";
+
+// Which node may run which deployment. Every node-unit decides it for all the others, and the server when it
+// is asked why: they must agree, so there is one function.
+
+/** The name in a selector that stands for the node's address instead of a label. */
+export const ADDRESS_SELECTOR = "address";
+
+export type NodeTraits = Pick<
+  Member,
+  "address" | "labels" | "trusted_package_regexp" | "custom_command"
+>;
+export type RunSpec = Pick<
+  StoredDeployment,
+  "selector" | "package_name" | "package_version" | "command"
+>;
+
+export type Unfitness =
+  | "selector_mismatch"
+  | "version_not_exact"
+  | "package_untrusted"
+  | "command_not_allowed"
+  | "nothing_to_run";
+
+/** Whether `text` as a whole matches. Patterns come from other machines: whoever runs them may bound the time. */
+export type MatchWhole = (pattern: string, text: string) => boolean;
+
+/** Everything that keeps this node from running this deployment; empty when it may. */
+export function unfitness(
+  spec: RunSpec,
+  node: NodeTraits,
+  matches: MatchWhole = matchWhole,
+): Unfitness[] {
+  const found: Unfitness[] = [];
+  if (!selects(spec.selector, node)) found.push("selector_mismatch");
+  if (spec.command !== "" && !node.custom_command) found.push("command_not_allowed");
+  if (spec.package_name !== "") {
+    if (!isExactVersion(spec.package_version)) found.push("version_not_exact");
+    else if (!trusts(spec, node, matches)) found.push("package_untrusted");
+  } else if (spec.command === "") found.push("nothing_to_run");
+  return found;
+}
+
+/** Every label of the selector is carried by the node; none asked for is every node (R7). */
+export function selects(
+  selector: Readonly<Record<string, string>>,
+  { address, labels }: Pick<NodeTraits, "address" | "labels">,
+): boolean {
+  return Object.entries(selector).every(([name, value]) =>
+    name === ADDRESS_SELECTOR
+      ? value === address
+      : Object.hasOwn(labels, name) && labels[name] === value,
+  );
+}
+
+/** A plain version: `npm:other@1`, a range, a tag or a URL would install something nobody named. */
+export function isExactVersion(version: string): boolean {
+  return /^\d{1,10}\.\d{1,10}\.\d{1,10}(-[0-9A-Za-z.-]{1,64})?(\+[0-9A-Za-z.-]{1,64})?$/.test(
+    version,
+  );
+}
+
+const trusts = (
+  { package_name, package_version }: RunSpec,
+  { trusted_package_regexp }: NodeTraits,
+  matches: MatchWhole,
+): boolean =>
+  trusted_package_regexp !== "" &&
+  matches(trusted_package_regexp, `${package_name}@${package_version}`);
+
+export const matchWhole: MatchWhole = (pattern, text) => {
+  try {
+    return new RegExp(`^(?:${pattern})$`).test(text);
+  } catch {
+    return false; // a pattern that is none trusts nothing
+  }
+};

@@ -1,0 +1,112 @@
+import type { ResourceUsage } from "@tenure/protocol";
+import type { Config } from "../config.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import { type Random, uuid7 } from "../kernel/random.ts";
+import type { Service } from "../kernel/service.ts";
+import type { Membership } from "../membership/membership.ts";
+import type { PostgresStore } from "../store/db.ts";
+import type { Telemetry } from "../telemetry.ts";
+import { createBoundedMatch } from "./bounded-match.ts";
+import { forgetRemoved } from "./change-store.ts";
+import { createDeploymentAdmin, type DeploymentAdmin } from "./deployment-admin.ts";
+import { createDeployments, type Deployments } from "./deployments.ts";
+import { createNodeRelay } from "./node-relay.ts";
+import { forgetOldStatuses } from "./status-store.ts";
+
+export interface AppDeploymentsOptions {
+  config: Config;
+  instanceId: string;
+  bootId: string;
+  db: PostgresStore;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  telemetry: Telemetry;
+  membership: Membership;
+  instances: () => Promise<{ instance_id: string; url: string }[]>;
+  onChange: (id: string, op: "changed" | "removed") => void;
+}
+
+export interface AppDeployments extends Service {
+  forNodes: Deployments;
+  admin: DeploymentAdmin;
+  endFollowing(): void;
+  forgetOld(): Promise<void>;
+}
+
+/** Three heartbeats: a node that has not been heard for longer has no sample worth comparing. */
+const SAMPLE_AGE_MAX_MS = 15_000;
+
+/** The parts of the deployments, wired to each other and to membership. */
+export function createAppDeployments(options: AppDeploymentsOptions): AppDeployments {
+  const { config, instanceId, bootId, db, clock, random, log, telemetry, membership } = options;
+  const { members, nodes, fleet } = membership;
+  const presenceTtlMs = config.scheduler.phase2.node_snapshot.presence_ttl_seconds * 1_000;
+
+  /** Samples of node-units that were heard a moment ago, by the database's clock. */
+  function samples(): Record<string, ResourceUsage> {
+    const heard = new Set(
+      members
+        .current()
+        .rows.filter((row) => row.present && row.present_for_ms > presenceTtlMs - SAMPLE_AGE_MAX_MS)
+        .map(({ address }) => address),
+    );
+    const fresh = fleet
+      .views()
+      .flatMap(({ node_id, resource_usage }) =>
+        resource_usage && heard.has(node_id) ? [[node_id, resource_usage] as const] : [],
+      );
+    return Object.fromEntries(fresh);
+  }
+
+  const forNodes = createDeployments({
+    origin: bootId.slice(-12),
+    db,
+    clock,
+    log,
+    view: () => members.current().view,
+    connected: nodes.connected,
+    samples,
+    counts: {
+      onClaim: (result) => telemetry.deploymentClaims.inc({ result }),
+      onReleased: (count) => telemetry.deploymentsReleased.inc(count),
+      onReport: (result) => telemetry.deploymentReports.inc({ result }),
+      onList: (answer) => telemetry.deploymentLists.inc({ answer }),
+      onRows: (assignment, count) => telemetry.deployments.set({ assignment }, count),
+    },
+    onChange: options.onChange,
+  });
+  const relay = createNodeRelay({
+    instanceId,
+    peerToken: config.auth.peer_token,
+    connected: nodes.connected,
+    present: () => members.current().rows.filter((row) => row.present),
+    instances: options.instances,
+  });
+  const admin = createDeploymentAdmin({
+    db,
+    relay,
+    newId: () => uuid7(random, clock.wallMs()),
+    refresh: forNodes.copy.refresh,
+    surroundings: () => ({
+      nodes: members.current().rows,
+      view: members.current().view,
+      brake: members.brake(),
+      nowMs: clock.wallMs(),
+    }),
+    matches: createBoundedMatch(),
+  });
+
+  return {
+    forNodes,
+    admin,
+    endFollowing: relay.close,
+    async forgetOld() {
+      await forgetRemoved(db);
+      await forgetOldStatuses(db);
+    },
+    start: forNodes.start,
+    stop: forNodes.stop,
+  };
+}

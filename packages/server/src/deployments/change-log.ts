@@ -1,0 +1,116 @@
+import { type Assignment, assignmentOf } from "./deployment.ts";
+import type { DeploymentRow } from "./deployment-row.ts";
+
+/** What changed, in the order it did. */
+export interface LoggedChange {
+  position: number;
+  id: string;
+  /** `undefined`: it is gone. */
+  row: DeploymentRow | undefined;
+}
+
+export interface ChangeLog {
+  /** Of the newest change; 0 before the first. */
+  position(): number;
+  /** `false` when this is the row we have. */
+  put(row: DeploymentRow): boolean;
+  remove(id: string): boolean;
+  get(id: string): DeploymentRow | undefined;
+  rows(): Iterable<DeploymentRow>;
+  count(assignment: Assignment): number;
+  /** Whether a reader at this position can be told the rest as changes. */
+  reaches(position: number): boolean;
+  /** The last change of every row that changed after the position, oldest first. Lazy: readers stop when full. */
+  since(position: number): Iterable<LoggedChange>;
+}
+
+const GONE_MAX = 1_000;
+
+/**
+ * The list in memory, with the order of its changes: what a reader is told costs what changed since it last
+ * asked, however long the list is. A full list is the changes since 0.
+ */
+export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {}): ChangeLog {
+  const held = new Map<string, { row: DeploymentRow; position: number }>();
+  const gone = new Map<string, number>();
+  const counts = new Map<Assignment, number>();
+  let entries: { position: number; id: string }[] = [];
+  let position = 0;
+  /** Removals up to here are forgotten: whoever is behind it must read everything. */
+  let floor = 0;
+
+  const positionOf = (id: string): number | undefined => held.get(id)?.position ?? gone.get(id);
+
+  function log(id: string): void {
+    entries.push({ position: ++position, id });
+    if (entries.length > 2 * (held.size + gone.size) + 64) compact();
+  }
+
+  function compact(): void {
+    for (const [id, at] of gone) {
+      if (gone.size <= goneMax) break;
+      gone.delete(id);
+      floor = at;
+    }
+    entries = entries.filter((entry) => entry.position === positionOf(entry.id));
+  }
+
+  function tally(row: DeploymentRow, by: 1 | -1): void {
+    const assignment = assignmentOf(row);
+    counts.set(assignment, (counts.get(assignment) ?? 0) + by);
+  }
+
+  /** The first entry after the position: entries are in order, so half of them go at every step. */
+  function firstAfter(wanted: number): number {
+    let low = 0;
+    let high = entries.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (entries[middle]!.position <= wanted) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  return {
+    position: () => position,
+    put(row) {
+      const former = held.get(row.id);
+      if (former && isSame(former.row, row)) return false;
+      if (former) tally(former.row, -1);
+      tally(row, 1);
+      gone.delete(row.id);
+      held.set(row.id, { row, position: position + 1 });
+      log(row.id);
+      return true;
+    },
+    remove(id) {
+      const former = held.get(id);
+      if (!former) return false;
+      tally(former.row, -1);
+      held.delete(id);
+      gone.set(id, position + 1);
+      log(id);
+      return true;
+    },
+    get: (id) => held.get(id)?.row,
+    *rows() {
+      for (const { row } of held.values()) yield row;
+    },
+    count: (assignment) => counts.get(assignment) ?? 0,
+    reaches: (wanted) => wanted > 0 && wanted >= floor && wanted <= position,
+    *since(wanted) {
+      for (let index = firstAfter(wanted); index < entries.length; index++) {
+        const { position: at, id } = entries[index]!;
+        // A row that changed again comes with its later entry.
+        if (positionOf(id) === at) yield { position: at, id, row: held.get(id)?.row };
+      }
+    },
+  };
+}
+
+const isSame = (a: DeploymentRow, b: DeploymentRow): boolean =>
+  a.generation === b.generation &&
+  a.revision === b.revision &&
+  a.updated_at.getTime() === b.updated_at.getTime() &&
+  JSON.stringify(a) === JSON.stringify(b);

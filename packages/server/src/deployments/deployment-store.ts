@@ -1,0 +1,138 @@
+import type { Db } from "../store/db.ts";
+import { json, sql } from "../store/sql.ts";
+import type { DeploymentRow } from "./deployment-row.ts";
+
+/** What may be said of a deployment from outside. `pin: null` takes a pin off. */
+export interface DeploymentChange {
+  name?: string | undefined;
+  package_name?: string | undefined;
+  package_version?: string | undefined;
+  command?: string | undefined;
+  args?: readonly string[] | undefined;
+  env?: Readonly<Record<string, string>> | undefined;
+  type?: string | undefined;
+  enabled?: boolean | undefined;
+  selector?: Readonly<Record<string, string>> | undefined;
+  lost_after_ms?: number | undefined;
+  pin?: string | null | undefined;
+}
+
+/** `undefined`: the name is taken. */
+export async function createDeployment(
+  db: Db,
+  id: string,
+  change: DeploymentChange,
+): Promise<DeploymentRow | undefined> {
+  const { pin } = change;
+  const selector = pin ? { ...change.selector, address: pin } : (change.selector ?? {});
+  const { rows } = await db.query<DeploymentRow>(sql`
+    insert into deployment (id, name, package_name, package_version, command, args, env, type, address, enabled,
+                            selector, lost_after_ms, generation)
+    values (${id}, ${change.name ?? id}, ${change.package_name ?? ""}, ${change.package_version ?? ""},
+            ${change.command ?? ""}, ${json(change.args ?? [])}, ${json(change.env ?? {})},
+            ${change.type ?? "deployment"}, ${pin ?? ""}, ${change.enabled ?? true}, ${json(selector)},
+            ${change.lost_after_ms ?? 0}, ${pin ? 1 : 0})
+    on conflict (name) do nothing
+    returning *`);
+  return rows[0];
+}
+
+/**
+ * Changes what was given and leaves the rest, if the specification still is the one at `ifRevision`. A pin is a
+ * new owner and so a new term, which the table's trigger counts. `undefined`: gone, or another revision.
+ */
+export async function changeDeployment(
+  db: Db,
+  id: string,
+  change: DeploymentChange & { ifRevision: number | undefined },
+): Promise<DeploymentRow | undefined> {
+  const { pin } = change;
+  const { rows } = await db.query<DeploymentRow>(sql`
+    update deployment
+       set name            = coalesce(${change.name ?? null}, name),
+           package_name    = coalesce(${change.package_name ?? null}, package_name),
+           package_version = coalesce(${change.package_version ?? null}, package_version),
+           command         = coalesce(${change.command ?? null}, command),
+           args            = coalesce(${change.args ? json(change.args) : null}::jsonb, args),
+           env             = coalesce(${change.env ? json(change.env) : null}::jsonb, env),
+           type            = coalesce(${change.type ?? null}, type),
+           enabled         = coalesce(${change.enabled ?? null}::boolean, enabled),
+           lost_after_ms   = coalesce(${change.lost_after_ms ?? null}::int, lost_after_ms),
+           selector        = case when ${pin === null} then coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector) - 'address'
+                                  else coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector)
+                                       || ${json(pin ? { address: pin } : {})}::jsonb end,
+           address         = case when coalesce(${change.type ?? null}, type) = 'daemon' then ''
+                                  else coalesce(${pin ?? null}, address) end,
+           updated_at      = tenure_now()
+     where id = ${id} and (${change.ifRevision ?? null}::int is null or revision = ${change.ifRevision ?? null})
+    returning *`);
+  return rows[0];
+}
+
+/** Brings a former specification back as a new revision. `undefined`: gone, or no such revision. */
+export async function rollBackDeployment(
+  db: Db,
+  id: string,
+  revision: number | undefined,
+): Promise<DeploymentRow | undefined> {
+  const { rows } = await db.query<DeploymentRow>(sql`
+    with former as (
+      select spec from deployment_revision
+       where deployment_id = ${id} and (${revision ?? null}::int is null or revision = ${revision ?? null})
+       order by revision desc limit 1)
+    update deployment
+       set package_name    = spec ->> 'package_name',
+           package_version = spec ->> 'package_version',
+           command         = spec ->> 'command',
+           args            = spec -> 'args',
+           env             = spec -> 'env',
+           selector        = spec -> 'selector',
+           lost_after_ms   = (spec ->> 'lost_after_ms')::int,
+           type            = coalesce(spec ->> 'type', 'deployment'),
+           address         = case when spec ->> 'type' = 'daemon' then '' else address end,
+           updated_at      = tenure_now()
+      from former
+     where id = ${id}
+    returning deployment.*`);
+  return rows[0];
+}
+
+export async function deleteDeployment(db: Db, id: string): Promise<boolean> {
+  const { rowCount } = await db.query(sql`delete from deployment where id = ${id}`);
+  return rowCount === 1;
+}
+
+/** By id, else by name: a name may look like an id, but an id is never taken for a name. */
+export async function findDeployment(db: Db, idOrName: string): Promise<DeploymentRow | undefined> {
+  const { rows } = await db.query<DeploymentRow>(sql`
+    select * from deployment
+     where id = ${isUuid(idOrName) ? idOrName : null}::uuid or name = ${idOrName}
+     order by (id::text = ${idOrName.toLowerCase()}) desc
+     limit 1`);
+  return rows[0];
+}
+
+export interface DeploymentFilter {
+  type?: string | undefined;
+  enabled?: boolean | undefined;
+  address?: string | undefined;
+  /** Only names after this one. */
+  afterName?: string | undefined;
+  limit: number;
+}
+
+/** By name, in the order of the bytes: a cursor must mean the same on every server. */
+export async function listDeployments(db: Db, filter: DeploymentFilter): Promise<DeploymentRow[]> {
+  const { rows } = await db.query<DeploymentRow>(sql`
+    select * from deployment
+     where (${filter.type ?? null}::text is null or type = ${filter.type ?? null})
+       and (${filter.enabled ?? null}::boolean is null or enabled = ${filter.enabled ?? null}::boolean)
+       and (${filter.address ?? null}::text is null or address = ${filter.address ?? null})
+       and (${filter.afterName ?? null}::text is null or name collate "C" > ${filter.afterName ?? null})
+     order by name collate "C"
+     limit ${filter.limit}`);
+  return rows;
+}
+
+const isUuid = (text: string): boolean =>
+  /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i.test(text);

@@ -1,0 +1,241 @@
+import {
+  type CallParams,
+  type CallResult,
+  type DeploymentTerm,
+  type ResourceUsage,
+  type ServerToNode,
+  TenureError,
+  type ViewState,
+} from "@tenure/protocol";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import { every, type Service } from "../kernel/service.ts";
+import type { PostgresStore } from "../store/db.ts";
+import { appendEvent, appendEventOnce } from "../store/event-store.ts";
+import { createBoundedMatch } from "./bounded-match.ts";
+import { type ClaimOutcome, claimFirstFree, releaseLost, reserveFirst } from "./claim-store.ts";
+import type { Assignment } from "./deployment.ts";
+import { type CopyLook, createDeploymentCopy, type DeploymentCopy } from "./deployment-copy.ts";
+import { dropDeadMoves, giveMoveBack, markMoveReady, markStopped } from "./move-store.ts";
+import { answerList, currentRevision, type ListReader } from "./node-list.ts";
+import { reportEvent } from "./report-event.ts";
+import { daemonTwins, rowProblems } from "./row-problems.ts";
+import { type RecordedReport, recordReport } from "./status-store.ts";
+import { wakeFor } from "./wake.ts";
+
+/** A connected node, as far as deployments care. */
+export interface DeploymentNode {
+  readonly nodeId: string;
+  readonly epoch: number;
+  readonly isNodeUnit: boolean;
+  readonly snapshot: Omit<ListReader, "address">;
+  readonly link: { send(message: ServerToNode): void };
+}
+
+export interface DeploymentCounts {
+  onClaim(result: "claimed" | "conflict" | "refused"): void;
+  onReleased(count: number): void;
+  onReport(result: "recorded" | "fenced"): void;
+  onList(answer: "unchanged" | "delta" | "full"): void;
+  onRows(assignment: Assignment, count: number): void;
+}
+
+export interface DeploymentsOptions {
+  /** Names this boot of this instance. */
+  origin: string;
+  db: PostgresStore;
+  clock: Clock;
+  log: Log;
+  view: () => ViewState;
+  connected: () => readonly DeploymentNode[];
+  /** Fresh samples by address, of everybody in the fleet. */
+  samples: () => Record<string, ResourceUsage>;
+  counts: DeploymentCounts;
+  /** A deployment, or what nodes say of it, is not what it was. */
+  onChange: (id: string, op: "changed" | "removed") => void;
+}
+
+type NodeAnswer<M extends `deployment.${string}` & keyof AllCalls> = (
+  node: DeploymentNode,
+  params: CallParams<M>,
+) => Promise<CallResult<M>>;
+type AllCalls = Record<
+  | "deployment.list"
+  | "deployment.release"
+  | "deployment.claim"
+  | "deployment.reserve"
+  | "deployment.report",
+  unknown
+>;
+
+export interface Deployments extends Service {
+  readonly copy: DeploymentCopy;
+  list: NodeAnswer<"deployment.list">;
+  release: NodeAnswer<"deployment.release">;
+  claim: NodeAnswer<"deployment.claim">;
+  reserve: NodeAnswer<"deployment.reserve">;
+  report: NodeAnswer<"deployment.report">;
+}
+
+const MOVES_INTERVAL_MS = 5_000;
+
+/** What node-units ask of the deployments: read the list, free what is lost, claim one, say how it runs. */
+export function createDeployments(options: DeploymentsOptions): Deployments {
+  const { origin, db, clock, log, counts } = options;
+  const matches = createBoundedMatch();
+  const copy = createDeploymentCopy({ db, clock, log, onLook });
+  const moves = every(MOVES_INTERVAL_MS, async () => void (await dropDeadMoves(db)), {
+    clock,
+    onError: (error) =>
+      log.warn({ event: "moves.not-swept", error }, "reservations of lost nodes are kept"),
+  });
+
+  async function onLook({ changes, reported }: CopyLook): Promise<void> {
+    tell(changes.map(({ before, after }) => wakeFor(before, after)));
+    for (const { id, after } of changes) options.onChange(id, after ? "changed" : "removed");
+    for (const id of reported) options.onChange(id, "changed");
+    for (const assignment of ["unassigned", "assigned", "disabled", "daemon", "invalid"] as const)
+      counts.onRows(assignment, copy.log.count(assignment));
+    for (const { after } of changes) {
+      if (!after) continue;
+      const problems = [...rowProblems(after), ...daemonTwins(after, copy.log.rows())];
+      for (const problem of problems) await appendEventOnce(db, problem);
+    }
+  }
+
+  /** One message per node, however much changed. */
+  function tell(wakes: ReturnType<typeof wakeFor>[]): void {
+    const everybody = wakes.some((wake) => wake.everybody);
+    const named = new Set(wakes.flatMap((wake) => wake.nodes));
+    for (const node of options.connected()) {
+      if (!node.isNodeUnit || !(everybody || named.has(node.nodeId))) continue;
+      const revision = currentRevision(copy.log, origin, readerOf(node));
+      node.link.send({ type: "deployments_changed", revision });
+    }
+  }
+
+  async function take(
+    node: DeploymentNode,
+    candidates: DeploymentTerm[],
+    statement: typeof claimFirstFree,
+  ): Promise<DeploymentTerm> {
+    const { nodeId: address, epoch } = unitOf(node);
+    const taken = await statement(db, { address, epoch }, candidates);
+    counts.onClaim(taken.outcome);
+    if (taken.outcome !== "claimed") throw refusal(taken, { address, epoch, candidates });
+    // Its next `deployment.list` must have the row, or the node would not know what to start.
+    await copy.refresh();
+    return taken.claim;
+  }
+
+  return {
+    copy,
+    async list(node, { revision }) {
+      unitOf(node);
+      // Whoever comes from another instance may have seen more than our copy has: an older list would make it
+      // stop what it has just claimed.
+      if (!revision?.startsWith(`${origin}.`)) await copy.refresh();
+      if (!copy.isRead())
+        throw new TenureError("DEPENDENCY_DOWN", {
+          dependency: "postgres",
+          reason: "the deployments have not been read yet",
+        });
+      const { log: changes } = copy;
+      const reader = readerOf(node);
+      const answer = answerList({
+        log: changes,
+        origin,
+        reader,
+        revision,
+        matches,
+        samples: options.samples,
+      });
+      counts.onList(answer.answer);
+      return answer;
+    },
+    async release(node, { addresses }) {
+      const { nodeId: address, epoch } = unitOf(node);
+      if (node.snapshot.claim_policy === "none")
+        throw new TenureError("ERR_POLICY_DISABLED", { address });
+      // The list of members may be incomplete now: an absent node is not known to be lost.
+      if (options.view() !== "ready") return { released: [] };
+      const freed = await releaseLost(db, { address, epoch }, addresses);
+      if (freed.outcome === "refused") throw refusal(freed, { address, epoch, candidates: [] });
+      counts.onReleased(freed.released.length);
+      if (freed.released.length > 0) await copy.refresh();
+      return { released: freed.released.map(({ id, generation }) => ({ id, generation })) };
+    },
+    claim: (node, { candidates }) => take(node, candidates, claimFirstFree),
+    reserve: (node, { candidates }) => take(node, candidates, reserveFirst),
+    async report(node, report) {
+      const { nodeId: address, epoch } = unitOf(node);
+      const { deployment_id: id, generation } = report;
+      const recorded = await recordReport(db, { address, epoch }, report);
+      counts.onReport(recorded?.current ? "recorded" : "fenced");
+      if (!recorded) throw new TenureError("NOT_FOUND", { what: "deployment", id });
+      if (!recorded.current) {
+        throw new TenureError("FENCED", {
+          resource: `deployment ${id}`,
+          fencing_token: generation,
+        });
+      }
+      const event = reportEvent({ address, report, recorded });
+      if (event) await appendEvent(db, event);
+      await move({ id, address, generation }, report.state, recorded);
+      return {};
+    },
+    start() {
+      copy.start();
+      moves.start();
+    },
+    async stop() {
+      await Promise.all([copy.stop(), moves.stop()]);
+    },
+  };
+
+  /** A report may be a step of a handing over; see docs/protocol.md. */
+  async function move(
+    step: { id: string; address: string; generation: number },
+    state: CallParams<"deployment.report">["state"],
+    { address, moving_to, move_state }: RecordedReport,
+  ): Promise<void> {
+    if (moving_to === "") return;
+    if (step.address === moving_to) {
+      if (state === "failed" || state === "refused") await giveMoveBack(db, step);
+      else if (state === "stopped" && move_state === "installing") await markMoveReady(db, step);
+    } else if (step.address === address && state === "stopped" && move_state === "ready") {
+      await markStopped(db, step);
+    }
+  }
+}
+
+const readerOf = ({ nodeId, snapshot }: DeploymentNode): ListReader => ({
+  address: nodeId,
+  labels: snapshot.labels,
+  trusted_package_regexp: snapshot.trusted_package_regexp,
+  custom_command: snapshot.custom_command,
+  claim_policy: snapshot.claim_policy,
+});
+
+function unitOf(node: DeploymentNode): DeploymentNode {
+  if (node.isNodeUnit) return node;
+  throw new TenureError("FORBIDDEN", {
+    reason: "only a node-unit (tag node_unit) runs deployments",
+  });
+}
+
+function refusal(
+  outcome: Exclude<ClaimOutcome, { outcome: "claimed" }>,
+  { address, epoch, candidates }: { address: string; epoch: number; candidates: unknown[] },
+): TenureError {
+  if (outcome.outcome === "conflict")
+    return new TenureError("ERR_CLAIM_CONFLICT", { candidates: candidates.length });
+  switch (outcome.why) {
+    case "policy_none":
+      return new TenureError("ERR_POLICY_DISABLED", { address });
+    case "draining":
+      return new TenureError("CONFLICT", { reason: `node ${address} is draining` });
+    case "replaced":
+      return new TenureError("FENCED", { resource: `node ${address}`, fencing_token: epoch });
+  }
+}

@@ -1,0 +1,142 @@
+import { createHash } from "node:crypto";
+import {
+  type CallResult,
+  type ListedDeployment,
+  type MatchWhole,
+  type NodeTraits,
+  type ResourceUsage,
+  unfitness,
+} from "@tenure/protocol";
+import type { ChangeLog } from "./change-log.ts";
+import { type DeploymentRow, renderDeployment } from "./deployment-row.ts";
+
+/** Above this an answer is cut and the node asks for the rest: frames have a limit on both sides. */
+export const ANSWER_BYTES_MAX = 512 * 1_024;
+
+/** Who asks: what a node gets to see depends on what it runs, and that on what it said of itself. */
+export interface ListReader extends NodeTraits {
+  claim_policy: string;
+}
+
+export interface ListOptions {
+  log: ChangeLog;
+  /** Names this instance's copy: positions of another one mean nothing here. */
+  origin: string;
+  reader: ListReader;
+  revision: string | undefined;
+  matches: MatchWhole;
+  samples: () => Record<string, ResourceUsage>;
+  answerBytesMax?: number;
+}
+
+/** `unchanged`, what changed, or everything: whichever the named revision allows. */
+export function answerList(options: ListOptions): CallResult<"deployment.list"> {
+  const { log, origin, reader, revision, matches } = options;
+  const key = { origin, profile: profileOf(reader) };
+  const from = parseRevision(revision, key);
+  const known = from && log.reaches(Math.max(from.position, from.began)) ? from.position : 0;
+  const began = known > 0 ? from!.began : log.position();
+  const resource_usage = needsSamples(log, reader) ? options.samples() : {};
+  if (known > 0 && known === log.position()) {
+    return {
+      revision: revisionAt(known, key),
+      answer: "unchanged",
+      items: [],
+      removed: [],
+      resource_usage,
+    };
+  }
+  const items: ListedDeployment[] = [];
+  const removed: string[] = [];
+  let bytes = 0;
+  let reached = known;
+  let more = false;
+  for (const { position, id, row } of log.since(known)) {
+    if (bytes > (options.answerBytesMax ?? ANSWER_BYTES_MAX)) {
+      more = true;
+      break;
+    }
+    reached = position;
+    if (!row) {
+      if (known > 0) removed.push(id);
+      bytes += 40;
+      continue;
+    }
+    const item = listed(row, reader, matches);
+    items.push(item);
+    bytes += JSON.stringify(item).length;
+  }
+  return {
+    revision: more ? `${revisionAt(reached, key)}-${began}` : revisionAt(log.position(), key),
+    answer: known > 0 ? "delta" : "full",
+    items,
+    removed,
+    ...(more && { more }),
+    resource_usage,
+  };
+}
+
+/** The revision a node would be at now; what `deployments_changed` names. */
+export function currentRevision(log: ChangeLog, origin: string, reader: ListReader): string {
+  return revisionAt(log.position(), { origin, profile: profileOf(reader) });
+}
+
+/** `args` and `env` may hold secrets: only for whoever runs it, or takes it over next. */
+function listed(row: DeploymentRow, reader: ListReader, matches: MatchWhole): ListedDeployment {
+  const { args, env, ...rest } = renderDeployment(row);
+  return runs(row, reader, matches) ? { ...rest, args, env } : rest;
+}
+
+function runs(row: DeploymentRow, reader: ListReader, matches: MatchWhole): boolean {
+  if (row.type === "daemon") return row.enabled && unfitness(row, reader, matches).length === 0;
+  return (
+    row.type === "deployment" &&
+    (row.address === reader.address || row.moving_to === reader.address)
+  );
+}
+
+/** A claim looks at samples only while there is something to claim, and two of the policies never do. */
+function needsSamples(log: ChangeLog, { claim_policy }: ListReader): boolean {
+  return log.count("unassigned") > 0 && !["deployment_count", "none"].includes(claim_policy);
+}
+
+interface RevisionKey {
+  origin: string;
+  profile: string;
+}
+
+const revisionAt = (position: number, { origin, profile }: RevisionKey): string =>
+  `${origin}.${profile}.${position}`;
+
+/**
+ * `began` is where the log stood when a reader began to read in pieces. Removals forgotten before that are none
+ * of its business; without it a reader in the middle of a long list would have to begin again for ever.
+ */
+function parseRevision(
+  revision: string | undefined,
+  { origin, profile }: RevisionKey,
+): { position: number; began: number } | undefined {
+  const prefix = `${origin}.${profile}.`;
+  if (!revision?.startsWith(prefix)) return undefined;
+  const [, position, began] =
+    /^(\d{1,15})(?:-(\d{1,15}))?$/.exec(revision.slice(prefix.length)) ?? [];
+  return position === undefined
+    ? undefined
+    : { position: Number(position), began: Number(began ?? position) };
+}
+
+/** A node that comes back with other labels or another trust may run other daemons: it reads everything anew. */
+function profileOf({
+  address,
+  labels,
+  trusted_package_regexp,
+  custom_command,
+}: ListReader): string {
+  const traits = JSON.stringify([
+    address,
+    Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)),
+    trusted_package_regexp,
+    custom_command,
+  ]);
+  return createHash("sha256").update(traits).digest("base64url").slice(0, 12);
+}

@@ -1,0 +1,140 @@
+import {
+  fromErrorBody,
+  type LogPage,
+  type LogSelection,
+  ROUTES,
+  type Route,
+  TenureError,
+} from "@tenure/protocol";
+import type { LogFollower, NodeLink } from "../membership/nodes.ts";
+
+/** Marks a request that has had its one hop: whoever gets it answers from its own nodes, or not at all. */
+export const FORWARDED_HEADER = "x-tenure-forwarded";
+const PEER_LIMIT_MS = 15_000;
+
+export interface RelayOptions {
+  instanceId: string;
+  peerToken: string;
+  /** Nodes connected to this instance. */
+  connected: () => readonly { nodeId: string; link: NodeLink }[];
+  /** Node-units that are present, and the instance each is connected to. */
+  present: () => readonly { address: string; instance_id: string }[];
+  instances: () => Promise<{ instance_id: string; url: string }[]>;
+}
+
+export interface LogRequest extends LogSelection {
+  address: string;
+  forwarded: boolean;
+}
+
+export type FollowedLog =
+  | { from: "node"; start: (follower: LogFollower) => Promise<() => void> }
+  | { from: "peer"; body: ReadableStream<Uint8Array> };
+
+export interface NodeRelay {
+  readLog(request: LogRequest): Promise<LogPage>;
+  followLog(request: LogRequest, signal: AbortSignal): Promise<FollowedLog>;
+  /** Restarts it on those nodes; answers how many did. */
+  restart(id: string, addresses: readonly string[], forwarded: boolean): Promise<number>;
+  /** Ends what is followed through other instances: an open answer would keep this one from stopping. */
+  close(): void;
+}
+
+/** The way to a node wherever it is connected: over its socket here, or one hop through its instance. */
+export function createNodeRelay(options: RelayOptions): NodeRelay {
+  const closing = new AbortController();
+  const linkOf = (address: string): NodeLink | undefined =>
+    options.connected().find(({ nodeId }) => nodeId === address)?.link;
+
+  async function peerOf(address: string, forwarded: boolean): Promise<string> {
+    const place = options.present().find((node) => node.address === address);
+    if (forwarded || !place || place.instance_id === options.instanceId) throw unreachable(address);
+    const instances = await options.instances();
+    const peer = instances.find(({ instance_id }) => instance_id === place.instance_id);
+    if (!peer) throw unreachable(address);
+    return peer.url;
+  }
+
+  async function ask(
+    route: Route,
+    url: string,
+    {
+      id,
+      query = {},
+      signal,
+    }: { id: string; query?: Record<string, unknown>; signal: AbortSignal },
+  ): Promise<Response> {
+    const target = new URL(route.path.replace(":id", encodeURIComponent(id)), url);
+    for (const [name, value] of Object.entries(query))
+      if (value !== undefined) target.searchParams.set(name, String(value));
+    const response = await fetch(target, {
+      method: route.method,
+      signal,
+      headers: {
+        [FORWARDED_HEADER]: options.instanceId,
+        ...(route.method !== "GET" && { "content-type": "application/json" }),
+        ...(options.peerToken && { authorization: `Bearer ${options.peerToken}` }),
+      },
+    }).catch((error: unknown) => {
+      const dependency = `the instance at ${url}`;
+      throw new TenureError("DEPENDENCY_DOWN", { dependency }, { cause: error });
+    });
+    if (response.ok) return response;
+    throw fromErrorBody(await response.json().catch(() => undefined), response.status);
+  }
+
+  return {
+    async readLog({ address, forwarded, ...selection }) {
+      const link = linkOf(address);
+      const { deployment_id, file = 0 } = selection;
+      if (link) {
+        const { lines, next, files = [file] } = await link.call("log.read", selection);
+        return { deployment_id, address, file, files, lines, next };
+      }
+      const signal = AbortSignal.timeout(PEER_LIMIT_MS);
+      const response = await ask(ROUTES.readLogs, await peerOf(address, forwarded), {
+        id: deployment_id,
+        query: logQuery(selection, address),
+        signal,
+      });
+      return ROUTES.readLogs.reply.parse(await response.json());
+    },
+    async followLog({ address, forwarded, ...selection }, signal) {
+      const link = linkOf(address);
+      if (link) return { from: "node", start: (follower) => link.follow(selection, follower) };
+      const response = await ask(ROUTES.readLogs, await peerOf(address, forwarded), {
+        id: selection.deployment_id,
+        query: { ...logQuery(selection, address), follow: true },
+        signal: AbortSignal.any([signal, closing.signal]),
+      });
+      if (!response.body) throw unreachable(address);
+      return { from: "peer", body: response.body };
+    },
+    async restart(id, addresses, forwarded) {
+      const links = addresses.flatMap((address) => linkOf(address) ?? []);
+      const elsewhere = forwarded ? [] : addresses.filter((address) => !linkOf(address));
+      const urls = new Set<string>();
+      for (const address of elsewhere) urls.add(await peerOf(address, forwarded));
+      const signal = AbortSignal.timeout(PEER_LIMIT_MS);
+      await Promise.all([
+        ...links.map((link) => link.call("deployment.restart", { deployment_id: id })),
+        ...[...urls].map((url) => ask(ROUTES.restartDeployment, url, { id, signal })),
+      ]);
+      return links.length + elsewhere.length;
+    },
+    close: () => closing.abort(),
+  };
+}
+
+const logQuery = ({ lines, file, from }: LogSelection, node: string) => ({
+  lines,
+  file,
+  from,
+  node,
+});
+
+const unreachable = (address: string): TenureError =>
+  new TenureError("DEPENDENCY_DOWN", {
+    dependency: `node ${address}`,
+    reason: "it is not connected",
+  });

@@ -1,0 +1,214 @@
+import { matchWhole } from "@tenure/protocol";
+import { describe, expect, test } from "vitest";
+import type { DeploymentRow, StatusRow } from "./deployment-row.ts";
+import { explain, type WhyInput, type WhyNode } from "./why.ts";
+
+const NOW_MS = 1_000_000;
+const row: DeploymentRow = {
+  id: "0190f3a8-7b7e-7c3d-9a55-2f1b3c4d5e6f",
+  name: "web",
+  package_name: "web",
+  package_version: "1.0.0",
+  command: "",
+  args: [],
+  env: {},
+  type: "deployment",
+  address: "",
+  enabled: true,
+  selector: {},
+  lost_after_ms: 0,
+  generation: 3,
+  revision: 1,
+  moving_to: "",
+  move_state: "",
+  created_at: new Date(0),
+  updated_at: new Date(0),
+};
+const node = (address: string, changes: Partial<WhyNode> = {}): WhyNode => ({
+  address,
+  name: address,
+  present: true,
+  online: true,
+  left_at: null,
+  presence_expires_at: new Date(NOW_MS + 45_000),
+  draining: false,
+  claim_policy: "deployment_count",
+  labels: {},
+  trusted_package_regexp: ".*",
+  custom_command: false,
+  ...changes,
+});
+const status = (address: string, changes: Partial<StatusRow> = {}): StatusRow => ({
+  deployment_id: row.id,
+  address,
+  state: "running",
+  generation: 3,
+  pid: 7,
+  restarts: 0,
+  exit_code: null,
+  signal: null,
+  last_error: null,
+  spec_hash: null,
+  started_at: null,
+  updated_at: new Date(0),
+  ...changes,
+});
+const gone: Partial<WhyNode> = { present: false, online: false, left_at: new Date(NOW_MS - 5_000) };
+
+const why = (changes: Partial<DeploymentRow>, input: Partial<WhyInput> = {}) =>
+  explain({
+    row: { ...row, ...changes },
+    nodes: [node("a")],
+    statuses: [],
+    view: "ready",
+    brake: { active: false, lost: 0, members: 0 },
+    nowMs: NOW_MS,
+    matches: matchWhole,
+    ...input,
+  });
+const codes = (...question: Parameters<typeof why>) =>
+  why(...question).reasons.map(({ code }) => code);
+
+describe("why a row is not looked at", () => {
+  test("R11: its type is unknown", () => {
+    expect(codes({ type: "cron" })).toEqual(["ERR_INVALID_TYPE"]);
+  });
+  test("it is disabled", () => {
+    expect(why({ enabled: false })).toMatchObject({ answer: "it is disabled" });
+  });
+});
+
+describe("why a deployment is unassigned", () => {
+  test.each<[string, Partial<DeploymentRow>, Partial<WhyNode>, string]>([
+    ["its package is not trusted", {}, { trusted_package_regexp: "other@.*" }, "package_untrusted"],
+    ["its version is no version", { package_version: "npm:other@1" }, {}, "version_not_exact"],
+    ["its command is not allowed", { command: "x" }, {}, "command_not_allowed"],
+    ["there is nothing in it", { package_name: "" }, {}, "nothing_to_run"],
+    ["its labels are nobody's", { selector: { zone: "x" } }, {}, "selector_mismatch"],
+    ["every node is of policy none", {}, { claim_policy: "none" }, "policy_none"],
+    ["every node is draining", {}, { draining: true }, "node_draining"],
+  ])("%s", (_, change, traits, code) => {
+    const { reasons, answer } = why(change, { nodes: [node("a", traits), node("b", traits)] });
+    expect(reasons.map((reason) => reason.code)).toEqual(["no_node_fits", code, code]);
+    expect(answer).toContain("none of the 2 node-units");
+    expect(why(change, { nodes: [node("a", traits)] }).answer).not.toContain("none of the");
+  });
+
+  test("nobody is there", () => {
+    expect(codes({}, { nodes: [] })).toEqual(["no_node_units"]);
+    expect(why({}, { nodes: [node("a", gone)], view: "settling" }).answer).toContain("settling");
+  });
+
+  test("it is pinned to a node that is not there, or that nobody knows", () => {
+    const nodes = [node("a"), node("b", gone)];
+    expect(why({ selector: { address: "b" } }, { nodes }).answer).toContain("which is not there");
+    expect(why({ selector: { address: "x" } }, { nodes }).answer).toContain("nobody knows");
+  });
+
+  test("nothing speaks against it: somebody takes it in a moment", () => {
+    const nodes = [node("a"), node("b", { claim_policy: "none" })];
+    expect(why({}, { nodes })).toMatchObject({
+      answer: "1 of 2 node-units may take it; the least loaded does at its next pass",
+      reasons: [{ code: "waiting_for_claim" }, { code: "policy_none", address: "b" }],
+    });
+  });
+});
+
+describe("why a deployment with an owner does not run", () => {
+  const assigned = { address: "a" };
+
+  test.each([
+    "installing",
+    "starting",
+    "backoff",
+    "stopping",
+    "stopped",
+    "failed",
+    "refused",
+    "running",
+  ] as const)("its node says %s", (state) => {
+    const statuses = [status("a", { state, last_error: "no space left" })];
+    const { answer, reasons } = why(assigned, { statuses });
+    expect(reasons).toMatchObject([{ code: state, address: "a" }]);
+    expect(answer).toContain("no space left");
+  });
+
+  test("its node has said nothing yet, or only of an earlier term", () => {
+    expect(codes(assigned)).toEqual(["not_reported"]);
+    expect(codes(assigned, { statuses: [status("a", { generation: 2 })] })).toEqual([
+      "not_reported",
+    ]);
+    expect(codes(assigned, { statuses: [status("b")] })).toEqual(["not_reported"]);
+  });
+
+  test("it is being handed over", () => {
+    const moving = { ...assigned, moving_to: "b", move_state: "installing" as const };
+    const nodes = [node("a", { draining: true }), node("b")];
+    expect(codes(moving, { nodes, statuses: [status("a")] })).toEqual(["moving", "running"]);
+  });
+
+  test("its node is unknown, left, or silent", () => {
+    expect(codes({ address: "typo" })).toEqual(["owner_unknown"]);
+    expect(codes(assigned, { nodes: [node("a", gone), node("b")] })).toEqual(["owner_lost"]);
+    const silent = { present: false, presence_expires_at: new Date(NOW_MS - 1) };
+    const { answer } = why(assigned, { nodes: [node("a", silent), node("b")] });
+    expect(answer).toContain("does not answer any more");
+  });
+
+  test.each<[string, Partial<WhyInput>, number, string]>([
+    ["the brake is on", { brake: { active: true, lost: 3, members: 5 } }, 0, "brake_active"],
+    ["the view is settling", { view: "settling" }, 0, "view_settling"],
+    ["lost_after_ms has not passed", {}, 60_000, "lost_after_wait"],
+    ["nobody else is there", { nodes: [node("a", gone)] }, 0, "nobody_releases"],
+    [
+      "all others are of policy none",
+      { nodes: [node("a", gone), node("b", { claim_policy: "none" })] },
+      0,
+      "nobody_releases",
+    ],
+  ])("its node is lost and %s", (_, input, lost_after_ms, code) => {
+    const question = { nodes: [node("a", gone), node("b")], ...input };
+    expect(codes({ ...assigned, lost_after_ms }, question)).toEqual(["owner_lost", code]);
+  });
+});
+
+describe("why a daemon does not run everywhere", () => {
+  const daemon = { type: "daemon" };
+  test("an answer for every node that is there", () => {
+    const nodes = [
+      node("a"),
+      node("b"),
+      node("c", { trusted_package_regexp: "" }),
+      node("d", gone),
+      node("e", { claim_policy: "none", draining: true }),
+    ];
+    const statuses = [status("a"), status("b", { state: "failed" }), status("e")];
+    expect(why(daemon, { nodes, statuses })).toMatchObject({
+      answer: "it runs on 2 of the 3 node-units that may run it",
+      reasons: [
+        { code: "not_everywhere" },
+        { code: "running", address: "a" },
+        { code: "failed", address: "b" },
+        { code: "package_untrusted", address: "c" },
+        { code: "running", address: "e" },
+      ],
+    });
+  });
+  test("it runs", () => {
+    expect(codes(daemon, { statuses: [status("a")] })).toEqual(["running", "running"]);
+  });
+  test("R12: its address is ignored", () => {
+    expect(codes({ ...daemon, address: "x" }, { statuses: [status("a")] })).toEqual([
+      "running",
+      "ERR_DAEMON_ADDRESS_SET",
+      "running",
+    ]);
+  });
+  test("nobody may run it, or nobody is there", () => {
+    expect(codes({ ...daemon, selector: { zone: "x" } })).toEqual([
+      "no_node_fits",
+      "selector_mismatch",
+    ]);
+    expect(codes(daemon, { nodes: [] })).toEqual(["no_node_units"]);
+  });
+});

@@ -1,0 +1,258 @@
+import {
+  type Brake,
+  type DeploymentWhy,
+  isDeploymentType,
+  type MatchWhole,
+  type Unfitness,
+  unfitness,
+  type ViewState,
+} from "@tenure/protocol";
+import type { DeploymentRow, StatusRow } from "./deployment-row.ts";
+
+/** A node-unit as its row says, present or not. */
+export interface WhyNode {
+  address: string;
+  name: string;
+  present: boolean;
+  online: boolean;
+  left_at: Date | null;
+  presence_expires_at: Date;
+  draining: boolean;
+  claim_policy: string;
+  labels: Record<string, string>;
+  trusted_package_regexp: string;
+  custom_command: boolean;
+}
+
+export interface WhyInput {
+  row: DeploymentRow;
+  nodes: readonly WhyNode[];
+  statuses: readonly StatusRow[];
+  view: ViewState;
+  brake: Pick<Brake, "active" | "lost" | "members">;
+  nowMs: number;
+  matches: MatchWhole;
+}
+
+type Reason = DeploymentWhy["reasons"][number];
+
+/**
+ * Why a deployment is unassigned or not running, or that it runs. Always answers: the last reason is a plain
+ * "nothing speaks against it, a node will take it at its next pass".
+ */
+export function explain(input: WhyInput): DeploymentWhy {
+  const reasons = reasonsFor(input);
+  return {
+    deployment_id: input.row.id,
+    answer: reasons[0]!.message,
+    reasons,
+  };
+}
+
+function reasonsFor(input: WhyInput): Reason[] {
+  const { row } = input;
+  if (!isDeploymentType(row.type)) {
+    const message = `its type ${JSON.stringify(row.type)} is neither "daemon" nor "deployment", so every node skips it`;
+    return [{ code: "ERR_INVALID_TYPE", message }];
+  }
+  if (!row.enabled) return [{ code: "disabled", message: "it is disabled" }];
+  if (row.type === "daemon") return daemonReasons(input);
+  return row.address === "" ? unassignedReasons(input) : assignedReasons(input);
+}
+
+// --- a daemon: one answer per node ---
+
+function daemonReasons(input: WhyInput): Reason[] {
+  const { row } = input;
+  const stray: Reason[] =
+    row.address === ""
+      ? []
+      : [
+          {
+            code: "ERR_DAEMON_ADDRESS_SET",
+            message: `a daemon has no address; ${JSON.stringify(row.address)} is ignored`,
+          },
+        ];
+  const present = input.nodes.filter((node) => node.present);
+  if (present.length === 0) return [...stray, noNodes(input)];
+  const perNode = present.map((node): Reason => {
+    const [unfit] = unfitness(row, node, input.matches);
+    if (unfit) return unfitReason(unfit, input, node);
+    return stateReason(input, node.address, nameOf(node));
+  });
+  const running = perNode.filter(({ code }) => code === "running").length;
+  const able = perNode.filter(({ code }) => !isUnfitness(code)).length;
+  const summary: Reason =
+    able === 0
+      ? { code: "no_node_fits", message: "no node-unit that is present may run it" }
+      : {
+          code: running === able ? "running" : "not_everywhere",
+          message: `it runs on ${running} of the ${able} node-units that may run it`,
+        };
+  return [summary, ...stray, ...perNode];
+}
+
+// --- a deployment without an owner ---
+
+function unassignedReasons(input: WhyInput): Reason[] {
+  const { row, nodes, matches } = input;
+  const present = nodes.filter((node) => node.present);
+  if (present.length === 0) return [noNodes(input)];
+  const perNode = present.map((node): Reason | undefined => {
+    const [unfit] = unfitness(row, node, matches);
+    if (unfit) return unfitReason(unfit, input, node);
+    return unwillingReason(node);
+  });
+  const against = perNode.filter((reason) => reason !== undefined);
+  const able = present.length - against.length;
+  if (able === 0) return [{ code: "no_node_fits", message: summaryOf(against, input) }, ...against];
+  const waiting: Reason = {
+    code: "waiting_for_claim",
+    message: `${able} of ${present.length} node-units may take it; the least loaded does at its next pass`,
+  };
+  return [waiting, ...against];
+}
+
+function unwillingReason(node: WhyNode): Reason | undefined {
+  const { address } = node;
+  if (node.claim_policy === "none") {
+    const message = `node ${nameOf(node)} has the claim policy none`;
+    return { code: "policy_none", message, address };
+  }
+  if (node.draining)
+    return { code: "node_draining", message: `node ${nameOf(node)} is draining`, address };
+  return undefined;
+}
+
+function summaryOf(against: readonly Reason[], { row, nodes }: WhyInput): string {
+  const pinned = row.selector.address;
+  if (pinned !== undefined) {
+    const node = nodes.find(({ address }) => address === pinned);
+    if (!node) return `it is pinned to ${pinned}, a node nobody knows`;
+    if (!node.present) return `it is pinned to node ${nameOf(node)}, which is not there`;
+  }
+  if (against.length === 1) return against[0]!.message;
+  const counted = new Map<string, number>();
+  for (const { code } of against) counted.set(code, (counted.get(code) ?? 0) + 1);
+  const parts = [...counted].map(([code, count]) => `${count} × ${code.replaceAll("_", " ")}`);
+  return `none of the ${against.length} node-units that are present may take it (${parts.join(", ")})`;
+}
+
+// --- a deployment with an owner ---
+
+function assignedReasons(input: WhyInput): Reason[] {
+  const { row, nodes } = input;
+  const owner = nodes.find(({ address }) => address === row.address);
+  if (owner?.present)
+    return [...moveReasons(input), stateReason(input, owner.address, nameOf(owner))];
+  return [lossReason(input, owner), ...holdReasons(input, owner)];
+}
+
+function lossReason({ row }: WhyInput, owner: WhyNode | undefined): Reason {
+  const { address } = row;
+  if (!owner)
+    return {
+      code: "owner_unknown",
+      message: `it belongs to ${JSON.stringify(address)}, a node nobody knows; the next pass of a node releases it`,
+      address,
+    };
+  const how = owner.online ? "does not answer any more" : "left";
+  return {
+    code: "owner_lost",
+    message: `its node ${nameOf(owner)} ${how}; the next pass of another node releases it`,
+    address,
+  };
+}
+
+/** What keeps a lost owner's row from being released now. */
+function holdReasons(input: WhyInput, owner: WhyNode | undefined): Reason[] {
+  const { row, view, brake, nodes, nowMs } = input;
+  const held: Reason[] = [];
+  if (brake.active)
+    held.push({
+      code: "brake_active",
+      message: `the mass-loss brake is on (${brake.lost} of ${brake.members} node-units were lost at once); release it, or bring them back`,
+    });
+  if (view === "settling")
+    held.push({
+      code: "view_settling",
+      message: "the list of members may be incomplete for a moment, so nothing is released",
+    });
+  const waitMs = owner ? lostAtMs(owner) + row.lost_after_ms - nowMs : 0;
+  if (waitMs > 0)
+    held.push({
+      code: "lost_after_wait",
+      message: `its lost_after_ms lets its node come back for another ${Math.ceil(waitMs / 1_000)} s`,
+    });
+  const others = nodes.filter(({ present }) => present);
+  if (!others.some(({ claim_policy }) => claim_policy !== "none"))
+    held.push({
+      code: "nobody_releases",
+      message:
+        others.length === 0
+          ? "no node-unit is present"
+          : "every node-unit that is present has the claim policy none",
+    });
+  return held;
+}
+
+const lostAtMs = ({ online, left_at, presence_expires_at }: WhyNode): number =>
+  (online ? presence_expires_at : (left_at ?? presence_expires_at)).getTime();
+
+function moveReasons({ row, nodes }: WhyInput): Reason[] {
+  if (row.moving_to === "") return [];
+  const target = nodes.find(({ address }) => address === row.moving_to);
+  const message = `it is being handed over to node ${target ? nameOf(target) : row.moving_to} (${row.move_state})`;
+  return [{ code: "moving", message, address: row.moving_to }];
+}
+
+// --- what a node says of it ---
+
+function stateReason({ row, statuses }: WhyInput, address: string, node: string): Reason {
+  const status = statuses.find(
+    (one) => one.address === address && one.generation === row.generation,
+  );
+  if (!status) {
+    const message = `node ${node} has not said anything of it yet`;
+    return { code: "not_reported", message, address };
+  }
+  const detail = [
+    status.exit_code !== null && `exit code ${status.exit_code}`,
+    status.signal && `signal ${status.signal}`,
+    status.restarts > 0 && `${status.restarts} restarts`,
+    status.last_error,
+  ].filter(Boolean);
+  const says =
+    status.state === "running" ? `it runs on node ${node}` : `node ${node} says ${status.state}`;
+  const tail = detail.length > 0 ? ` (${detail.join("; ")})` : "";
+  return { code: status.state, message: says + tail, address };
+}
+
+// --- words ---
+
+const UNFIT: Record<Unfitness, (node: string, row: DeploymentRow) => string> = {
+  selector_mismatch: (node, { selector }) =>
+    `node ${node} does not carry the labels ${JSON.stringify(selector)}`,
+  version_not_exact: (_, { package_version }) =>
+    `${JSON.stringify(package_version)} is no plain version, so no node installs it`,
+  package_untrusted: (node, row) =>
+    `node ${node} does not trust ${row.package_name}@${row.package_version}`,
+  command_not_allowed: (node) => `node ${node} allows no custom command`,
+  nothing_to_run: () => "it names neither a package nor a command",
+};
+
+function unfitReason(unfit: Unfitness, { row }: WhyInput, node: WhyNode): Reason {
+  return { code: unfit, message: UNFIT[unfit](nameOf(node), row), address: node.address };
+}
+
+const isUnfitness = (code: string): boolean => Object.hasOwn(UNFIT, code);
+
+function noNodes({ view }: WhyInput): Reason {
+  const message =
+    view === "settling"
+      ? "no node-unit is present yet; the list of members is still settling"
+      : "no node-unit is present";
+  return { code: "no_node_units", message };
+}
+
+const nameOf = ({ name, address }: WhyNode): string => name || address;

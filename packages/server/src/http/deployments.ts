@@ -1,0 +1,123 @@
+import { type DeploymentView, type LogLines, ROUTES, SSE_TYPE } from "@tenure/protocol";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import type { DeploymentAdmin } from "../deployments/deployment-admin.ts";
+import { FORWARDED_HEADER, type FollowedLog } from "../deployments/node-relay.ts";
+import type { Principal } from "./auth.ts";
+import { type Served, serve } from "./route.ts";
+
+export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
+  return [
+    serve(ROUTES.listDeployments, async ({ principal, query }) => {
+      const { limit, cursor, type, enabled, address } = query;
+      const page = await deployments.list({ limit, afterName: cursor, type, enabled, address });
+      return { ...page, items: page.items.map((item) => shownTo(principal, item)) };
+    }),
+    serve(ROUTES.createDeployment, async ({ reply, body, principal }) => {
+      const created = await deployments.create(body);
+      reply.code(201);
+      return shownTo(principal, created);
+    }),
+    serve(ROUTES.readDeployment, async ({ params, principal }) =>
+      shownTo(principal, await deployments.read(params.id)),
+    ),
+    serve(ROUTES.updateDeployment, async ({ params, body, principal }) =>
+      shownTo(principal, await deployments.update(params.id, body)),
+    ),
+    serve(ROUTES.deleteDeployment, async ({ params, reply }) => {
+      await deployments.remove(params.id);
+      reply.code(204);
+      return undefined;
+    }),
+    serve(ROUTES.restartDeployment, async ({ params, request, principal }) =>
+      shownTo(principal, await deployments.restart(params.id, isForwarded(request))),
+    ),
+    serve(ROUTES.rollbackDeployment, async ({ params, body, principal }) =>
+      shownTo(principal, await deployments.rollBack(params.id, body.revision)),
+    ),
+    serve(ROUTES.explainDeployment, async ({ params }) => deployments.why(params.id)),
+    serve(ROUTES.checkFence, async ({ params, query }) =>
+      deployments.fence(params.id, query.generation),
+    ),
+    serve(ROUTES.readLogs, async ({ params, query, request, reply }) => {
+      const { follow, ...selection } = query;
+      const asked = { ...defined(selection), forwarded: isForwarded(request) };
+      if (!follow) return deployments.readLog(params.id, asked);
+      const gone = new AbortController();
+      reply.raw.on("close", () => gone.abort());
+      const log = await deployments.followLog(params.id, asked, gone.signal);
+      await sendEvents(reply, log, gone.signal);
+      return undefined as never;
+    }),
+  ];
+}
+
+/** Values of `env` may be secrets; that a variable is set is not one. */
+function shownTo({ role }: Principal, view: DeploymentView): DeploymentView {
+  if (role === "admin") return view;
+  const env = Object.fromEntries(Object.keys(view.env).map((name) => [name, "***"]));
+  return { ...view, env };
+}
+
+const isForwarded = (request: FastifyRequest): boolean =>
+  request.headers[FORWARDED_HEADER] !== undefined;
+
+/** Fields that were left out stay out: a node would read them as given. */
+function defined<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  const given = Object.entries(fields).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(given) as { [K in keyof T]: Exclude<T[K], undefined> };
+}
+
+const KEEP_ALIVE_MS = 15_000;
+/** A reader further behind than this is cut off: it knows the position it reached, and may follow again. */
+const UNSENT_BYTES_MAX = 4 * 1_048_576;
+
+/** Lines as server-sent events, until the reader goes or the node does. */
+async function sendEvents(reply: FastifyReply, log: FollowedLog, gone: AbortSignal): Promise<void> {
+  const { raw } = reply;
+  const write = (text: string | Uint8Array): void => {
+    if (raw.writableLength > UNSENT_BYTES_MAX) raw.destroy();
+    else raw.write(text);
+  };
+  const begin = (): void => {
+    reply.hijack();
+    raw.writeHead(200, {
+      "content-type": SSE_TYPE,
+      "cache-control": "no-store",
+      "x-accel-buffering": "no",
+    });
+    raw.write(": following\n\n");
+  };
+  if (log.from === "peer") {
+    begin();
+    await relay(log.body, write).catch(() => {});
+    raw.end();
+    return;
+  }
+  const early: LogLines[] = [];
+  let hear = (chunk: LogLines): void => void early.push(chunk);
+  // An answer that is no stream is still possible until the node has agreed.
+  const stop = await log.start({
+    hear: (chunk) => hear(chunk),
+    ended() {
+      write("event: end\ndata: {}\n\n");
+      raw.end();
+    },
+  });
+  begin();
+  hear = (chunk) => write(`data: ${JSON.stringify(chunk)}\n\n`);
+  for (const chunk of early) hear(chunk);
+  const keepAlive = setInterval(() => write(": still here\n\n"), KEEP_ALIVE_MS);
+  const end = (): void => {
+    clearInterval(keepAlive);
+    stop();
+  };
+  if (gone.aborted) end();
+  else gone.addEventListener("abort", end, { once: true });
+}
+
+async function relay(
+  body: ReadableStream<Uint8Array>,
+  write: (bytes: Uint8Array) => void,
+): Promise<void> {
+  for await (const bytes of body) write(bytes);
+}
