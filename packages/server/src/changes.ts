@@ -26,6 +26,8 @@ export function createNodeDiff(): (nodes: NodeView[]) => Change[] {
 }
 
 const FALLBACK_INTERVAL_MS = 5_000;
+/** A smaller id may commit after a larger one: how far back a look goes to find it. */
+const OVERLAP_IDS = 200;
 
 /** Follows the event table, whichever instance wrote to it, and publishes what is new. */
 export function createEventTail({
@@ -40,20 +42,25 @@ export function createEventTail({
   log: Log;
 }): Service {
   let lastId: number | undefined;
-  const tail = every(
-    FALLBACK_INTERVAL_MS,
-    async () => {
-      lastId ??= await newestEventId(db);
-      for (const row of await eventsAfter(db, lastId)) {
-        publish({ topic: "events", op: "changed", id: String(row.id), item: renderEvent(row) });
-        lastId = row.id;
-      }
-    },
-    {
-      clock,
-      onError: (error) => log.warn({ event: "events.not-followed", error }, "trying again"),
-    },
-  );
+  let told = new Set<number>();
+
+  async function look(): Promise<void> {
+    if (lastId === undefined) {
+      lastId = await newestEventId(db);
+      told = new Set((await eventsAfter(db, lastId - OVERLAP_IDS)).map(({ id }) => id));
+    }
+    const rows = await eventsAfter(db, lastId - OVERLAP_IDS);
+    for (const row of rows.filter(({ id }) => !told.has(id))) {
+      publish({ topic: "events", op: "changed", id: String(row.id), item: renderEvent(row) });
+    }
+    told = new Set(rows.map(({ id }) => id));
+    lastId = Math.max(lastId, ...told);
+  }
+
+  const tail = every(FALLBACK_INTERVAL_MS, look, {
+    clock,
+    onError: (error) => log.warn({ event: "events.not-followed", error }, "trying again"),
+  });
   return {
     start() {
       db.listen("tenure_event", () => tail.wake()).catch((error) =>

@@ -1,3 +1,4 @@
+import { type AddressInfo, createServer } from "node:net";
 import { TenureError } from "@tenure/protocol";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { type FaultProxy, startProxy } from "../../../../tests/support/proxy.ts";
@@ -87,6 +88,13 @@ describe("a connection that is ended from the other side", () => {
     await expectDown(failed, /terminat/);
     expect(await notes()).toEqual([]);
     expect((await db.query(sql`select 1 as one`)).rows).toEqual([{ one: 1 }]);
+  });
+
+  test("in the very packet that says it is ready: the caller is told, and the process lives", async () => {
+    const port = await startDyingPostgres();
+    const db = open({ uri: `postgres://anybody@127.0.0.1:${port}/any` });
+    await expectDown(db.query(sql`select 1`), /./);
+    await expectDown(db.query(sql`select 1`), /./);
   });
 
   async function terminate(word: string): Promise<void> {
@@ -215,6 +223,26 @@ describe("two sessions and one lease", () => {
     return rows.length > 0;
   }
 });
+
+/** Lets everybody in and is shut down in the same breath. */
+async function startDyingPostgres(): Promise<number> {
+  const message = (type: string, body: Buffer) => {
+    const head = Buffer.alloc(5);
+    head.write(type);
+    head.writeInt32BE(body.length + 4, 1);
+    return Buffer.concat([head, body]);
+  };
+  const welcome = message("R", Buffer.alloc(4));
+  const ready = message("Z", Buffer.from("I"));
+  const farewell = message("E", Buffer.from("SFATAL\0C57P01\0Mshutting down\0\0"));
+  const dying = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.once("data", () => socket.end(Buffer.concat([welcome, ready, farewell])));
+  });
+  await new Promise<void>((resolve) => dying.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void dying.close());
+  return (dying.address() as AddressInfo).port;
+}
 
 async function sessionOf(db: PostgresStore): Promise<number | undefined> {
   const { rows } = await db.query<{ pid: number }>(sql`select pg_backend_pid() as pid`);

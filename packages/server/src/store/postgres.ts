@@ -26,6 +26,9 @@ export function openPostgres(options: PostgresOptions): PostgresStore {
   const listeners: Promise<Service>[] = [];
   // An idle connection that breaks reports here; without a listener it would end the process.
   pool.on("error", (error) => options.onError?.(error));
+  // The pool hands a client out without any listener. When the server shuts down in the same packet that says it
+  // is ready, the error comes before our own listener does, and would end the process too.
+  pool.on("connect", (client) => client.on("error", () => {}));
 
   async function withClient<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     const client = await pool.connect().catch(unavailable);
