@@ -4,6 +4,7 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import {
   cpSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -100,7 +101,8 @@ function checkPlanted() {
       cwd: root,
       encoding: "utf8",
     });
-    for (const file of tracked.split("\n").filter(Boolean))
+    // A file that was removed and not committed yet is still on git's list.
+    for (const file of tracked.split("\n").filter((name) => name && existsSync(join(root, name))))
       cpSync(join(root, file), join(directory, file));
     cpSync(join(root, CONFIG), join(directory, CONFIG));
     cpSync(join(root, "package.json"), join(directory, "package.json"));

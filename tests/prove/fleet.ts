@@ -147,8 +147,9 @@ export async function listNodes(url: string): Promise<ListedNode[]> {
   return ((await response.json()) as { items: ListedNode[] }).items;
 }
 
-/** How often something happened, by the events the fleet wrote down. */
-export async function countEvents(url: string, event: string): Promise<number> {
-  const response = await fetch(`${url}/api/v1/events?limit=500&event=${event}`);
+/** How often something happened, to one node or to all, by the events the fleet wrote down. */
+export async function countEvents(url: string, event: string, subject?: string): Promise<number> {
+  const of = subject === undefined ? "" : `&subject=${subject}`;
+  const response = await fetch(`${url}/api/v1/events?limit=500&event=${event}${of}`);
   return ((await response.json()) as { items: unknown[] }).items.length;
 }

@@ -63,10 +63,10 @@ async function runOn(hot: HotKind, { rounds, seed, print }: Rounds): Promise<voi
 
     const silent = startNode([`http://127.0.0.1:${proxy.port}`]);
     await untilReady([silent]);
-    const before = await countEvents(b.url, "node.left");
     proxy.blackHole("both");
     const cutAtMs = performance.now();
-    await until(async () => (await countEvents(b.url, "node.left")) > before, {
+    const { address } = silent.key;
+    await until(async () => (await countEvents(b.url, "node.left", address)) > 0, {
       deadlineMs: 30_000,
       everyMs: 50,
       what: "the LEAVE of the half-open node",

@@ -284,7 +284,8 @@ async function tellOfStart(
 
 /** Whoever is connected is told where else to go. */
 async function sendAway({ db, instanceId }: Core, { membership }: Parts): Promise<void> {
-  const others = (await liveInstances(db)).filter((other) => other.instance_id !== instanceId);
+  const listed = await liveInstances(db).catch(() => []);
+  const others = listed.filter((other) => other.instance_id !== instanceId);
   await membership.sendAway(others.map((other) => other.url));
 }
 

@@ -35,7 +35,7 @@ export function createReader({
   let connection: ReturnType<RedisStore["blockingConnection"]> | undefined;
 
   async function read(countMax: number): Promise<InboxEntry[] | "closed"> {
-    connection ??= store.blockingConnection();
+    connection ??= store.blockingConnection(blockMs);
     if (connection.status !== "ready") await becomesReady(connection, blockMs + ANSWER_MARGIN_MS);
     const answered = new AbortController();
     const { group, consumer } = view;

@@ -4,7 +4,7 @@ import { every, type Service } from "../kernel/service.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { registerInstance, removeInstance, renewInstance } from "./instance-store.ts";
-import { announcePresence, enlist, withdrawPresence } from "./presence-store.ts";
+import { announcePresence, withdrawPresence } from "./presence-store.ts";
 
 export const INSTANCE_RENEW_MS = 5_000;
 export const INSTANCE_TTL_MS = 15_000;
@@ -91,8 +91,5 @@ async function enter(
     );
     await clock.sleep(1_000);
   }
-  if (hot) {
-    await enlist(hot.store, term);
-    await announcePresence(hot.store, term, hot.presenceTtlMs);
-  }
+  if (hot) await announcePresence(hot.store, term, hot.presenceTtlMs);
 }

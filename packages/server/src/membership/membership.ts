@@ -130,8 +130,8 @@ export function createMembership(options: MembershipOptions): Membership {
       }
     },
     async sendAway(urls) {
-      await nodes.sendAway(urls);
       sessions.sendAway(urls);
+      await nodes.sendAway(urls);
     },
     async stop() {
       await rounds.stop();

@@ -276,8 +276,12 @@ export function createNodes(options: NodesOptions): Nodes {
       const terms = nodes
         .filter((node) => node.isNodeUnit)
         .map(({ nodeId, epoch }) => ({ address: nodeId, epoch }));
-      if (terms.length > 0) await renewPresence(db, terms, presenceTtlMs);
-      for (const { link } of nodes) sendAway(link, { urls, random });
+      try {
+        if (terms.length > 0) await renewPresence(db, terms, presenceTtlMs);
+      } finally {
+        // Also when Postgres is away: whoever hears it now need not find out by a broken connection.
+        for (const { link } of nodes) sendAway(link, { urls, random });
+      }
     },
   };
 }

@@ -4,6 +4,7 @@ import { defineScript } from "../store/script.ts";
 
 export const presenceKeys = {
   presence: (prefix: string, instanceId: string) => `${prefix}:schedulers:presence:${instanceId}`,
+  /** Every instance until its inbox and its dead letters are empty; delivery keeps it. */
   all: (prefix: string) => `${prefix}:schedulers:all`,
 };
 
@@ -15,16 +16,6 @@ const announceScript = defineScript({
 }).inMemory((space, { presence }, { boot_id, ttl_ms }) => {
   space.set(presence, boot_id, ttl_ms);
   return ["announced"];
-});
-
-const enlistScript = defineScript({
-  file: new URL("./lua/enlist-instance.lua", import.meta.url),
-  keys: ["all"],
-  args: z.object({ instance_id: z.string(), entry: z.string() }),
-  reply: z.tuple([z.literal("enlisted")]),
-}).inMemory((space, { all }, { instance_id, entry }) => {
-  space.hash(all).set(instance_id, entry);
-  return ["enlisted"];
 });
 
 const withdrawScript = defineScript({
@@ -50,19 +41,6 @@ export async function announcePresence(
 ): Promise<void> {
   const presence = presenceKeys.presence(hot.prefix, instanceId);
   await hot.run(announceScript, { presence }, { boot_id: bootId, ttl_ms: ttlMs });
-}
-
-/** The list keeps an instance until its inbox and its dead letters are empty, alive or not. */
-export async function enlist(
-  hot: HotStore,
-  { instanceId, bootId }: InstancePresence,
-): Promise<void> {
-  const entry = JSON.stringify({ v: 1, boot_id: bootId });
-  await hot.run(
-    enlistScript,
-    { all: presenceKeys.all(hot.prefix) },
-    { instance_id: instanceId, entry },
-  );
 }
 
 export async function withdrawPresence(

@@ -12,7 +12,7 @@ export interface ListenerOptions {
   onError: ((error: unknown) => void) | undefined;
 }
 
-/** LISTEN on a connection of its own, which is made again whenever it breaks. */
+/** LISTEN on a connection of its own, which is made again whenever it breaks, also when the first one fails. */
 export async function startListener({
   uri,
   channel,
@@ -40,7 +40,7 @@ export async function startListener({
     hear();
   }
 
-  await connect();
+  await connect().catch((error) => onError?.(error));
   const reconnecting = every(RECONNECT_MS, connect, {
     clock: systemClock,
     onError: (error) => onError?.(error),

@@ -128,8 +128,11 @@ describe("a reader that blocks", () => {
     await redis.freeze();
     await expect(reader.blpop("inbox", 0.1)).rejects.toThrow();
     await redis.thaw();
-    await until(() => store.client.rpush("inbox", "letter"), { what: "the letter to be sent" });
-    const letter = await until(() => reader.blpop("inbox", 0.1), { what: "the letter" });
+    // An empty answer of its own: by then the one that was given up has had its turn.
+    const isEmpty = async () => (await reader.blpop("inbox", 0.1)) === null;
+    await until(isEmpty, { what: "the connection to answer" });
+    await store.client.rpush("inbox", "letter");
+    const letter = await reader.blpop("inbox", 0.1);
     expect(letter).toEqual(["inbox", "letter"]);
   });
 });

@@ -39,7 +39,7 @@ export interface RedisStore extends HotStore {
 export function openRedis(settings: RedisSettings): RedisStore {
   const client = connect(settings, { autoPipelining: true });
   const subscriber = connect(settings, { autoPipelining: false });
-  const opened = [client, subscriber];
+  const opened = new Set([client, subscriber]);
   const heard = new Map<string, Array<(message: string) => void>>();
   subscriber.on("message", (channel: string, message: string) => {
     for (const hear of heard.get(channel) ?? []) hear(message);
@@ -57,7 +57,8 @@ export function openRedis(settings: RedisSettings): RedisStore {
     client,
     blockingConnection(blockMsMax = BLOCK_MS_MAX) {
       const connection = connect(settings, { autoPipelining: false, blockMsMax });
-      opened.push(connection);
+      opened.add(connection);
+      connection.once("end", () => opened.delete(connection));
       return connection;
     },
     async run(script, keys, args) {
@@ -163,8 +164,6 @@ function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cluster {
     enableOfflineQueue: false,
     autoResubscribe: false,
     commandTimeout,
-    // A peer that vanished closes nothing: without this a blocked reader would ask the dead connection for ever.
-    ...(use.blockMsMax !== undefined && { socketTimeout: commandTimeout }),
   };
   const client =
     settings.mode === "cluster"
