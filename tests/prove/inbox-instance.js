@@ -11,7 +11,7 @@ import { pathToFileURL } from "node:url";
 const [, , serverDirectory, optionsText] = process.argv;
 /** @param {string} file */
 const load = (file) => import(pathToFileURL(join(String(serverDirectory), file)).href);
-const [{ openRedis, waitUntilReady }, { announcePresence, enlist }, { createDelivery }, kernel] =
+const [{ openRedis, waitUntilReady }, { announcePresence }, { createDelivery }, kernel] =
   await Promise.all([
     load("store/redis.js"),
     load("membership/presence-store.js"),
@@ -49,7 +49,6 @@ const delivery = createDelivery({
 });
 
 const term = { instanceId, bootId: randomUUID() };
-await enlist(store, term);
 await announcePresence(store, term, presenceTtlMs);
 setInterval(() => {
   announcePresence(store, term, presenceTtlMs).catch(() => {});
