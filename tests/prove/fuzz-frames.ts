@@ -1,6 +1,6 @@
 import assert from "node:assert";
 import { WebSocket } from "ws";
-import { listNodes, startFleet, startNode, untilReady } from "./fleet.ts";
+import { HOT_KINDS, type HotKind, listNodes, startFleet, startNode, untilReady } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 import { createSeeded } from "./seeded.ts";
 
@@ -10,39 +10,45 @@ export const fuzzFrames: Proof = {
   summary:
     "10,000 hostile frames: the process lives, memory stays, nothing is written, others go on",
   async run({ size, seed, print }: ProofRun) {
-    const frames = size === "full" ? 10_000 : 600;
-    const random = createSeeded(seed).fraction;
-    const fleet = await startFleet("memory");
-    try {
-      const instance = await fleet.startInstance();
-      const bystander = startNode([instance.url]);
-      await untilReady([bystander]);
-      await attack({ url: instance.url, frames: Math.min(500, frames), random }); // warm-up, so that growth is growth
-      const before = instance.rssMb();
-      const closed = await attack({ url: instance.url, frames, random });
-      const after = instance.rssMb();
-      const ready = await fetch(`${instance.url}/health/ready`);
-      const listed = await listNodes(instance.url);
-      print(
-        `${frames} hostile frames on ${closed.sockets} sockets (seed ${seed}); closed with ${JSON.stringify(closed.codes)}`,
-      );
-      print(
-        `resident ${before.toFixed(0)} MB before, ${after.toFixed(0)} MB after; ${listed.length} node listed (the bystander)`,
-      );
-      assert.equal(ready.status, 200, "the server is still ready");
-      assert.deepEqual(
-        listed.map(({ node_id }) => node_id),
-        [bystander.key.address],
-        "nothing was written",
-      );
-      assert.equal(bystander.epochs.length, 1, "the bystander's socket was not touched");
-      assert(after < before + 100, `memory grew from ${before} to ${after} MB`);
-      await bystander.connection.close();
-    } finally {
-      await fleet.stop();
+    for (const hot of size === "full" ? HOT_KINDS : HOT_KINDS.slice(0, 1)) {
+      await runOn(hot, { size, seed, print: (line) => print(`${hot}: ${line}`) });
     }
   },
 };
+
+async function runOn(hot: HotKind, { size, seed, print }: ProofRun): Promise<void> {
+  const frames = size === "full" ? 10_000 : 600;
+  const random = createSeeded(seed).fraction;
+  const fleet = await startFleet(hot);
+  try {
+    const instance = await fleet.startInstance();
+    const bystander = startNode([instance.url]);
+    await untilReady([bystander]);
+    await attack({ url: instance.url, frames: Math.min(500, frames), random }); // warm-up, so that growth is growth
+    const before = instance.rssMb();
+    const closed = await attack({ url: instance.url, frames, random });
+    const after = instance.rssMb();
+    const ready = await fetch(`${instance.url}/health/ready`);
+    const listed = await listNodes(instance.url);
+    print(
+      `${frames} hostile frames on ${closed.sockets} sockets (seed ${seed}); closed with ${JSON.stringify(closed.codes)}`,
+    );
+    print(
+      `resident ${before.toFixed(0)} MB before, ${after.toFixed(0)} MB after; ${listed.length} node listed (the bystander)`,
+    );
+    assert.equal(ready.status, 200, "the server is still ready");
+    assert.deepEqual(
+      listed.map(({ node_id }) => node_id),
+      [bystander.key.address],
+      "nothing was written",
+    );
+    assert.equal(bystander.epochs.length, 1, "the bystander's socket was not touched");
+    assert(after < before + 100, `memory grew from ${before} to ${after} MB`);
+    await bystander.connection.close();
+  } finally {
+    await fleet.stop();
+  }
+}
 
 interface Closed {
   sockets: number;

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { challengeText } from "@tenure/protocol";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openServer } from "../../testing/databases.ts";
+import { HOT_STORES } from "../../testing/hot-stores.ts";
 import { connectRawNode, createNodeKey, registration } from "../../testing/raw-node.ts";
 import { connectRawSession } from "../../testing/raw-session.ts";
 import { startTestApp } from "../../testing/test-app.ts";
@@ -12,13 +13,13 @@ const asNode = { authorization: "Bearer node-secret" };
 const asSession = { authorization: "Bearer session-secret" };
 
 // Every way in that must stay shut. Each is tried; none gets in where it does not belong.
-describe("who is let in", () => {
+describe.each(HOT_STORES)("who is let in: %s", (hot) => {
   let database: Awaited<ReturnType<typeof openServer>>;
   let app: App;
   let url: string;
   beforeAll(async () => {
     database = await openServer();
-    app = await startTestApp({ postgresUri: database.uri, env: { TENURE_TOKENS: TOKENS } });
+    app = await startTestApp({ postgresUri: database.uri, hot, env: { TENURE_TOKENS: TOKENS } });
     url = app.url;
   });
   afterAll(async () => {
