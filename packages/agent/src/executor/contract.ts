@@ -1,0 +1,70 @@
+import type {
+  CallResult,
+  DeploymentReport,
+  ListedDeployment,
+  LogLines,
+  LogSelection,
+  Unfitness,
+} from "@tenure/protocol";
+import type { Clock } from "@tenure/sdk";
+
+/** One deployment that this node has something to do with. */
+export interface Wanted {
+  /** With `args` and `env`: the server gives them for whatever is wanted here. */
+  row: ListedDeployment;
+  /**
+   * `run`: installed, started and kept running. `prepare`: installed only, because this node takes it over next.
+   * `hold`: stopped and not started again, because another node takes it over now.
+   */
+  mode: "run" | "prepare" | "hold";
+  /** Why this node may not run it: reported as `refused`, never installed or started. */
+  refused: readonly Unfitness[];
+}
+
+/** Runs what is wanted on this machine, and nothing else. */
+export interface Executor {
+  /** Everything that is wanted here. Whatever runs and is not named is stopped. Costs little when nothing changed. */
+  want(all: readonly Wanted[]): void;
+  /** Stops the children of type `deployment` and starts none until `resume`; daemons go on. */
+  suspend(reason: string): void;
+  resume(): void;
+  /** Says the state of everything again, for a server that may have missed it. */
+  reportAll(): void;
+  /** Stops one and starts it again. Throws `NOT_FOUND` when it is not wanted here. */
+  restart(deploymentId: string): Promise<void>;
+  readLog(selection: LogSelection): Promise<CallResult<"log.read">>;
+  /** Gives the lines asked for and then every new one, until the signal. Resolves when following has begun. */
+  followLog(
+    selection: LogSelection,
+    follower: { hear(chunk: LogLines): void; signal: AbortSignal },
+  ): Promise<void>;
+  /** Processes that live now. */
+  running(): readonly RunningChild[];
+  /** Stops every child, daemons too, and waits for their end. */
+  stop(): Promise<void>;
+}
+
+export interface RunningChild {
+  deploymentId: string;
+  generation: number;
+  pid: number;
+}
+
+export interface ExecutorOptions {
+  dataDir: string;
+  /** `TENURE_URL` of the children. */
+  tenureUrl: string;
+  stopGraceMs: number;
+  startConcurrencyMax: number;
+  /** Every change of state. Must not throw; whoever gets it sends it, and sends the newest again after a reconnect. */
+  report(report: DeploymentReport): void;
+  log(line: ExecutorLog): void;
+  clock?: Clock;
+}
+
+export interface ExecutorLog {
+  level: "info" | "warn" | "error";
+  event: string;
+  message: string;
+  details?: Readonly<Record<string, unknown>>;
+}
