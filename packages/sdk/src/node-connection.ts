@@ -76,6 +76,8 @@ export interface NodeConnectionOptions extends ConnectionTuning {
   running?(): readonly JobAttempt[];
   resourceUsage?(): ResourceUsage | undefined;
   services?(): readonly string[] | undefined;
+  /** It is about to leave and wants no more work. Told with every heartbeat. */
+  draining?(): boolean;
   handlers?: ServerCallHandlers;
   /** For calls that name no time limit of their own. */
   callTimeoutMs?: number;
@@ -91,6 +93,10 @@ export interface NodeConnection extends Pick<Calls, "call"> {
   readonly members: MembersView | undefined;
   start(): void;
   send(message: NodeOutgoing): SendOutcome;
+  /** The same, for a message that is JSON already. */
+  sendFrame(frame: string): SendOutcome;
+  /** A heartbeat now, for news that should not wait for the next one. */
+  heartbeat(): void;
   /** Registers anew, with what `describe` says now. */
   restart(reason: string): void;
   /** The node leaves: to the server this is its LEAVE. */
@@ -189,6 +195,8 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     call: calls.call,
     start: connection.start,
     send,
+    sendFrame: (frame) => connection.sendFrame(frame),
+    heartbeat: heartbeats.beatNow,
     restart: connection.restart,
     async close() {
       const closed = connection.close();
@@ -224,12 +232,13 @@ async function register(
   return expect("node_register_ack");
 }
 
-function sample({ running, resourceUsage, services }: NodeConnectionOptions) {
+function sample({ running, resourceUsage, services, draining }: NodeConnectionOptions) {
   const usage = resourceUsage?.();
   const ready = services?.();
   return {
     running: [...(running?.() ?? [])],
     ...(usage && { resource_usage: usage }),
     ...(ready && { services: [...ready] }),
+    ...(draining?.() && { draining: true }),
   };
 }
