@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import {
   CLOSE_CODES,
   isNodeUnit,
@@ -30,7 +31,9 @@ export interface NodeSocketOptions {
   calls: NodeCalls;
   clock: Clock;
   random: Random;
-  limits?: FrameLimits;
+  limits?: FrameLimits | undefined;
+  /** What the socket writes to. */
+  stream?: Duplex | undefined;
 }
 
 /** What answers a node's `request`s. The node is the socket's; no parameter can name another. */
@@ -58,7 +61,8 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
         void node?.left().catch(() => {});
       },
     },
-    ...(options.limits && { limits: options.limits }),
+    limits: options.limits,
+    stream: options.stream,
   });
   const line = createNodeLine(link.send);
   const impatience = setTimeout(

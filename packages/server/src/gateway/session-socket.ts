@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import {
   CLOSE_CODES,
   PROTOCOL_VERSION,
@@ -16,7 +17,9 @@ export interface SessionSocketOptions {
   sessions: Sessions;
   identify: (token: string | undefined) => SocketPrincipal | undefined;
   headerToken: string | undefined;
-  limits?: FrameLimits;
+  limits?: FrameLimits | undefined;
+  /** What the socket writes to. */
+  stream?: Duplex | undefined;
 }
 
 const INIT_LIMIT_MS = 10_000;
@@ -36,7 +39,8 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         void session?.left().catch(() => {});
       },
     },
-    ...(options.limits && { limits: options.limits }),
+    limits: options.limits,
+    stream: options.stream,
   });
   const impatience = setTimeout(
     () => link.close(CLOSE_CODES.UNAUTHENTICATED, "no session_init in time"),
