@@ -1,5 +1,6 @@
 import {
   challengeText,
+  type ErrorMessage,
   fromErrorMessage,
   type JobAttempt,
   type NodeRegister,
@@ -60,6 +61,8 @@ export interface NodeEvents {
   /** Presence is in Postgres; `lastContactMs` has moved. */
   contact?(lastContactMs: number): void;
   control?(command: "drain" | "resume"): void;
+  /** An error about one job. Without this it is told as a problem. */
+  refused?(message: ErrorMessage): void;
   /** Something is wrong that does not end the connection. */
   problem?(error: TenureError): void;
 }
@@ -168,7 +171,10 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     response: calls.answered,
     request: answers.asked,
     node_control: ({ command }) => on.control?.(command),
-    error: (message) => problem(fromErrorMessage(message)),
+    error(message) {
+      if (message.job_id !== undefined && on.refused) on.refused(message);
+      else problem(fromErrorMessage(message));
+    },
     job_assign: (message) => on.message?.(message),
     job_cancel: (message) => on.message?.(message),
     job_result_ack: (message) => on.message?.(message),
