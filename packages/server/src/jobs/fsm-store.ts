@@ -12,7 +12,7 @@ import {
   stateAfter,
 } from "./fsm.ts";
 import { type JobKey, keysOfJob } from "./job-keys.ts";
-import { viewOf } from "./job-record.ts";
+import { TIMELINE_MAX, viewOf } from "./job-record.ts";
 import { persistInMemory } from "./job-store.ts";
 import { trusted, trustedReply } from "./trusted.ts";
 
@@ -43,8 +43,6 @@ export interface Advanced {
   delivered: boolean;
 }
 
-/** Older entries of a job's timeline go first. A dozen attempts that each went all the way fit. */
-export const TIMELINE_MAX = 64;
 /** Words of a worker: enough to see what went wrong. */
 const REASON_LENGTH_MAX = 300;
 /** As many nodes as fit; nobody needs to avoid more. */

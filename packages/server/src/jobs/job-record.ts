@@ -128,15 +128,28 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
     persisted: fields.has("persisted"),
     affinity: fields.get("affinity") as AffinityOutcome | undefined,
     lastFailure: fields.get("last_failure"),
-    avoid: (fields.get("avoid") ?? "").split(" ").filter((node) => node.length >= NODE_ID_MIN),
+    avoid: nodesOf(fields.get("avoid") ?? ""),
     payload: parts.payload || undefined,
     result: parts.result || undefined,
     timeline: parts.entries.map(parseEntry),
   };
 }
 
-/** The list is cut at its end, perhaps in the middle of an id. */
-const NODE_ID_MIN = 32;
+/** Older entries of a job's timeline go first. A dozen attempts that each went all the way fit. */
+export const TIMELINE_MAX = 64;
+
+/** How every job begins. It is not written down: the record says as much. */
+export function firstEntry({ createdMs, originInstanceId }: JobRecord): JobTimelineEntry {
+  return {
+    at: new Date(createdMs).toISOString(),
+    state: "CREATED",
+    attempt_id: 1,
+    instance_id: originInstanceId,
+  };
+}
+
+/** A space stands behind each. What has none was cut at the end of the list. */
+const nodesOf = (text: string): string[] => text.split(" ").slice(0, -1);
 
 /** `at|state|attempt|node|instance|reason`. The reason comes last: it alone may contain the separator. */
 function parseEntry(text: string): JobTimelineEntry {

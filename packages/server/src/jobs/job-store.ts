@@ -4,7 +4,7 @@ import type { HotStore } from "../store/hot-store.ts";
 import type { MemorySpace } from "../store/memory-space.ts";
 import { defineScript } from "../store/script.ts";
 import { jobKeys, keysOfJob } from "./job-keys.ts";
-import { type JobRecord, type JobSpecRecord, recordOf, specFields } from "./job-record.ts";
+import { firstEntry, type JobRecord, type JobSpecRecord, recordOf, specFields, TIMELINE_MAX } from "./job-record.ts";
 import { trusted, trustedReply } from "./trusted.ts";
 
 /** How long a record lives that nobody has said is its request's job: longer than any submit takes. */
@@ -201,7 +201,9 @@ export async function readJob(
   if (reply[0] === "absent") return undefined;
   const [, payload, result, count, ...rest] = reply;
   const entries = rest.slice(0, count);
-  return recordOf(jobId, fieldsOf(rest.slice(count)), { payload, result, entries });
+  const record = recordOf(jobId, fieldsOf(rest.slice(count)), { payload, result, entries });
+  if (wanted.timeline && count < TIMELINE_MAX) record.timeline.unshift(firstEntry(record));
+  return record;
 }
 
 /** One attempt of one job: what slots, heartbeats and messages of nodes speak of. */
