@@ -5,7 +5,7 @@ import { lost, NODE_A, NODE_B, newJob } from "../../testing/jobs.ts";
 import { type Caller, type JobStep, judge, type StepAnswer, stateAfter } from "./fsm.ts";
 import { type Advance, type Advanced, advance } from "./fsm-store.ts";
 import { type JobRecord, TIMELINE_MAX } from "./job-record.ts";
-import { createJob, readJob, voidJob } from "./job-store.ts";
+import { createJob, listen, readJob, voidJob } from "./job-store.ts";
 
 const dispatched: JobStep = { event: "dispatched", affinity: "first" };
 const ack: JobStep = { event: "ack" };
@@ -16,7 +16,6 @@ const seenResult: JobStep = { event: "result", outcome: "succeeded", reserved: t
 const cancel: JobStep = { event: "give_up", outcome: "cancelled", reason: "by its client" };
 const timeOut: JobStep = { event: "give_up", outcome: "timed_out" };
 const released: JobStep = { event: "released", keepMs: 3_600_000 };
-const delivered: JobStep = { event: "delivered", keepMs: 60_000 };
 const drained: JobStep = { event: "reassign", reason: "drain", counts: false, avoid: false };
 
 /** Every step there is, in each form that might matter. */
@@ -32,7 +31,6 @@ const STEPS = {
   cancel,
   "time out": timeOut,
   released,
-  delivered,
 };
 
 /** How a third attempt gets to every place a job can be in, and what it may look like there. */
@@ -42,11 +40,10 @@ const PLACES: Record<string, JobStep[]> = {
   ACCEPTED: [dispatched, ack],
   RUNNING: [dispatched, ack, started],
   "FINISHED by a result": [dispatched, result],
-  "FINISHED by a result, delivered": [dispatched, result, delivered],
   "FINISHED by a cancel": [dispatched, ack, cancel],
   "FINISHED before it had a node": [timeOut],
   "RELEASED after a result": [dispatched, result, released],
-  "RELEASED after a cancel": [dispatched, cancel, released, delivered],
+  "RELEASED after a cancel": [dispatched, cancel, released],
 };
 
 const ATTEMPTS = { first: 1, former: 2, right: 3, coming: 4 };
@@ -66,7 +63,7 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
     (await readJob(store.hot, jobId, { payload: true, result: true, timeline: true }))!;
 
   async function jobAt(steps: JobStep[]): Promise<string> {
-    const job = newJob();
+    const job = newJob({ attemptsMax: 4 });
     await createJob(store.hot, job);
     await ask(job.jobId, { attemptId: 1, steps: [lost] });
     await ask(job.jobId, { attemptId: 2, steps: [lost] });
@@ -129,7 +126,7 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
     const job = newJob({ sessionId: "s".repeat(32) });
     await createJob(store.hot, job);
     await ask(job.jobId, { attemptId: 1, nodeId: NODE_A, steps: [dispatched] });
-    const steps = [ack, started, ack, result, failure, started, released, delivered, delivered];
+    const steps = [ack, started, ack, result, failure, started, released, released];
     const answer = await ask(job.jobId, {
       attemptId: 1,
       nodeId: NODE_A,
@@ -146,7 +143,6 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
         "duplicate",
         "ended",
         "applied",
-        "applied",
         "duplicate",
       ],
       state: "RELEASED",
@@ -156,7 +152,8 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
       formerNodeId: NODE_A,
       jobOutcome: "succeeded",
       sessionId: job.sessionId,
-      delivered: true,
+      listeners: [],
+      nowMs: expect.any(Number),
     });
     const record = await read(job.jobId);
     expect(record).toMatchObject({ result: '{"body":7}', payload: undefined, affinity: "first" });
@@ -206,6 +203,38 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
     expect(await read(jobId)).toMatchObject({ countedAttempts: 2, avoid: [NODE_B, NODE_A] });
   });
 
+  test("an attempt too many is refused, and the job stays where it was", async () => {
+    const { jobId } = newJob();
+    await createJob(store.hot, newJob({ jobId, attemptsMax: 2 }));
+    const end = async (attemptId: number, step: JobStep) =>
+      ask(jobId, { attemptId, nodeId: NODE_A, steps: [dispatched, step] });
+    expect(await end(1, drained)).toMatchObject({ answers: ["applied", "applied"], attemptId: 2 });
+    expect(await end(2, lost)).toMatchObject({ answers: ["applied", "applied"], attemptId: 3 });
+    expect(await end(3, lost)).toMatchObject({
+      answers: ["applied", "exhausted"],
+      state: "DISPATCHED",
+      attemptId: 3,
+      countedAttempts: 1,
+      nodeId: NODE_A,
+    });
+    expect(await end(3, drained)).toMatchObject({
+      answers: ["duplicate", "applied"],
+      attemptId: 4,
+    });
+  });
+
+  test("whoever listens is named to whoever ends the job, once and within bounds", async () => {
+    const { jobId } = newJob();
+    expect(await listen(store.hot, jobId, "i1")).toBeUndefined();
+    await createJob(store.hot, newJob({ jobId }));
+    for (const instance of ["i1", "i", "i1", "i22"]) await listen(store.hot, jobId, instance);
+    const end = { attemptId: 1, nodeId: NODE_A, steps: [cancel] };
+    expect(await ask(jobId, end)).toMatchObject({ listeners: ["i22", "i", "i1"] });
+    expect(await listen(store.hot, jobId, "i3")).toMatchObject({ state: "FINISHED", attemptId: 1 });
+    for (let n = 0; n < 100; n++) await listen(store.hot, jobId, `${n}-`.padEnd(128, "x"));
+    expect((await read(jobId)).listeners.length).toBeLessThanOrEqual(12);
+  });
+
   test("the times in a record are the store's", async () => {
     const { jobId } = newJob();
     await createJob(store.hot, newJob({ jobId }));
@@ -225,7 +254,7 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
 
   test("a timeline is bounded, its newest entries stay, and any words of a worker survive", async () => {
     const { jobId } = newJob();
-    await createJob(store.hot, newJob({ jobId }));
+    await createJob(store.hot, newJob({ jobId, attemptsMax: 1_000 }));
     const reason = 'a|b "quoted" \\ \u{1f4a5} \ud800 \n end';
     for (let attemptId = 1; attemptId <= TIMELINE_MAX; attemptId++) {
       const steps: JobStep[] = [dispatched, { ...lost, reason } as JobStep];
@@ -269,9 +298,9 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
 
 /** What `advance` says of a record besides its answers. */
 function summaryOf(record: JobRecord) {
-  const { state, attemptId, countedAttempts, nodeId, sessionId, delivered } = record;
+  const { state, attemptId, countedAttempts, nodeId, sessionId, listeners } = record;
   const jobOutcome = record.outcome;
-  return { state, attemptId, countedAttempts, nodeId, sessionId, delivered, jobOutcome };
+  return { state, attemptId, countedAttempts, nodeId, sessionId, listeners, jobOutcome };
 }
 
 function expectApplied(change: {
@@ -284,12 +313,7 @@ function expectApplied(change: {
   const to: JobState = stateAfter(before.state, step.event);
   expect(after.state).toBe(to);
   expect(after.attemptId).toBe(before.attemptId + (step.event === "reassign" ? 1 : 0));
-  expect(after.delivered).toBe(before.delivered || step.event === "delivered");
   expect(after.createdMs).toBe(before.createdMs);
-  if (step.event === "delivered") {
-    expect(after.timeline).toEqual(before.timeline);
-    return;
-  }
   expect(after.timeline).toHaveLength(before.timeline.length + 1);
   expect(after.timeline.at(-1)).toMatchObject({ state: to, attempt_id: after.attemptId });
   expect(after.stateMs).toBe(before.stateMs + 7);

@@ -12,7 +12,7 @@ import {
   stateAfter,
 } from "./fsm.ts";
 import { type JobKey, keysOfJob } from "./job-keys.ts";
-import { TIMELINE_MAX, viewOf } from "./job-record.ts";
+import { TIMELINE_MAX, viewOf, wordsOf } from "./job-record.ts";
 import { persistInMemory } from "./job-store.ts";
 import { trusted, trustedReply } from "./trusted.ts";
 
@@ -40,7 +40,10 @@ export interface Advanced {
   formerNodeId: string | undefined;
   jobOutcome: JobOutcome | undefined;
   sessionId: string | undefined;
-  delivered: boolean;
+  /** Instances where somebody waits for the job's end (`listen`). */
+  listeners: string[];
+  /** The store's time. */
+  nowMs: number;
 }
 
 /** Words of a worker: enough to see what went wrong. */
@@ -82,7 +85,8 @@ type Reply =
       formerNodeId: string,
       outcome: JobOutcome | "",
       sessionId: string,
-      delivered: 0 | 1,
+      listeners: string,
+      nowMs: number,
       ...answers: StepAnswer[],
     ];
 
@@ -112,21 +116,11 @@ export async function advance(
     result_text: call.result ?? "",
   });
   if (reply[0] === "absent") return { outcome: "absent" };
-  const [
-    ,
-    state,
-    attemptId,
-    counted,
-    nodeId,
-    formerNodeId,
-    outcome,
-    sessionId,
-    delivered,
-    ...rest
-  ] = reply;
+  const [, state, attemptId, counted, nodeId, formerNodeId, outcome, sessionId, listeners, nowMs] =
+    reply;
   return {
     outcome: "answered",
-    answers: rest,
+    answers: reply.slice(ANSWERS_FROM) as StepAnswer[],
     state,
     attemptId,
     countedAttempts: counted,
@@ -134,9 +128,12 @@ export async function advance(
     formerNodeId: formerNodeId || undefined,
     jobOutcome: outcome || undefined,
     sessionId: sessionId || undefined,
-    delivered: delivered === 1,
+    listeners: wordsOf(listeners),
+    nowMs,
   };
 }
+
+const ANSWERS_FROM = 10;
 
 const ROWS = Object.fromEntries(JOB_EVENTS.map((event) => [event, rowText(event)]));
 
@@ -164,8 +161,6 @@ function fieldsOf(step: JobStep, reason: string | undefined): string[] {
       return ["ended_by", step.event, "outcome", step.outcome];
     case "reassign":
       return ["last_failure", reason ?? ""];
-    case "delivered":
-      return ["delivered", String(step.keepMs)];
     default:
       return [];
   }
@@ -192,12 +187,13 @@ function advanceInMemory(space: MemorySpace, keys: Record<JobKey, string>, args:
     "answered",
     view.state,
     view.attemptId,
-    Number(fields.get("counted_attempts")),
+    view.countedAttempts,
     view.nodeId ?? "",
     formerNodeId,
     view.outcome ?? "",
     fields.get("session_id") ?? "",
-    view.delivered ? 1 : 0,
+    fields.get("listeners") ?? "",
+    space.nowMs(),
     ...answers,
   ];
 }
@@ -221,12 +217,10 @@ function applyStep({ space, keys, args, step }: Applying): void {
     if (args.result_text !== "") space.set(keys.result, args.result_text);
   }
   fields.set("state", to);
-  if (step.event !== "delivered") noteStep({ space, keys, args, step });
+  noteStep({ space, keys, args, step });
   if (!fields.has("persisted")) persistInMemory(space, keys);
-  if (to === "RELEASED") {
-    const keepMs = Number(fields.get("delivered") ?? step.keep_ms);
-    for (const key of Object.values(keys)) space.expire(key, keepMs);
-  }
+  if (step.keep_ms !== undefined)
+    for (const key of Object.values(keys)) space.expire(key, step.keep_ms);
 }
 
 function beginAttempt(fields: Map<string, string>, step: StepArgs, avoidMax: number): void {

@@ -10,7 +10,6 @@ export const JOB_EVENTS = [
   "reassign",
   "give_up",
   "released",
-  "delivered",
 ] as const;
 export type JobEvent = (typeof JOB_EVENTS)[number];
 
@@ -39,7 +38,6 @@ const TABLE: Record<JobEvent, Row> = {
   reassign:   ["absent",  "CREATED",    "CREATED",  "CREATED",  "CREATED",  "ended",    "ended"   ],
   give_up:    ["absent",  "FINISHED",   "FINISHED", "FINISHED", "FINISHED", "same",     "same"    ],
   released:   ["absent",  "early",      "early",    "early",    "early",    "RELEASED", again     ],
-  delivered:  ["absent",  "early",      "early",    "early",    "early",    "FINISHED", "RELEASED"],
 };
 
 const COLUMNS: Record<JobPlace, number> = {
@@ -97,10 +95,8 @@ export type JobStep =
   /** `counts`: against `attempts_max`; not for a drain or a lost instance. `avoid`: prefer other nodes from now on. */
   | { event: "reassign"; reason: string; counts: boolean; avoid: boolean }
   | { event: "give_up"; outcome: Exclude<JobOutcome, "succeeded">; reason?: string | undefined }
-  /** The slot is free. `keepMs`: how long the record stays if nobody says `delivered`. */
-  | { event: "released"; keepMs: number }
-  /** The session has the result, or nobody waits for it. In either order with `released`. */
-  | { event: "delivered"; keepMs: number };
+  /** The slot is free. `keepMs`: how long the record stays. */
+  | { event: "released"; keepMs: number };
 
 /** Which attempt a call speaks of, and which node says so or is meant. */
 export interface Caller {
@@ -116,7 +112,9 @@ export interface JobView {
   nodeId?: string | undefined;
   endedBy?: "result" | "give_up" | undefined;
   outcome?: JobOutcome | undefined;
-  delivered: boolean;
+  /** Attempts that ended and count against `attemptsMax`. */
+  countedAttempts: number;
+  attemptsMax: number;
 }
 
 export const STEP_ANSWERS = [
@@ -132,6 +130,8 @@ export const STEP_ANSWERS = [
   "other_node",
   /** A result of an attempt that is on no node, and the caller did not say `reserved`. */
   "unplaced",
+  /** A `reassign` that would begin one attempt too many. */
+  "exhausted",
   "early",
   "ended",
 ] as const;
@@ -150,6 +150,7 @@ export interface Claim {
   event: JobStep["event"];
   outcome?: JobOutcome | undefined;
   reserved?: boolean | undefined;
+  counts?: boolean | undefined;
 }
 
 /** What a step does to a job as it is: the rule that every store follows. */
@@ -161,13 +162,12 @@ export function judge(job: JobView, caller: Caller, step: Claim): StepAnswer {
   );
 }
 
-/** A session knows a job by its id alone, so `delivered` names no attempt. */
 function judgeAttempt(
   job: JobView,
   { attemptId }: Caller,
   event: JobEvent,
 ): StepAnswer | undefined {
-  if (event === "delivered" || attemptId === job.attemptId) return undefined;
+  if (attemptId === job.attemptId) return undefined;
   if (event === "reassign" && attemptId + 1 === job.attemptId) return "duplicate";
   return attemptId < job.attemptId ? "stale" : "ahead";
 }
@@ -181,8 +181,8 @@ function judgeState(job: JobView, step: Claim): StepAnswer {
   const cell = cellOf(job.state, step.event);
   if (cell === "same") return endedSo(job, step) ? "duplicate" : "ended";
   if (cell === "duplicate" || cell === "early" || cell === "ended") return cell;
-  if (step.event === "delivered" && job.delivered) return "duplicate";
   if (step.event === "result" && job.state === "CREATED" && !step.reserved) return "unplaced";
+  if (step.counts && job.countedAttempts + 1 >= job.attemptsMax) return "exhausted";
   return "applied";
 }
 

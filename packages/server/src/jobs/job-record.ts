@@ -33,7 +33,6 @@ export interface JobSpecRecord {
 
 /** A job's record with everything a step needs to know. Times are the store's. */
 export interface JobRecord extends JobSpecRecord, JobView {
-  countedAttempts: number;
   createdMs: number;
   /** When this attempt began to wait for a node. */
   attemptMs: number;
@@ -41,6 +40,8 @@ export interface JobRecord extends JobSpecRecord, JobView {
   stateMs: number;
   /** Kept for good. Before that its request may be bound to another job, and it runs out by itself. */
   persisted: boolean;
+  /** Instances where somebody waits for its end. */
+  listeners: string[];
   affinity?: AffinityOutcome | undefined;
   /** Why the attempt before this one ended. */
   lastFailure?: string | undefined;
@@ -89,7 +90,8 @@ export function viewOf(fields: Fields): JobView {
     nodeId: fields.get("node_id") || undefined,
     endedBy: fields.get("ended_by") as JobView["endedBy"],
     outcome: fields.get("outcome") as JobOutcome | undefined,
-    delivered: fields.has("delivered"),
+    countedAttempts: Number(fields.get("counted_attempts")),
+    attemptsMax: Number(fields.get("attempts_max")),
   };
 }
 
@@ -120,15 +122,14 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
     pendingTimeoutMs: number("pending_timeout_ms"),
     ackTimeoutMs: number("ack_timeout_ms"),
     runTimeoutMs: number("run_timeout_ms"),
-    attemptsMax: number("attempts_max"),
-    countedAttempts: number("counted_attempts"),
     createdMs: number("created_ms"),
     attemptMs: number("attempt_ms"),
     stateMs: number("state_ms"),
     persisted: fields.has("persisted"),
+    listeners: wordsOf(fields.get("listeners")),
     affinity: fields.get("affinity") as AffinityOutcome | undefined,
     lastFailure: fields.get("last_failure"),
-    avoid: nodesOf(fields.get("avoid") ?? ""),
+    avoid: wordsOf(fields.get("avoid")),
     payload: parts.payload || undefined,
     result: parts.result || undefined,
     timeline: parts.entries.map(parseEntry),
@@ -148,8 +149,8 @@ export function firstEntry({ createdMs, originInstanceId }: JobRecord): JobTimel
   };
 }
 
-/** A space stands behind each. What has none was cut at the end of the list. */
-const nodesOf = (text: string): string[] => text.split(" ").slice(0, -1);
+/** A space stands behind each word. What has none was cut at the end of the list. */
+export const wordsOf = (text: string | undefined): string[] => (text ?? "").split(" ").slice(0, -1);
 
 /** `at|state|attempt|node|instance|reason`. The reason comes last: it alone may contain the separator. */
 function parseEntry(text: string): JobTimelineEntry {

@@ -4,7 +4,14 @@ import type { HotStore } from "../store/hot-store.ts";
 import type { MemorySpace } from "../store/memory-space.ts";
 import { defineScript } from "../store/script.ts";
 import { jobKeys, keysOfJob } from "./job-keys.ts";
-import { firstEntry, type JobRecord, type JobSpecRecord, recordOf, specFields, TIMELINE_MAX } from "./job-record.ts";
+import {
+  firstEntry,
+  type JobRecord,
+  type JobSpecRecord,
+  recordOf,
+  specFields,
+  TIMELINE_MAX,
+} from "./job-record.ts";
 import { trusted, trustedReply } from "./trusted.ts";
 
 /** How long a record lives that nobody has said is its request's job: longer than any submit takes. */
@@ -80,6 +87,21 @@ const voidScript = defineScript({
   return ["void"];
 });
 
+const listenScript = defineScript({
+  file: new URL("./lua/listen-job.lua", import.meta.url),
+  keys: ["fsm"],
+  args: z.object({ instance: z.string(), length_max: z.int().positive() }),
+  reply: trustedReply<readonly ["absent"] | readonly ["found", JobState, number, string]>(),
+}).inMemory((space, { fsm }, { instance, length_max }) => {
+  if (!isThere(space, fsm)) return ["absent"];
+  const fields = space.hash(fsm);
+  const listeners = fields.get("listeners") ?? "";
+  const words = `${instance} ${listeners}`;
+  if (!` ${listeners}`.includes(` ${instance} `) && words.length <= length_max)
+    fields.set("listeners", words);
+  return attemptOf(fields);
+});
+
 interface WantedParts {
   payload: boolean;
   result: boolean;
@@ -114,14 +136,7 @@ const readAttemptScript = defineScript({
   args: trusted<object>(),
   reply: trustedReply<readonly ["absent"] | readonly ["found", JobState, number, string]>(),
 }).inMemory((space, { fsm }) => {
-  if (!isThere(space, fsm)) return ["absent"];
-  const fields = space.hash(fsm);
-  return [
-    "found",
-    fields.get("state") as JobState,
-    Number(fields.get("attempt_id")),
-    fields.get("node_id")!,
-  ];
+  return isThere(space, fsm) ? attemptOf(space.hash(fsm)) : ["absent"];
 });
 
 /** `payload` is JSON text, kept beside the record and given back as it is. */
@@ -221,10 +236,10 @@ export interface AttemptNow extends JobAttempt {
 /** In the order asked; `undefined` for a job without a record. */
 export async function readAttempts(
   hot: HotStore,
-  jobIds: readonly string[],
+  jobs: readonly { jobId: string }[],
 ): Promise<Array<AttemptNow | undefined>> {
   return Promise.all(
-    jobIds.map(async (jobId) => {
+    jobs.map(async ({ jobId }) => {
       const fsm = jobKeys.fsm(hot.prefix, jobId);
       const reply = await hot.run(readAttemptScript, { fsm }, {});
       if (reply[0] === "absent") return undefined;
@@ -232,6 +247,30 @@ export async function readAttempts(
       return { jobId, state, attemptId, nodeId: nodeId || undefined };
     }),
   );
+}
+
+/** Instance ids of up to 128 letters: eight fit, and usually many more. */
+const LISTENERS_LENGTH_MAX = 8 * 129;
+
+/**
+ * Asks that `instanceId` be told when the job ends: whoever ends it finds the listeners in the answer of `advance`.
+ * Says where the job is; one that is FINISHED has told its listeners, and this one must look for itself.
+ */
+export async function listen(
+  hot: HotStore,
+  jobId: string,
+  instanceId: string,
+): Promise<AttemptNow | undefined> {
+  const fsm = jobKeys.fsm(hot.prefix, jobId);
+  const args = { instance: instanceId, length_max: LISTENERS_LENGTH_MAX };
+  const reply = await hot.run(listenScript, { fsm }, args);
+  if (reply[0] === "absent") return undefined;
+  return { jobId, state: reply[1], attemptId: reply[2], nodeId: reply[3] || undefined };
+}
+
+function attemptOf(fields: ReadonlyMap<string, string>) {
+  const state = fields.get("state") as JobState;
+  return ["found", state, Number(fields.get("attempt_id")), fields.get("node_id")!] as const;
 }
 
 /** Also for a step in memory: what is applied is kept for good. */

@@ -57,7 +57,9 @@ const listScript = defineScript<"undelivered", { count: number }, readonly ["lis
  */
 export async function addUndelivered(
   hot: HotStore,
-  { sessionId, jobIds, keepMs }: { sessionId: string; jobIds: readonly string[]; keepMs: number },
+  sessionId: string,
+  jobIds: readonly string[],
+  { keepMs }: { keepMs: number },
 ): Promise<number> {
   const undelivered = jobKeys.undelivered(hot.prefix, sessionId);
   const replies = await Promise.all(

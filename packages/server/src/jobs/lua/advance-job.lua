@@ -2,7 +2,7 @@
 -- state: a digit is the state it leads to, = duplicate, < early, ! ended, ? duplicate if the job ended just so.
 --
 -- Replies { 'absent' } or { 'answered', state, attempt_id, counted_attempts, node_id, former_node_id, outcome,
--- session_id, delivered, answer of each step... }, where an absent text is ''.
+-- session_id, listeners, now_ms, answer of each step... }, where an absent text is ''.
 
 local fsm, payload, result, timeline = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local result_text = ARGV[2]
@@ -12,18 +12,18 @@ local result_text = ARGV[2]
 local STATES = { 'CREATED', 'DISPATCHED', 'ACCEPTED', 'RUNNING', 'FINISHED', 'RELEASED',
   CREATED = 1, DISPATCHED = 2, ACCEPTED = 3, RUNNING = 4, FINISHED = 5, RELEASED = 6 }
 local REFUSALS = { ['='] = 'duplicate', ['<'] = 'early', ['!'] = 'ended' }
-local ANY_NODE = { give_up = true, released = true, delivered = true }
+local ANY_NODE = { give_up = true, released = true }
 
 local held = redis.call('HMGET', fsm, 'state', 'attempt_id', 'node_id', 'ended_by', 'counted_attempts',
-  'session_id', 'delivered', 'persisted', 'avoid', 'outcome')
+  'session_id', 'listeners', 'persisted', 'avoid', 'outcome', 'attempts_max')
 if not held[1] or held[1] == 'VOID' then
   return { 'absent' }
 end
 local state, attempt, node, counted = held[1], tonumber(held[2]), held[3], tonumber(held[5])
-local ended_by, outcome, delivered = held[4], held[10] or '', held[7] or ''
+local ended_by, outcome = held[4], held[10] or ''
 
 local function judge(step)
-  if step.event ~= 'delivered' and args.attempt_id ~= attempt then
+  if args.attempt_id ~= attempt then
     if step.event == 'reassign' and args.attempt_id + 1 == attempt then return 'duplicate' end
     return args.attempt_id < attempt and 'stale' or 'ahead'
   end
@@ -35,12 +35,12 @@ local function judge(step)
     return same and 'duplicate' or 'ended'
   end
   if REFUSALS[cell] then return REFUSALS[cell] end
-  if step.event == 'delivered' and delivered ~= '' then return 'duplicate' end
   if step.event == 'result' and state == 'CREATED' and not step.reserved then return 'unplaced' end
+  if step.counts and counted + 1 >= tonumber(held[11]) then return 'exhausted' end
   return 'applied', STATES[tonumber(cell)]
 end
 
-local answers, changes, entries, now = {}, {}, {}, now_ms()
+local answers, changes, entries, now, keep_ms = {}, {}, {}, now_ms(), nil
 local function set(field, value)
   changes[#changes + 1] = field
   changes[#changes + 1] = value
@@ -56,36 +56,29 @@ for index, step in ipairs(args.steps) do
       set('attempt_ms', now)
     elseif step.event == 'dispatched' or step.event == 'result' then
       node = args.node_id
-    elseif step.event == 'delivered' then
-      delivered = step.keep_ms
     end
     if step.outcome then
       ended_by, outcome = step.event, step.outcome
       redis.call('DEL', payload)
       if result_text ~= '' then redis.call('SET', result, result_text) end
     end
-    if step.event ~= 'delivered' then
-      entries[#entries + 1] = table.concat({ now, to, attempt, node, args.instance_id, step.reason or '' }, '|')
-    end
-    state = to
-    if to == 'RELEASED' then args.keep_ms = delivered ~= '' and delivered or step.keep_ms end
+    entries[#entries + 1] = table.concat({ now, to, attempt, node, args.instance_id, step.reason or '' }, '|')
+    state, keep_ms = to, step.keep_ms
   end
 end
 
-if #changes + #entries > 0 then
+if #entries > 0 then
   if not held[8] then
     redis.call('PERSIST', fsm)
     redis.call('PERSIST', payload)
     set('persisted', 1)
   end
-  if #entries > 0 then
-    set('state_ms', now)
-    local length = redis.call('RPUSH', timeline, unpack(entries))
-    if length > args.entries_max then redis.call('LTRIM', timeline, -args.entries_max, -1) end
-  end
-  redis.call('HSET', fsm, 'state', state, 'attempt_id', attempt, 'node_id', node, 'counted_attempts', counted, unpack(changes))
-  if args.keep_ms then
-    for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, args.keep_ms) end
+  redis.call('HSET', fsm, 'state', state, 'attempt_id', attempt, 'node_id', node, 'counted_attempts', counted,
+    'state_ms', now, unpack(changes))
+  local length = redis.call('RPUSH', timeline, unpack(entries))
+  if length > args.entries_max then redis.call('LTRIM', timeline, -args.entries_max, -1) end
+  if keep_ms then
+    for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, keep_ms) end
   end
 end
-return { 'answered', state, attempt, counted, node, held[3], outcome, held[6] or '', delivered ~= '' and 1 or 0, unpack(answers) }
+return { 'answered', state, attempt, counted, node, held[3], outcome, held[6] or '', held[7] or '', now, unpack(answers) }
