@@ -1,11 +1,11 @@
 // A Redis and a Postgres for the time of one run.
 
-import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { chownSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { createConnection, createServer } from "node:net";
 import { tmpdir, userInfo } from "node:os";
-import { delimiter, dirname, join } from "node:path";
+import { delimiter, join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 
 const ANSWERS_WITHIN_MS = 30_000;
@@ -42,7 +42,8 @@ async function startRedis(directory, ends) {
   const settings = { port, bind: "127.0.0.1", dir: directory, save: "", appendonly: "yes" };
   const policy = ["--maxmemory-policy", "noeviction"];
   const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, String(value)]);
-  await run({ program, args: [...args, ...policy], ends, isReady: () => answers(port) });
+  const isReady = () => answers(port, { greeting: Buffer.from("PING\r\n"), answer: "+" });
+  await run({ program, args: [...args, ...policy], ends, isReady });
   return `redis://127.0.0.1:${port}`;
 }
 
@@ -63,9 +64,7 @@ async function startPostgres(directory, ends) {
   });
   const port = await freePort();
   const args = ["-D", data, "-p", String(port), "-h", "127.0.0.1", "-k", ""];
-  // It takes connections before it takes statements; its own program knows the difference.
-  const asked = ["-h", "127.0.0.1", "-p", String(port), "-U", "tenure", "-d", "postgres"];
-  const isReady = async () => spawnSync(join(dirname(initdb), "pg_isready"), asked).status === 0;
+  const isReady = () => answers(port, { greeting: POSTGRES_STARTUP, answer: "R" });
   await run({ program, args, ends, isReady, runAs, endSignal: "SIGINT" });
   return `postgres://tenure@127.0.0.1:${port}/postgres`;
 }
@@ -94,13 +93,24 @@ async function run({ program, args, isReady, ends, runAs, endSignal = "SIGTERM" 
   }
 }
 
-/** @param {number} port @returns {Promise<boolean>} */
-function answers(port) {
+// Version 3.0, user "tenure". A server that still starts takes the connection and answers E; one that is ready, R.
+const POSTGRES_STARTUP = Buffer.from("\0\0\0\x15\0\x03\0\0user\0tenure\0\0", "latin1");
+
+/**
+ * @param {number} port
+ * @param {{ greeting: Buffer, answer: string }} words The first letter of the answer is enough.
+ * @returns {Promise<boolean>}
+ */
+function answers(port, { greeting, answer }) {
   return new Promise((resolve) => {
     const socket = createConnection({ port, host: "127.0.0.1" });
-    socket.once("connect", () => resolve(true));
+    socket.once("connect", () => socket.write(greeting));
+    socket.once("data", (bytes) => {
+      resolve(bytes.toString("latin1").startsWith(answer));
+      socket.destroy();
+    });
     socket.once("error", () => resolve(false));
-    socket.once("connect", () => socket.destroy());
+    socket.once("close", () => resolve(false));
   });
 }
 
