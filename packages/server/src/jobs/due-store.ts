@@ -111,23 +111,20 @@ export async function takeDue(
 
 /** Says how many were in the index: the others have left before. */
 export async function leaveDue(hot: HotStore, jobIds: readonly string[]): Promise<number> {
-  let left = 0;
-  await eachShard(
+  const replies = await eachShard(
     jobIds,
     (jobId) => jobId,
-    async (shard, jobs) => {
-      left += (await hot.run(leaveScript, { due: jobKeys.due(hot.prefix, shard) }, { jobs }))[1];
-    },
+    (shard, jobs) => hot.run(leaveScript, { due: jobKeys.due(hot.prefix, shard) }, { jobs }),
   );
-  return left;
+  return replies.reduce((sum, [, left]) => sum + left, 0);
 }
 
 /** All shards at once: they are different keys, and nobody waits for one because of another. */
-async function eachShard<T>(
+async function eachShard<T, Reply>(
   things: readonly T[],
   jobIdOf: (thing: T) => string,
-  run: (shard: number, batch: T[]) => Promise<unknown>,
-): Promise<void> {
+  run: (shard: number, batch: T[]) => Promise<Reply>,
+): Promise<Reply[]> {
   const shards = new Map<number, T[]>();
   for (const thing of things) {
     const shard = dueShard(jobIdOf(thing));
@@ -138,5 +135,5 @@ async function eachShard<T>(
   const calls = [...shards].flatMap(([shard, batch]) =>
     inBatches(batch).map((part) => run(shard, part)),
   );
-  await Promise.all(calls);
+  return Promise.all(calls);
 }
