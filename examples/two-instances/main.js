@@ -9,6 +9,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { setTimeout as wait } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { createAdmin, ROUTES, Session, Worker } from "@tenure/sdk";
 import { openStores } from "./stores.js";
@@ -47,7 +48,10 @@ async function smokeTest(urlA, urlB) {
     url: urlA,
     pools: ["smoke"],
     capacity: 1,
-    run: ({ payload }) => ({ echo: payload }),
+    async run({ payload }) {
+      await wait(200); // A job that ends within the same moment has no states in between to tell of.
+      return { echo: payload };
+    },
     on: { ready: ({ instance_id }) => console.log(`worker connected to ${instance_id}`) },
   });
   const session = new Session({
