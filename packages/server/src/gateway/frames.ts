@@ -4,7 +4,9 @@ import {
   CLOSE_CODES,
   type CloseCode,
   isTenureError,
+  JobId,
   parseMessage,
+  RequestId,
   TenureError,
   toErrorMessage,
 } from "@tenure/protocol";
@@ -41,7 +43,7 @@ export interface MessageSocket<Out> {
 
 export interface MessageHandlers<In> {
   /** Messages of one socket are handed over one after another, in the order they came. */
-  receive(message: In): Promise<void> | void;
+  receive(message: In): Promise<void> | undefined | void;
   /** Called once, whoever closed it. */
   closed(): void;
 }
@@ -104,7 +106,7 @@ export function speak<In, Out>(
       if (isBinary) throw new TenureError("INVALID_MESSAGE", { reason: "a frame must be text" });
       hand(parseMessage(schema, data.toString()));
     } catch (error) {
-      refuse(error);
+      refuse(error, isBinary ? {} : subjectOf(data.toString()));
     }
   }
 
@@ -115,10 +117,12 @@ export function speak<In, Out>(
     if (!handled) return;
     inLine += 1;
     readOrWait();
-    line = handled.catch(refuse).then(() => {
-      inLine -= 1;
-      readOrWait();
-    });
+    line = handled
+      .catch((error: unknown) => refuse(error))
+      .then(() => {
+        inLine -= 1;
+        readOrWait();
+      });
   }
 
   /** Two reasons not to read on: a full line, and a sender who is too fast. */
@@ -127,8 +131,8 @@ export function speak<In, Out>(
     if (wait !== socket.isPaused) wait ? socket.pause() : socket.resume();
   }
 
-  function refuse(error: unknown): void {
-    send(toErrorMessage(error) as Out);
+  function refuse(error: unknown, about: Subject = {}): void {
+    send(toErrorMessage(error, about) as Out);
     if (!isTenureError(error, "INVALID_MESSAGE")) return;
     if (++badFrames >= BAD_FRAMES_MAX) socket.close(CLOSE_CODES.BAD_FRAMES, "too many bad frames");
   }
@@ -151,6 +155,21 @@ export function speak<In, Out>(
     handlers.closed();
   });
   return { send, sendText, close: (code, reason) => socket.close(code, reason) };
+}
+
+type Subject = { request_id?: string; job_id?: string };
+
+/** What a frame that cannot be understood was about, if that much can be read: its sender looks for an answer. */
+function subjectOf(frame: string): Subject {
+  try {
+    const { request_id, job_id } = JSON.parse(frame) as Record<string, unknown>;
+    return {
+      ...(RequestId.safeParse(request_id).success && { request_id: request_id as string }),
+      ...(JobId.safeParse(job_id).success && { job_id: job_id as string }),
+    };
+  } catch {
+    return {};
+  }
 }
 
 /** Messages that may wait for the one before them. A full line stops the reading, not the sender's messages. */

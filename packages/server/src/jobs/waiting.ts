@@ -10,8 +10,8 @@ export interface Waiter {
 }
 
 export interface WaitingRoom<W extends Waiter> {
-  /** `false`: the pool's queue is full. One that is in it already stays where it is. */
-  add(waiter: W): boolean;
+  /** One that is in it already stays where it is. How many may come in is judged at the door, before a job exists. */
+  add(waiter: W): void;
   remove(jobId: string): W | undefined;
   has(jobId: string): boolean;
   size(): number;
@@ -31,11 +31,7 @@ export interface WaitingRoom<W extends Waiter> {
  *
  * By need, because a job that wants a service no free node has must not hold up the others behind it.
  */
-export function createWaitingRoom<W extends Waiter>({
-  perPoolMax,
-}: {
-  perPoolMax: number;
-}): WaitingRoom<W> {
+export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
   const places = new Map<string, W>();
   const pools = new Map<string, Map<string, Line<W>>>();
   const sizes = new Map<string, number>();
@@ -66,15 +62,13 @@ export function createWaitingRoom<W extends Waiter>({
     pools: () => [...pools.keys()],
     add(waiter) {
       const { jobId, pool, need } = waiter;
-      if (places.has(jobId)) return true;
-      if (sizeOf(pool) >= perPoolMax) return false;
+      if (places.has(jobId)) return;
       const lines = pools.get(pool) ?? new Map<string, Line<W>>();
       const line = lines.get(need) ?? createLine<W>();
       pools.set(pool, lines.set(need, line));
       line.add(waiter);
       places.set(jobId, waiter);
       sizes.set(pool, sizeOf(pool) + 1);
-      return true;
     },
     oldestMs() {
       let oldest: number | undefined;
