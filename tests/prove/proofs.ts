@@ -1,4 +1,5 @@
 import { badConfig } from "./bad-config.ts";
+import { deploymentsInstances } from "./deployments-instances.ts";
 import { deploymentsSpread } from "./deployments-spread.ts";
 import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
@@ -35,4 +36,5 @@ export const PROOFS: readonly Proof[] = [
   noncesSigstop,
   noncesFaults,
   deploymentsSpread,
+  deploymentsInstances,
 ];
