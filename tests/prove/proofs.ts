@@ -1,5 +1,6 @@
 import { badConfig } from "./bad-config.ts";
 import { deploymentsInstances } from "./deployments-instances.ts";
+import { deploymentsPartition } from "./deployments-partition.ts";
 import { deploymentsSpread } from "./deployments-spread.ts";
 import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
@@ -37,4 +38,5 @@ export const PROOFS: readonly Proof[] = [
   noncesFaults,
   deploymentsSpread,
   deploymentsInstances,
+  deploymentsPartition,
 ];
