@@ -5,6 +5,7 @@ import type { ExecutorLog } from "./contract.ts";
 import type { Directories } from "./directories.ts";
 import { lockPath } from "./leftovers.ts";
 import { tryLock } from "./locks.ts";
+import { removePipes } from "./pipes.ts";
 
 export interface HousekeepingOptions {
   directories: Directories;
@@ -49,6 +50,7 @@ export async function keepHouse(
     // Only when it is empty: what a deployment has written is not ours to throw away.
     await rmdir(join(directories.work, id)).catch(() => {});
     removeFreeLock(directories, id);
+    removePipes(join(directories.run, id));
   }
 }
 
