@@ -1,4 +1,5 @@
 import { badConfig } from "./bad-config.ts";
+import { deploymentsChildren } from "./deployments-children.ts";
 import { deploymentsInstances } from "./deployments-instances.ts";
 import { deploymentsPartition } from "./deployments-partition.ts";
 import { deploymentsSpread } from "./deployments-spread.ts";
@@ -39,4 +40,5 @@ export const PROOFS: readonly Proof[] = [
   deploymentsSpread,
   deploymentsInstances,
   deploymentsPartition,
+  deploymentsChildren,
 ];
