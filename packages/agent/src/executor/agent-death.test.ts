@@ -1,7 +1,7 @@
-import { writeFileSync } from "node:fs";
+import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { identify, isAlive, signal } from "../../../../tests/support/proc.ts";
+import { descendantsOf, identify, isAlive, signal } from "../../../../tests/support/proc.ts";
 import { type RunningProcess, startProcess } from "../../../../tests/support/process.ts";
 import { repositoryRoot } from "../../../../tests/support/repository.ts";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
@@ -49,6 +49,25 @@ describe("children die with the agent", () => {
     await nobodyOf(dataDir);
   });
 
+  test("killed before its guard knows of a child, it leaves one that has not begun and ends", async () => {
+    const directory = scratchDirectory("launch");
+    const agent = startLauncher(directory, "echo begun > begun; exec sleep 1000");
+    onTestFinished(async () => void (await agent.kill9()));
+    await agent.waitForLine(/^launching$/);
+    const [child] = await until(
+      () => descendantsOf(agent.pid).length > 0 && descendantsOf(agent.pid),
+      {
+        ...PATIENT,
+        what: "the child that waits",
+      },
+    );
+    const waiting = identify(child ?? 0);
+    expect(waiting && isAlive(waiting)).toBe(true);
+    await agent.kill9();
+    await until(() => !waiting || !isAlive(waiting), { ...PATIENT, what: "the child to end" });
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
   test("also when its guard was killed before and had to be replaced", async () => {
     const dataDir = scratchDirectory("node");
     const agent = anAgent({ dataDir, all: rows(2) });
@@ -63,6 +82,17 @@ describe("children die with the agent", () => {
     });
     await agent.kill9();
     await nobodyOf(dataDir);
+  });
+
+  test("also one that cleared its environment", async () => {
+    const dataDir = scratchDirectory("node");
+    const row = aRow({ command: "exec env -i sleep 1000" });
+    const agent = anAgent({ dataDir, all: [wanted(row)] });
+    const [, pid] = await agent.waitForLine(/^running (\d+)$/, PATIENT.deadlineMs);
+    const child = identify(Number(pid));
+    expect(child && isAlive(child)).toBe(true);
+    await agent.kill9();
+    await until(() => child && !isAlive(child), { ...PATIENT, what: "the child to end" });
   });
 
   test("also one that left its process group", async () => {
@@ -177,6 +207,19 @@ function expectNoTwin(dataDir: string): void {
   );
   const deployments = new Set(alive.map(({ deploymentId }) => deploymentId));
   expect(groups.size).toBe(deployments.size);
+}
+
+/** An agent whose guard does not answer, so that its child waits for ever. */
+function startLauncher(directory: string, command: string): RunningProcess {
+  const built = join(repositoryRoot, "packages/agent/dist/executor/launch.js");
+  const program = `
+    import { launch } from ${JSON.stringify(built)};
+    const guard = { watch: () => new Promise(() => {}), forget() {}, async close() {} };
+    const args = ["-c", ${JSON.stringify(command)}];
+    launch({ file: "/bin/sh", args, env: {}, directory: ${JSON.stringify(directory)} }, guard);
+    console.log("launching");
+    setInterval(() => {}, 1000);`;
+  return startProcess({ command: process.execPath, args: ["--input-type=module", "-e", program] });
 }
 
 async function triedLock(path: string): Promise<string | undefined> {

@@ -1,3 +1,4 @@
+import { rmSync } from "node:fs";
 import { readdir, rm, rmdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Installer } from "../install/installer.ts";
@@ -68,5 +69,7 @@ async function isOldLog(
 function removeFreeLock(directories: Directories, id: string): void {
   const path = lockPath(directories, id);
   const lock = tryLock(path);
-  if (lock) void rm(path, { force: true }).finally(() => lock.release());
+  if (!lock) return;
+  rmSync(path, { force: true });
+  lock.release();
 }
