@@ -28,16 +28,17 @@ export interface GuardOptions {
  * the pipe closes. A shell, because it must outlive the agent and yet cost little: 1 MB, where Node takes 40.
  *
  * Every line is the whole list. What was written to the pipe is read before its end is seen, so a list counts once
- * the write is done; a half-written line counts as not written, and its child has not been let go.
+ * the write is done; a half-written line counts as not written, and its child has not been let go. (`kill -s`: what
+ * Debian's shell makes of `kill -KILL -- -5` is an error.)
  */
 const GUARD = `
 trap '' HUP INT TERM
 groups=
 while read -r list; do groups=$list; done
-for group in $groups; do kill -KILL -- "-$group"; done
+for group in $groups; do kill -s KILL -- "-$group"; done
 for file in $(grep -lzsF -e "$1" /proc/[0-9]*/environ); do
   pid=\${file#/proc/}
-  kill -KILL "\${pid%/environ}"
+  kill -s KILL "\${pid%/environ}"
 done
 `;
 
