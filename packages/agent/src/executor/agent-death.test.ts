@@ -1,5 +1,6 @@
 import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { descendantsOf, identify, isAlive, signal } from "../../../../tests/support/proc.ts";
 import { type RunningProcess, startProcess } from "../../../../tests/support/process.ts";
@@ -117,6 +118,25 @@ describe("children die with the agent", () => {
     const { logs } = await startExecutor({ dataDir });
     expect(orphans.filter((one) => one && isAlive(one))).toEqual([]);
     expect(logs.map(({ event }) => event)).toContain("leftovers.killed");
+  });
+
+  test("the next agent waits for the guard of the former one, which would take the new children for the old", async () => {
+    const dataDir = scratchDirectory("node");
+    const all = rows(1);
+    const former = anAgent({ dataDir, all });
+    await somebodyOf(dataDir, 2);
+    const guard = identify(guardOf(former.pid) ?? 0);
+    signal(guard?.pid ?? 0, "SIGSTOP");
+    onTestFinished(() => void signal(guard?.pid ?? 0, "SIGCONT"));
+    await former.kill9();
+    const next = anAgent({ dataDir, all });
+    await next.waitForLine(/^beginning$/, PATIENT.deadlineMs);
+    // A moment in which it would get ready if it did not wait. Too short a moment only makes the test see less.
+    await Promise.race([next.waitForLine(/^ready$/).catch(() => {}), pause(500)]);
+    expect(next.stdout()).not.toContain("ready");
+    signal(guard?.pid ?? 0, "SIGCONT");
+    await next.waitForLine(/^ready$/, PATIENT.deadlineMs);
+    expect(guard && isAlive(guard)).toBe(false);
   });
 
   test("an agent that is told to stop leaves nobody, its guard neither", async () => {

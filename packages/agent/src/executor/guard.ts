@@ -42,10 +42,13 @@ for file in $(grep -lzsF -e "$1" /proc/[0-9]*/environ); do
 done
 `;
 
+/** Throws when there is no shell to be the guard: without one no child is started. */
 export function startGuard({ workDirectory, lockFd, log }: GuardOptions): Guard {
   const groups = new Set<number>();
   let closing = false;
   let shell = start();
+  if (shell.pid === undefined)
+    throw new Error("/bin/sh, which ends children with the agent, cannot be started");
 
   function start(): ChildProcess {
     const started = spawn("/bin/sh", ["-c", GUARD, "tenure-guard", strayMark(workDirectory)], {
@@ -108,4 +111,4 @@ export function startGuard({ workDirectory, lockFd, log }: GuardOptions): Guard 
   };
 }
 
-const REPLACE_AFTER_MS = 100;
+const REPLACE_AFTER_MS = 200;

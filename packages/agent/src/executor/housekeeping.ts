@@ -24,18 +24,21 @@ const UNUSED_AFTER_MS = 7 * 24 * 60 * 60_000;
 /** Removes now and then what belongs to nothing that is wanted here. */
 export function startHousekeeping(options: HousekeepingOptions): { stop(): void } {
   const timer = setInterval(() => {
-    keepHouse(options).catch((error: Error) =>
-      options.log({
-        level: "warn",
-        event: "housekeeping.failed",
-        message: "old packages and logs could not be removed; it is tried again in an hour",
-        details: { reason: error.message },
-      }),
-    );
+    void keepHouse(options).catch(onHousekeepingFailed(options.log));
   }, EVERY_MS);
   timer.unref();
   return { stop: () => clearInterval(timer) };
 }
+
+export const onHousekeepingFailed =
+  (log: (line: ExecutorLog) => void) =>
+  (error: Error): void =>
+    log({
+      level: "warn",
+      event: "housekeeping.failed",
+      message: "old packages and logs could not be removed; it is tried again",
+      details: { reason: error.message },
+    });
 
 export async function keepHouse(
   { directories, installer, isWanted, isWantedPackage }: Omit<HousekeepingOptions, "log">,
