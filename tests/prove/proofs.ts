@@ -1,6 +1,8 @@
 import { badConfig } from "./bad-config.ts";
+import { deploymentsBadRows } from "./deployments-bad-rows.ts";
 import { deploymentsChildren } from "./deployments-children.ts";
 import { deploymentsInstances } from "./deployments-instances.ts";
+import { deploymentsNone } from "./deployments-none.ts";
 import { deploymentsPartition } from "./deployments-partition.ts";
 import { deploymentsSpread } from "./deployments-spread.ts";
 import { embeddedDurability } from "./embedded-durability.ts";
@@ -38,6 +40,8 @@ export const PROOFS: readonly Proof[] = [
   noncesSigstop,
   noncesFaults,
   deploymentsSpread,
+  deploymentsNone,
+  deploymentsBadRows,
   deploymentsInstances,
   deploymentsPartition,
   deploymentsChildren,

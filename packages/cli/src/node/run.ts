@@ -1,4 +1,3 @@
-import type { AgentLogLevel } from "@tenure/agent";
 import { Command, Option } from "commander";
 import type { Context } from "../context.ts";
 import { printable } from "../printable.ts";
@@ -8,7 +7,7 @@ interface Flags {
   url?: string;
   name?: string;
   dataDir?: string;
-  logLevel: AgentLogLevel;
+  logLevel: "info" | "warn" | "error" | "silent";
 }
 
 /** `tenure node run`: this machine becomes a node-unit, until it is told to stop. */
