@@ -1,4 +1,9 @@
 import { badConfig } from "./bad-config.ts";
+import { deploymentsBadRows } from "./deployments-bad-rows.ts";
+import { deploymentsChildren } from "./deployments-children.ts";
+import { deploymentsInstances } from "./deployments-instances.ts";
+import { deploymentsNone } from "./deployments-none.ts";
+import { deploymentsPartition } from "./deployments-partition.ts";
 import { deploymentsSpread } from "./deployments-spread.ts";
 import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
@@ -35,4 +40,9 @@ export const PROOFS: readonly Proof[] = [
   noncesSigstop,
   noncesFaults,
   deploymentsSpread,
+  deploymentsNone,
+  deploymentsBadRows,
+  deploymentsInstances,
+  deploymentsPartition,
+  deploymentsChildren,
 ];

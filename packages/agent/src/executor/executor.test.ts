@@ -7,6 +7,8 @@ import { until } from "../../../../tests/support/until.ts";
 import { aRow, PATIENT, startExecutor, wanted } from "../../testing/executor-fixture.ts";
 import { isGroupAlive } from "./group.ts";
 
+vi.setConfig({ testTimeout: 120_000 });
+
 const FOREVER = "exec sleep 1000";
 
 describe("what is wanted runs, and nothing else", () => {
