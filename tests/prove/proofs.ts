@@ -9,6 +9,13 @@ import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
 import { fuzzFrames } from "./fuzz-frames.ts";
 import { inbox } from "./inbox.ts";
+import { jobsKills } from "./jobs-kills.ts";
+import { jobsMovingSession } from "./jobs-moving-session.ts";
+import { jobsOnce } from "./jobs-once.ts";
+import { jobsPoison } from "./jobs-poison.ts";
+import { jobsRedis } from "./jobs-redis.ts";
+import { jobsRedispatch } from "./jobs-redispatch.ts";
+import { jobsSmoke } from "./jobs-smoke.ts";
 import { lateClose } from "./late-close.ts";
 import { lostReply } from "./lost-reply.ts";
 import { migrateTogether } from "./migrate-together.ts";
@@ -45,4 +52,11 @@ export const PROOFS: readonly Proof[] = [
   deploymentsInstances,
   deploymentsPartition,
   deploymentsChildren,
+  jobsSmoke,
+  jobsOnce,
+  jobsKills,
+  jobsMovingSession,
+  jobsPoison,
+  jobsRedispatch,
+  jobsRedis,
 ];
