@@ -61,7 +61,7 @@ describe("a server that is told to stop", () => {
     expect((body as { instances: unknown[] }).instances).toHaveLength(1);
     const stoppedMs = performance.now();
     expect(await end(server, signal)).toEqual({ code: 0, signal: null });
-    expect(performance.now() - stoppedMs).toBeLessThan(5_000);
+    expect(performance.now() - stoppedMs).toBeLessThan(20_000);
     expect(logEvents(server).slice(-2)).toEqual(["instance.stopping", "instance.stopped"]);
     expect(await countInstances(env)).toBe(0);
     await idle.body?.cancel().catch(() => {});
@@ -92,7 +92,7 @@ describe("a server that is told to stop", () => {
       expect(early, "it waits for Postgres").toBeUndefined();
       const insistedMs = performance.now();
       expect(await end(server, "SIGTERM")).toEqual({ code: 1, signal: null });
-      expect(performance.now() - insistedMs).toBeLessThan(2_000);
+      expect(performance.now() - insistedMs).toBeLessThan(10_000);
     });
   });
 });

@@ -53,21 +53,21 @@ describe("a proxy between a client and its server", () => {
 
   test.for(["up", "down"] as const)("delays %s, then not any more", async (direction) => {
     const client = await connect();
-    proxy.delay(200, direction);
+    proxy.delay(1_000, direction);
     const slow = await client.roundTripMs("one");
     await proxy.heal();
     const quick = await client.roundTripMs("two");
-    expect(slow).toBeGreaterThanOrEqual(195);
-    expect(quick).toBeLessThan(150);
+    expect(slow).toBeGreaterThanOrEqual(995);
+    expect(quick).toBeLessThan(900);
   });
 
   test("a delay is latency, not a lower rate", async () => {
     const client = await connect();
-    proxy.delay(200, "up");
+    proxy.delay(1_000, "up");
     const started = performance.now();
     for (const word of ["a", "b", "c", "d", "e"]) client.socket.write(word);
     await until(() => heard === "abcde", { everyMs: 5, what: "all five" });
-    expect(performance.now() - started).toBeLessThan(800);
+    expect(performance.now() - started).toBeLessThan(4_500);
   });
 
   test("heals bytes that were still waiting", async () => {
@@ -136,7 +136,7 @@ describe("a proxy between a client and its server", () => {
     await until(() => heard.length === 300, { everyMs: 5, what: "all 300 bytes" });
     const tookMs = performance.now() - started;
     expect(tookMs).toBeGreaterThan(220);
-    expect(tookMs).toBeLessThan(1_500);
+    expect(tookMs).toBeLessThan(15_000);
   });
 
   test("resets all connections", async () => {

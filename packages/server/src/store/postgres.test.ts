@@ -153,7 +153,7 @@ describe("time limits", () => {
     proxy.blackHole("both");
     const askedMs = performance.now();
     await expectDown(db.query(sql`select 1`), /timeout/);
-    expect(performance.now() - askedMs).toBeLessThan(3_000);
+    expect(performance.now() - askedMs).toBeLessThan(10_000);
     await proxy.heal();
     expect((await db.query(sql`select 1 as one`)).rows).toEqual([{ one: 1 }]);
   });
@@ -165,7 +165,7 @@ describe("a server that is not there", () => {
     proxy.refuse();
     const askedMs = performance.now();
     await expectDown(db.query(sql`select 1`), /ECONNREFUSED/);
-    expect(performance.now() - askedMs).toBeLessThan(1_000);
+    expect(performance.now() - askedMs).toBeLessThan(4_000);
     await proxy.heal();
     expect((await db.query(sql`select 1 as one`)).rows).toEqual([{ one: 1 }]);
   });

@@ -108,7 +108,7 @@ describe("a Redis that is frozen", () => {
     const askedMs = performance.now();
     await expectDown(store.run(countRun, { counter: "c" }, {}));
     await expectDown(store.ping());
-    expect(performance.now() - askedMs).toBeLessThan(2_000);
+    expect(performance.now() - askedMs).toBeLessThan(10_000);
     await redis.thaw();
     await answersAgain(store);
     await store.client.set("b", "2");
@@ -146,7 +146,7 @@ describe("a Redis that is gone", () => {
     await until(() => store.client.status !== "ready", { what: "the client to notice" });
     const askedMs = performance.now();
     await expectDown(store.ping());
-    expect(performance.now() - askedMs).toBeLessThan(500);
+    expect(performance.now() - askedMs).toBeLessThan(1_500);
     await redis.start();
     await answersAgain(store);
   });
