@@ -1,0 +1,89 @@
+import type { Actor } from "./actor.ts";
+import { groupBy } from "./checkers/operations.ts";
+import type { Card } from "./schedule.ts";
+import type { Workload } from "./workload.ts";
+
+/** What there is to disturb. */
+export interface Targets {
+  instances: number;
+  /** Processes of the workloads, how many of each role, and which ways they have to stores. */
+  parties: readonly PartyTargets[];
+  /** Cluster nodes cannot have a proxy before them. */
+  hot: "redis" | "redis-cluster";
+  redisNodes: number;
+}
+
+export interface PartyTargets {
+  role: string;
+  count: number;
+  lines: readonly string[];
+}
+
+const DIRECTIONS = ["both", "up", "down"] as const;
+
+/** Every fault that makes sense for these workloads. `only` keeps those of which the name begins so. */
+export function createDeck(
+  { instances, parties, hot, redisNodes }: Targets,
+  workloads: readonly Workload[],
+  only: readonly string[] = [],
+): Card[] {
+  const instance = { role: "instance", count: instances };
+  const redis = { role: "redis", count: redisNodes };
+  const postgres = { role: "postgres", count: 1 };
+  const cards: Card[] = [
+    { ...instance, fault: "kill", lastsMs: [200, 4_000] },
+    { ...instance, fault: "stop", lastsMs: [200, 2_000] },
+    { ...instance, fault: "freeze", lastsMs: [1_000, 12_000] },
+    { ...instance, fault: "postgres-partition", lastsMs: [500, 9_000], variants: DIRECTIONS },
+    { ...instance, fault: "postgres-delay", lastsMs: [1_000, 5_000], variants: ["50", "400"] },
+    { ...instance, fault: "postgres-reset", lastsMs: [0, 0] },
+    { ...instance, fault: "postgres-cut", lastsMs: [1_000, 3_000], variants: CUT_AT },
+    { ...instance, fault: "edge-partition", lastsMs: [500, 9_000], variants: DIRECTIONS },
+    { ...instance, fault: "edge-delay", lastsMs: [1_000, 5_000], variants: ["50", "400"] },
+    { ...instance, fault: "edge-slow", lastsMs: [1_000, 5_000], variants: ["2000", "20000"] },
+    { ...instance, fault: "edge-reset", lastsMs: [0, 0] },
+    { ...instance, fault: "edge-flap", lastsMs: [2_000, 4_000] },
+    { role: "instance", count: 1, fault: "storm", lastsMs: [0, 0] },
+    { ...postgres, fault: "crash", lastsMs: [0, 1_500] },
+    { ...postgres, fault: "freeze", lastsMs: [500, 4_000] },
+    { ...redis, fault: "crash", lastsMs: [0, 1_500] },
+    { ...redis, fault: "freeze", lastsMs: [500, 4_000] },
+    { ...redis, fault: "full", lastsMs: [500, 3_000] },
+  ];
+  if (hot === "redis")
+    cards.push(
+      { ...instance, fault: "redis-partition", lastsMs: [500, 9_000], variants: DIRECTIONS },
+      { ...instance, fault: "redis-delay", lastsMs: [1_000, 5_000], variants: ["50", "400"] },
+      { ...instance, fault: "redis-reset", lastsMs: [0, 0] },
+    );
+  else cards.push({ ...redis, fault: "failover", lastsMs: [0, 0] });
+  // Their promises are about the life of the hot state: emptying it proves nothing about them.
+  if (workloads.every(({ survivesHotLoss }) => survivesHotLoss) && hot === "redis")
+    cards.push({ ...redis, fault: "empty", lastsMs: [0, 0] });
+  for (const { role, count, lines } of parties)
+    cards.push(
+      { role, count, fault: "kill", lastsMs: [200, 3_000] },
+      { role, count, fault: "freeze", lastsMs: [500, 10_000] },
+      ...lines.flatMap((line): Card[] => [
+        { role, count, fault: `${line}-partition`, lastsMs: [500, 5_000], variants: DIRECTIONS },
+        { role, count, fault: `${line}-reset`, lastsMs: [0, 0] },
+      ]),
+    );
+  return only.length === 0 ? cards : cards.filter((card) => isChosen(card, only));
+}
+
+/** What the bytes of a statement say whose reply is to be lost: its commit is done, its caller does not know. */
+const CUT_AT = ["nonce_commit", "node_unit", "deployment"] as const;
+
+/** `freeze` is every freeze, `instance.freeze` that of an instance. */
+function isChosen({ fault, role }: Card, only: readonly string[]): boolean {
+  return only.some((name) => name === fault || name === `${role}.${fault}` || name === `${role}.*`);
+}
+
+export function partyTargets(actors: readonly Pick<Actor, "role" | "lines">[]): PartyTargets[] {
+  return [...groupBy(actors, ({ role }) => role)].map(([role, own]) => ({
+    role,
+    count: own.length,
+    lines: Object.keys(own[0]!.lines),
+  }));
+}
