@@ -36,7 +36,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: "node",
-    summary: "list, show, drain and resume nodes",
+    summary: "run a node-unit here; list, show, drain and resume nodes",
     load: async () => (await import("./commands/node.ts")).nodeCommand,
   },
   {

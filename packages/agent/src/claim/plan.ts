@@ -18,7 +18,10 @@ export interface PassInput {
   me: string;
   view: ViewState;
   members: readonly Member[];
+  /** All of them, or those that can matter to this pass: then `counts` must be given too. */
   deployments: readonly ListedDeployment[];
+  /** Deployments per owner, for whoever keeps count. */
+  counts?: ReadonlyMap<string, number>;
   resource_usage: Readonly<Record<string, ResourceUsage>>;
   /** `undefined`: the policy `none`. */
   policy: ClaimPolicy | undefined;
@@ -33,6 +36,10 @@ export interface PassPlan {
   /** Addresses that own deployments and are not in the view. */
   release: string[];
   claim: DeploymentTerm[];
+  /** Nodes with the same right to the first free candidate, this one too; they race for it. */
+  claimants: string[];
+  /** Free rows that this node can run, whether it may claim them now or not. */
+  waiting: number;
   /** Rows of draining owners to take over. */
   reserve: DeploymentTerm[];
   /** Rows to complain about, each once per change. */
@@ -50,6 +57,8 @@ export function planPass(input: PassInput): PassPlan {
   const idle: PassPlan = {
     release: [],
     claim: [],
+    claimants: [],
+    waiting: 0,
     reserve: [],
     invalid: deployments.filter(({ type }) => !isDeploymentType(type)),
     strayAddress: deployments.filter(({ type, address }) => type === "daemon" && address !== ""),
@@ -63,8 +72,10 @@ export function planPass(input: PassInput): PassPlan {
     (address) => address !== "" && !here.has(address),
   );
   if (draining) return { ...idle, release };
-  const isEligible = eligibility(input, policy);
-  const free = rows.filter(({ address }) => address === "");
+  const verdictOf = eligibility(input, policy);
+  const isEligible = (row: ListedDeployment) => verdictOf(row).mayClaim;
+  const free = rows.filter(({ address }) => address === "").sort(byAge);
+  const mine = free.filter(isEligible);
   const handedOver = rows.filter(
     ({ moving_to, move_state }) => moving_to === input.me && move_state === "stopped",
   );
@@ -74,7 +85,9 @@ export function planPass(input: PassInput): PassPlan {
   return {
     ...idle,
     release,
-    claim: termsOf([...handedOver.sort(byAge), ...free.sort(byAge).filter(isEligible)]),
+    claim: termsOf([...handedOver.sort(byAge), ...mine]),
+    claimants: mine[0] && handedOver.length === 0 ? verdictOf(mine[0]).least : [],
+    waiting: free.filter((row) => verdictOf(row).canRun).length,
     reserve: termsOf(offered.sort(byAge).filter(isEligible)),
   };
 }
@@ -88,39 +101,55 @@ export function byAge(a: ListedDeployment, b: ListedDeployment): number {
   );
 }
 
+interface Verdict {
+  /** Everybody whose metric is the least among those who can run it. */
+  least: string[];
+  canRun: boolean;
+  mayClaim: boolean;
+}
+
 /**
  * Whether this node may claim a row: it can run it, and its metric is the least among those who can. Asked per
  * candidate: a node that is idle but cannot run the row, or never claims, must not keep the others waiting.
  */
-function eligibility(input: PassInput, policy: ClaimPolicy): (row: ListedDeployment) => boolean {
+function eligibility(input: PassInput, policy: ClaimPolicy): (row: ListedDeployment) => Verdict {
   const { me, members, deployments, resource_usage, waitedIntervals, matches = matchWhole } = input;
   const rivals = members.filter(
     ({ claim_policy, draining }) => claim_policy !== "none" && !draining,
   );
-  const context = { deployments, resource_usage, counts: countByAddress(deployments) };
-  const snapshots = new Map<string, ClaimMetricSnapshot[]>(
-    rivals.map(({ address }) => [
-      address,
-      policy.providers.map((provider) => provider.evaluate(address, context)),
-    ]),
-  );
-  const verdicts = new Map<string, { canRun: boolean; isLeast: boolean }>();
+  const counts = input.counts ?? countByAddress(deployments);
+  const context = { deployments, resource_usage, counts };
+  const snapshots = new Map<string, ClaimMetricSnapshot[]>();
+  const verdicts = new Map<string, Omit<Verdict, "mayClaim">>();
+
+  /** Measured when the first row asks: on most passes none does. */
+  function measure(): void {
+    if (snapshots.size > 0) return;
+    for (const { address } of rivals)
+      snapshots.set(
+        address,
+        policy.providers.map((provider) => provider.evaluate(address, context)),
+      );
+  }
+
+  /** Rows that ask for the same get the same answer; thousands of them are one set. */
+  function judge(row: ListedDeployment): Omit<Verdict, "mayClaim"> {
+    const key = JSON.stringify([row.selector, row.package_name, row.package_version, row.command]);
+    const known = verdicts.get(key);
+    if (known) return known;
+    measure();
+    const able = rivals
+      .filter((node) => unfitness(row, node, matches).length === 0)
+      .map(({ address }) => address);
+    const verdict = { canRun: able.includes(me), least: policy.pickEligible(able, snapshots) };
+    verdicts.set(key, verdict);
+    return verdict;
+  }
 
   return (row) => {
-    // Rows that ask for the same get the same answer; thousands of them are one set.
-    const key = JSON.stringify([row.selector, row.package_name, row.package_version, row.command]);
-    let verdict = verdicts.get(key);
-    if (!verdict) {
-      const able = rivals
-        .filter((node) => unfitness(row, node, matches).length === 0)
-        .map(({ address }) => address);
-      verdict = {
-        canRun: able.includes(me),
-        isLeast: policy.pickEligible(able, snapshots).includes(me),
-      };
-      verdicts.set(key, verdict);
-    }
-    return verdict.isLeast || (verdict.canRun && waitedIntervals(row) >= PATIENCE_INTERVALS);
+    const { least, canRun } = judge(row);
+    const isOverdue = canRun && waitedIntervals(row) >= PATIENCE_INTERVALS;
+    return { least, canRun, mayClaim: least.includes(me) || isOverdue };
   };
 }
 

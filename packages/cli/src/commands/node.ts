@@ -1,14 +1,18 @@
-import type { NodeView } from "@tenure/protocol";
-import { type Admin, ROUTES } from "@tenure/sdk";
+import { setTimeout as wait } from "node:timers/promises";
+import type { DeploymentView, NodeView } from "@tenure/protocol";
+import { type Admin, ROUTES, TenureError } from "@tenure/sdk";
 import { Command } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
+import { type DrainStep, followDrain } from "../node/drain.ts";
+import { runCommand } from "../node/run.ts";
 import { ago, type Cell, fields, print, shortId, table } from "../output.ts";
 import { printable } from "../printable.ts";
 import { asksServer, connect, type RemoteFlags } from "../remote.ts";
 
-export function nodeCommand(_: Context): Command {
+export function nodeCommand(context: Context): Command {
   const node = new Command();
+  node.addCommand(runCommand(context).exitOverride(), { isDefault: true });
   asksServer(node.command("ls").description("list nodes"))
     .option("--all", "also those that left")
     .action(async (flags: RemoteFlags & { all?: boolean }) => {
@@ -21,14 +25,63 @@ export function nodeCommand(_: Context): Command {
   );
   asksServer(
     node.command("drain <node>").description("give it nothing new and move away what it has"),
-  ).action(async (id: string, flags: RemoteFlags) =>
-    print(await connect(flags).call(ROUTES.drainNode, { params: { id } }), flags, drawChange),
-  );
+  )
+    .option("--no-wait", "return at once, while its deployments still move")
+    .action(drain);
   asksServer(node.command("resume <node>").description("end a drain")).action(
     async (id: string, flags: RemoteFlags) =>
       print(await connect(flags).call(ROUTES.resumeNode, { params: { id } }), flags, drawChange),
   );
   return node;
+}
+
+const LOOK_EVERY_MS = 250;
+
+async function drain(id: string, flags: RemoteFlags & { wait: boolean }): Promise<void> {
+  const admin = connect(flags);
+  const node = await admin.call(ROUTES.drainNode, { params: { id } });
+  if (!flags.wait || !node.node_unit) return print(node, flags, drawChange);
+  const say = (line: string) => flags.json || process.stdout.write(`${line}\n`);
+  say(drawChange(node));
+  const names = new Map((await listAll(admin, {})).map(({ node_id, name }) => [node_id, name]));
+  const steps = await followDrain({
+    address: node.node_id,
+    owned: () => ownedBy(admin, node.node_id),
+    read: (deployment) => orGone(admin.call(ROUTES.readDeployment, { params: { id: deployment } })),
+    why: async (deployment) =>
+      (await admin.call(ROUTES.explainDeployment, { params: { id: deployment } })).answer,
+    pause: () => wait(LOOK_EVERY_MS),
+    nowMs: () => performance.now(),
+    onStep: (step) => void say(drawStep(step, names)),
+  });
+  print({ node: node.node_id, steps }, flags, () => `${printable(node.name)} is empty`);
+}
+
+async function ownedBy(admin: Admin, address: string): Promise<DeploymentView[]> {
+  const query = { address, type: "deployment" as const, limit: 500 };
+  const { items } = await admin.call(ROUTES.listDeployments, { query });
+  return items.filter(({ enabled }) => enabled);
+}
+
+async function orGone<T>(asked: Promise<T>): Promise<T | undefined> {
+  return asked.catch((error: unknown) => {
+    if (error instanceof TenureError && error.code === "NOT_FOUND") return undefined;
+    throw error;
+  });
+}
+
+function drawStep(step: DrainStep, names: ReadonlyMap<string, string>): string {
+  const name = printable(step.name);
+  switch (step.kind) {
+    case "moved": {
+      const gap = step.gapMs === undefined ? "" : ` (gap ${step.gapMs} ms)`;
+      return `${pc.green("✓")} ${name} runs on ${printable(names.get(step.to) ?? shortId(step.to))}${gap}`;
+    }
+    case "gone":
+      return `${pc.dim("-")} ${name} was removed or disabled`;
+    case "stuck":
+      return `${pc.yellow("…")} ${name}: ${printable(step.why)}`;
+  }
 }
 
 async function listAll(admin: Admin, query: { online?: boolean }): Promise<NodeView[]> {

@@ -1,0 +1,271 @@
+import { hostname } from "node:os";
+import {
+  type DeploymentReport,
+  type DeploymentTerm,
+  type ListedDeployment,
+  type NodeTraits,
+  TenureError,
+} from "@tenure/protocol";
+import {
+  type ConnectionTuning,
+  createNodeConnection,
+  type Down,
+  type NodeConnection,
+  type NodeEvents,
+  systemClock,
+} from "@tenure/sdk";
+import { createBoundedMatch } from "./bounded-match.ts";
+import { type ClaimPolicy, claimPolicyOf } from "./claim/policy.ts";
+import type { AgentConfig } from "./config.ts";
+import { createContactWatch } from "./contact.ts";
+import type { Executor, ExecutorOptions, RunningChild } from "./executor/contract.ts";
+import { createExecutor } from "./executor/executor.ts";
+import { loadIdentity, type NodeIdentity } from "./identity.ts";
+import { type AgentLog, createAgentLog } from "./log.ts";
+import { createLoop } from "./loop/loop.ts";
+import type { LoopCounts } from "./loop/pass.ts";
+import { createReports } from "./reports.ts";
+import { createSampler, type Sampler } from "./sample/sampler.ts";
+import { createServerCalls } from "./server-calls.ts";
+import { createMembersLook, serverPorts } from "./server-ports.ts";
+import { wantedHere } from "./wanted.ts";
+
+export interface AgentOptions {
+  log?: AgentLog;
+  version?: string;
+  /** Instead of the key that the settings name. */
+  identity?: NodeIdentity;
+  /** Instead of the real one; `createNoExecutor` claims without running anything. */
+  executor?: (options: ExecutorOptions) => Promise<Executor>;
+  sampler?: Sampler;
+  /** Claim policies of one's own, by their names in lower case. */
+  policies?: ReadonlyMap<string, ClaimPolicy>;
+  /** Every time a connection is ready. */
+  onReady?: (where: { instanceId: string }) => void;
+  tuning?: Pick<ConnectionTuning, "clock" | "random" | "backoff" | "limits">;
+}
+
+export interface Agent {
+  readonly address: string;
+  readonly name: string;
+  readonly connection: Pick<NodeConnection, "state" | "lastContactMs" | "members">;
+  readonly counts: Readonly<LoopCounts>;
+  running(): readonly RunningChild[];
+  /** Stops every child, says goodbye and closes. */
+  stop(): Promise<void>;
+}
+
+/** How long a node leaves a row alone that it failed to prepare for taking over. */
+const AVOID_MS = 60_000;
+const GOODBYE_LIMIT_MS = 2_000;
+const CALL_LIMIT_MS = 4_000;
+
+/** A node-unit: claims deployments by the policy, runs what it owns and every daemon, and says how they are. */
+export async function startAgent(config: AgentConfig, options: AgentOptions = {}): Promise<Agent> {
+  const { log = createAgentLog(), tuning = {} } = options;
+  const { clock = systemClock, random = Math.random } = tuning;
+  const identity = options.identity ?? (await loadIdentity(config));
+  const policy = claimPolicyOf(config.claim_policy, config, options.policies);
+  const name = config.name ?? hostname();
+  const matches = createBoundedMatch({ clock });
+  const traits: NodeTraits = {
+    address: identity.address,
+    labels: config.labels,
+    trusted_package_regexp: config.trusted_package_regexp ?? "",
+    custom_command: config.custom_command,
+  };
+  const callTimeoutMs = Math.min(CALL_LIMIT_MS, config.scheduler_interval_ms * 0.8);
+  const avoidedUntilMs = new Map<string, number>();
+  let rows: readonly ListedDeployment[] = [];
+  let isStopping = false;
+  let refusals = 0;
+
+  const reports = createReports({ clock, send: sendReport, refused });
+  const executor = await (options.executor ?? createExecutor)({
+    dataDir: config.data_dir,
+    tenureUrl: httpUrl(config.host_urls[0] ?? ""),
+    stopGraceMs: config.stop_grace_ms,
+    startConcurrencyMax: config.start_concurrency_max,
+    report: reported,
+    log,
+    clock,
+  });
+  const sampler = options.sampler ?? createSampler();
+
+  const connection: NodeConnection = createNodeConnection({
+    ...tuning,
+    urls: config.host_urls,
+    key: identity,
+    bootId: identity.bootId,
+    token: config.host_token,
+    describe: () => ({
+      ...traits,
+      name,
+      version: options.version ?? "0",
+      tags: { node_unit: true, node_unit_address: identity.address },
+      claim_policy: config.claim_policy,
+    }),
+    resourceUsage: () => sampler.sample(),
+    handlers: createServerCalls(
+      () => executor,
+      (message) => connection.send(message),
+    ),
+    callTimeoutMs,
+    on: connectionEvents(),
+  });
+  const loop = createLoop(
+    serverPorts({
+      connection,
+      look: createMembersLook(connection),
+      me: identity.address,
+      clock,
+      random,
+      changed,
+      avoids,
+      log,
+    }),
+    { intervalMs: config.scheduler_interval_ms, policy, matches },
+  );
+  const watch = createContactWatch({
+    clock,
+    selfStopMs: config.self_stop_ms,
+    suspend(reason) {
+      log({ level: "warn", event: "node.suspended", message: reason });
+      executor.suspend(reason);
+    },
+    askForList,
+    resume() {
+      log({ level: "info", event: "node.resumed", message: "deployments may run here again" });
+      executor.resume();
+    },
+  });
+
+  function connectionEvents(): NodeEvents {
+    let lastLoss: string | undefined;
+    return {
+      ready({ instance_id, epoch }) {
+        lastLoss = undefined;
+        log({
+          level: "info",
+          event: "connection.ready",
+          message: "connected",
+          details: { instanceId: instance_id, epoch },
+        });
+        executor.reportAll();
+        reports.connected();
+        loop.wake();
+        options.onReady?.({ instanceId: instance_id });
+      },
+      down(down) {
+        if (down.kind === "replaced") watch.replaced(down.reason);
+        // Said once per kind: a server that is away for an hour is one thing that happened, not hundreds.
+        if (down.kind !== lastLoss) log(lossLine(down));
+        lastLoss = down.kind;
+      },
+      message: ({ type }) => type === "deployments_changed" && loop.wake(),
+      members: () => loop.wake(),
+      contact: (atMs) => watch.contact(atMs),
+      control(command) {
+        const message = command === "drain" ? "claims nothing, and hands over" : "claims again";
+        log({ level: "info", event: "drain.changed", message, details: { command } });
+        loop.wake();
+      },
+      problem: ({ code, message }) =>
+        log({ level: "warn", event: "connection.doubted", message, details: { code } }),
+    };
+  }
+
+  function changed(now: readonly ListedDeployment[], isFresh: boolean): void {
+    if (isStopping) return;
+    rows = now;
+    executor.want(wantedHere(rows, traits, matches));
+    if (isFresh && watch.isSuspended) void confirm();
+  }
+
+  /**
+   * Before anything runs again the server is asked by a report of every deployment, which Postgres answers: the list
+   * comes from an instance's copy, and that may be behind in the very outage that made us stop.
+   */
+  async function confirm(): Promise<void> {
+    refusals = 0;
+    executor.reportAll();
+    await reports.settled(callTimeoutMs);
+    if (refusals > 0) askForList();
+    else watch.refreshed();
+  }
+
+  function askForList(): void {
+    loop.distrust();
+    loop.wake();
+  }
+
+  function sendReport(report: DeploymentReport): Promise<unknown> {
+    return connection.call("deployment.report", report);
+  }
+
+  function reported(report: DeploymentReport): void {
+    const row = rows.find(({ id }) => id === report.deployment_id);
+    const isNext = row?.moving_to === identity.address && row.address !== identity.address;
+    if (isNext && (report.state === "failed" || report.state === "refused"))
+      avoidedUntilMs.set(report.deployment_id, clock.monotonicMs() + AVOID_MS);
+    reports.put(report);
+  }
+
+  function avoids({ id }: DeploymentTerm): boolean {
+    const untilMs = avoidedUntilMs.get(id) ?? 0;
+    if (untilMs > clock.monotonicMs()) return true;
+    avoidedUntilMs.delete(id);
+    return false;
+  }
+
+  /** A report of a term that we believe is ours was refused: somebody else knows better, so look again. */
+  function refused({ deployment_id, generation }: DeploymentReport, error: TenureError): void {
+    const isOurs = rows.some((row) => row.id === deployment_id && row.generation === generation);
+    if (!isOurs || isStopping) return;
+    refusals += 1;
+    log({
+      level: "warn",
+      event: "report.refused",
+      message: error.message,
+      details: { code: error.code, deploymentId: deployment_id, generation },
+    });
+    askForList();
+  }
+
+  watch.start();
+  connection.start();
+  loop.start();
+  return {
+    address: identity.address,
+    name,
+    connection,
+    counts: loop.counts,
+    running: () => executor.running(),
+    async stop() {
+      isStopping = true;
+      watch.stop();
+      await loop.stop();
+      await executor.stop();
+      if (connection.state === "ready") await reports.settled(GOODBYE_LIMIT_MS);
+      reports.stop();
+      await connection.close();
+    },
+  };
+}
+
+function lossLine({ kind, reason, url, error, wasReady }: Down): Parameters<AgentLog>[0] {
+  const needsPerson = ["unauthenticated", "forbidden", "replaced", "refused"].includes(kind);
+  const message =
+    kind === "replaced"
+      ? `another process answers under this node's address, so nothing runs here: ${reason}`
+      : reason;
+  return {
+    level: needsPerson ? "error" : "warn",
+    event: "connection.lost",
+    message,
+    details: { kind, url, wasReady, ...(error instanceof TenureError && { code: error.code }) },
+  };
+}
+
+/** Children speak HTTP, whatever the agent itself connects by. */
+const httpUrl = (url: string): string => url.replace(/^ws(s?):/, "http$1:");

@@ -1,0 +1,71 @@
+import { expect, test } from "vitest";
+import { createManualClock } from "../../sdk/testing/manual-clock.ts";
+import { createContactWatch } from "./contact.ts";
+
+function watchFor(selfStopMs: number) {
+  const clock = createManualClock();
+  const happened: string[] = [];
+  const watch = createContactWatch({
+    clock,
+    selfStopMs,
+    suspend: (reason) => happened.push(`suspend: ${reason}`),
+    askForList: () => happened.push("list"),
+    resume: () => happened.push("resume"),
+  });
+  watch.start();
+  return { clock, watch, happened };
+}
+const SILENT = "suspend: no contact for 1000 ms";
+
+test("a node out of contact stops its deployments, once", () => {
+  const { clock, watch, happened } = watchFor(1_000);
+  clock.advance(999);
+  expect(happened).toEqual([]);
+  clock.advance(1);
+  clock.advance(10_000);
+  expect(happened).toEqual([SILENT]);
+  expect(watch.isSuspended).toBe(true);
+});
+
+test("silence counts from when the heartbeat was sent, not from when its answer came", () => {
+  const { clock, watch, happened } = watchFor(1_000);
+  const sentMs = clock.monotonicMs();
+  clock.advance(900);
+  watch.contact(sentMs);
+  clock.advance(100);
+  expect(happened).toEqual([SILENT]);
+});
+
+test("contact is not enough to go on: a list must have been read since", () => {
+  const { clock, watch, happened } = watchFor(1_000);
+  clock.advance(1_000);
+  watch.refreshed();
+  watch.contact(clock.monotonicMs());
+  expect(happened).toEqual([SILENT, "list"]);
+  watch.refreshed();
+  expect(happened).toEqual([SILENT, "list", "resume"]);
+  expect(watch.isSuspended).toBe(false);
+});
+
+test("an acknowledgement that took longer than the limit is no contact", () => {
+  const { clock, watch, happened } = watchFor(1_000);
+  const sentMs = clock.monotonicMs();
+  clock.advance(2_000);
+  watch.contact(sentMs);
+  expect(happened).toEqual([SILENT]);
+});
+
+test("silence again before the list came: the next list alone resumes nothing", () => {
+  const { clock, watch, happened } = watchFor(1_000);
+  clock.advance(1_000);
+  watch.contact(clock.monotonicMs());
+  clock.advance(1_000);
+  watch.refreshed();
+  expect(happened).toEqual([SILENT, "list", SILENT]);
+});
+
+test("a node that was replaced stops at once", () => {
+  const { watch, happened } = watchFor(1_000);
+  watch.replaced("another process has the address");
+  expect(happened).toEqual(["suspend: another process has the address"]);
+});

@@ -1,0 +1,145 @@
+import type { CallResult, ListedDeployment } from "@tenure/protocol";
+import { describe, expect, test } from "vitest";
+import { createHeldList } from "./list.ts";
+import { createRowIndex } from "./row-index.ts";
+
+type Answer = CallResult<"deployment.list">;
+const row = (id: string, changes: Partial<ListedDeployment> = {}): ListedDeployment => ({
+  id,
+  name: id,
+  package_name: "web",
+  package_version: "1.0.0",
+  command: "",
+  type: "deployment",
+  address: "me",
+  enabled: true,
+  selector: {},
+  lost_after_ms: 0,
+  generation: 1,
+  revision: 1,
+  moving_to: "",
+  move_state: "",
+  created_at: "2026-01-01T00:00:00.000Z",
+  updated_at: "2026-01-01T00:00:00.000Z",
+  ...changes,
+});
+const answer = (changes: Partial<Answer>): Answer => ({
+  revision: "r1",
+  answer: "full",
+  items: [],
+  removed: [],
+  resource_usage: {},
+  ...changes,
+});
+
+/** Answers in order; an error is thrown. Remembers the revisions that were named. */
+function scripted(answers: (Answer | Error)[]) {
+  const asked: (string | undefined)[] = [];
+  const list = createHeldList(async (revision) => {
+    asked.push(revision);
+    const next = answers.shift();
+    if (!next || next instanceof Error) throw next ?? new Error("not expected");
+    return next;
+  });
+  const own = () => list.concerning("me").map(({ id }) => id);
+  return { list, asked, own };
+}
+
+describe("the list", () => {
+  test("is read by revision: all, then what changed, then nothing", async () => {
+    const { list, asked, own } = scripted([
+      answer({ items: [row("a"), row("b")] }),
+      answer({ revision: "r2", answer: "delta", items: [row("c")], removed: ["a"] }),
+      answer({ revision: "r2", answer: "unchanged" }),
+    ]);
+    expect([await list.read(), await list.read(), await list.read()]).toEqual([true, true, false]);
+    expect(own()).toEqual(["b", "c"]);
+    expect(asked).toEqual([undefined, "r1", "r2"]);
+  });
+
+  test("in pieces counts only when it is whole: half of it would stop the other half", async () => {
+    const { list, asked, own } = scripted([
+      answer({ items: [row("a"), row("b")] }),
+      answer({ revision: "p1", items: [row("a")], more: true }),
+      new Error("the connection broke"),
+      answer({ revision: "p1", items: [row("a")], more: true }),
+      answer({ revision: "r3", answer: "delta", items: [row("c")] }),
+    ]);
+    await list.read();
+    await expect(list.read()).rejects.toThrow("broke");
+    expect(own()).toEqual(["a", "b"]);
+    expect(await list.read()).toBe(true);
+    expect(own()).toEqual(["a", "c"]);
+    expect(asked).toEqual([undefined, "r1", "p1", "r1", "p1"]);
+  });
+
+  test("tells a change also when the read that brought it broke off", async () => {
+    const { list, own } = scripted([
+      answer({}),
+      answer({ revision: "r2", answer: "delta", items: [row("a")], more: true }),
+      new Error("the connection broke"),
+      answer({ revision: "r2", answer: "unchanged" }),
+    ]);
+    await list.read();
+    await expect(list.read()).rejects.toThrow("broke");
+    expect(await list.read()).toBe(true);
+    expect(own()).toEqual(["a"]);
+  });
+
+  test("that is distrusted is read whole, also when a read was on its way", async () => {
+    const { list, asked } = scripted([answer({}), answer({ revision: "r9" }), answer({})]);
+    await list.read();
+    const onItsWay = list.read();
+    list.distrust();
+    await onItsWay;
+    expect(list.isFresh).toBe(false);
+    await list.read();
+    expect(list.isFresh).toBe(true);
+    expect(asked).toEqual([undefined, "r1", undefined]);
+  });
+});
+
+describe("the index", () => {
+  test("gives a pass only what may need something", () => {
+    const index = createRowIndex();
+    const rows = [
+      row("mine"),
+      row("free", { address: "" }),
+      row("lost", { address: "gone" }),
+      row("draining", { address: "drained" }),
+      row("off", { address: "gone", enabled: false }),
+      row("daemon", { type: "daemon", address: "" }),
+      row("odd", { type: "cron" }),
+      row("next", { address: "other", moving_to: "me", move_state: "stopped" }),
+    ];
+    for (const one of rows) index.put(one);
+    const members = new Map([
+      ["me", { draining: false }],
+      ["other", { draining: false }],
+      ["drained", { draining: true }],
+    ]);
+    expect(index.relevant(members).map(({ id }) => id)).toEqual([
+      "odd",
+      "daemon",
+      "free",
+      "next",
+      "lost",
+      "draining",
+    ]);
+    expect(index.concerning("me").map(({ id }) => id)).toEqual(["mine", "next", "daemon"]);
+    expect(Object.fromEntries(index.counts)).toEqual({ me: 1, gone: 1, drained: 1, other: 1 });
+  });
+
+  test("follows a row wherever it goes", () => {
+    const index = createRowIndex();
+    index.put(row("a", { address: "" }));
+    index.put(row("a", { address: "me" }));
+    expect(Object.fromEntries(index.counts)).toEqual({ me: 1 });
+    index.put(row("a", { address: "me", enabled: false }));
+    expect(index.counts.size).toBe(0);
+    index.put(row("a", { type: "daemon", address: "" }));
+    index.remove("a");
+    expect(index.concerning("me")).toEqual([]);
+    expect(index.size).toBe(0);
+  });
+});

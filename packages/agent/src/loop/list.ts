@@ -1,0 +1,76 @@
+import type { CallResult, ListedDeployment, Member } from "@tenure/protocol";
+import { createRowIndex, type RowIndex } from "./row-index.ts";
+
+export interface HeldList {
+  /** Reads what changed. Answers whether anything did. A list that could not be read to its end changes nothing. */
+  read(): Promise<boolean>;
+  /** The next read is of everything: whatever this list was read from may have been behind. */
+  distrust(): void;
+  /** Whether everything in it was read after the last distrust. */
+  readonly isFresh: boolean;
+  /** Fresh samples by address, as the newest answer had them. */
+  readonly resourceUsage: CallResult<"deployment.list">["resource_usage"];
+  readonly counts: ReadonlyMap<string, number>;
+  relevant(members: ReadonlyMap<string, Member>): ListedDeployment[];
+  concerning(address: string): ListedDeployment[];
+}
+
+/** A server that always says there is more would be asked for ever. */
+const PIECES_MAX = 10_000;
+
+/** This node's copy of the deployment list, kept by revision: a read costs what changed. */
+export function createHeldList(
+  list: (revision: string | undefined) => Promise<CallResult<"deployment.list">>,
+): HeldList {
+  let held = createRowIndex();
+  let revision: string | undefined;
+  let distrusts = 0;
+  let resourceUsage: HeldList["resourceUsage"] = {};
+  /** Changed and not told yet: also when a later piece of the same read did not come. */
+  let changed = false;
+
+  async function read(): Promise<boolean> {
+    // A full list comes in pieces, and half of one would stop the other half of what runs here.
+    let index: RowIndex = held;
+    let at = revision;
+    const begunAt = distrusts;
+    for (let piece = 0; piece < PIECES_MAX; piece++) {
+      const answer = await list(at);
+      if (answer.answer === "full") index = createRowIndex();
+      for (const id of answer.removed) index.remove(id);
+      for (const row of answer.items) index.put(row);
+      changed ||= answer.answer !== "unchanged";
+      at = answer.revision;
+      if (index === held && begunAt === distrusts) revision = at;
+      if (!answer.more) {
+        held = index;
+        // Distrusted on the way: what was read may be from before.
+        if (begunAt === distrusts) revision = at;
+        resourceUsage = answer.resource_usage;
+        const told = changed;
+        changed = false;
+        return told;
+      }
+    }
+    throw new Error("the list of deployments has no end");
+  }
+
+  return {
+    read,
+    distrust() {
+      distrusts += 1;
+      revision = undefined;
+    },
+    get isFresh() {
+      return revision !== undefined;
+    },
+    get resourceUsage() {
+      return resourceUsage;
+    },
+    get counts() {
+      return held.counts;
+    },
+    relevant: (members) => held.relevant(members),
+    concerning: (address) => held.concerning(address),
+  };
+}

@@ -1,0 +1,357 @@
+import { type ListedDeployment, type Member, TenureError } from "@tenure/protocol";
+import type { Cancel, Clock } from "@tenure/sdk";
+import { describe, expect, test } from "vitest";
+import { claimPolicyOf } from "../claim/policy.ts";
+import type { AgentLogLine } from "../log.ts";
+import { createLoop, type Loop } from "./loop.ts";
+import type { LoopPorts } from "./ports.ts";
+
+// The very loop of the agent, against a table in memory and a clock that a test moves.
+
+describe("a fleet converges", () => {
+  test.each([
+    { rows: 5, nodes: 2 },
+    { rows: 21, nodes: 2 },
+    { rows: 100, nodes: 10 },
+    { rows: 400, nodes: 50 },
+  ])("$rows rows on $nodes nodes: within one of each other, few conflicts", async (size) => {
+    const fleet = createFleet(size.nodes);
+    await fleet.passTime(100);
+    const startMs = fleet.clock.monotonicMs();
+    fleet.add(Array.from({ length: size.rows }, () => row()));
+    await fleet.until(() => fleet.free() === 0, 20_000);
+    const counts = fleet.nodes.map((node) => fleet.owned(node.address));
+    expect(Math.max(...counts) - Math.min(...counts)).toBeLessThanOrEqual(1);
+    expect(fleet.total("conflicts") / size.rows).toBeLessThan(0.1);
+    // Calls take 5 ms of the fleet's own time, one at a time at the server: four hundred claims are 2 s of it.
+    expect(fleet.clock.monotonicMs() - startMs).toBeLessThan(4_000);
+  });
+
+  test("what a lost node owned runs elsewhere, though nobody waits for an interval", async () => {
+    const fleet = createFleet(3);
+    fleet.add(Array.from({ length: 21 }, () => row({ address: "n0" })));
+    await fleet.passTime(1_000);
+    expect(fleet.owned("n0")).toBe(21);
+    const startMs = fleet.clock.monotonicMs();
+    await fleet.lose("n0");
+    await fleet.until(() => fleet.free() === 0 && fleet.owned("n0") === 0, 20_000);
+    expect(fleet.clock.monotonicMs() - startMs).toBeLessThan(3_000);
+    expect([fleet.owned("n1"), fleet.owned("n2")].sort()).toEqual([10, 11]);
+  });
+});
+
+describe("a pass", () => {
+  test("claims at most one row", async () => {
+    const fleet = createFleet(1);
+    fleet.add([row(), row(), row()]);
+    await fleet.until(() => fleet.free() === 0, 10_000);
+    expect(fleet.calls("claim")).toBe(3);
+    expect(fleet.total("passes")).toBeGreaterThanOrEqual(3);
+  });
+
+  test("costs one question when nothing has changed", async () => {
+    const fleet = createFleet(2);
+    fleet.add([row(), row()]);
+    await fleet.until(() => fleet.free() === 0, 10_000);
+    await fleet.passTime(10_000);
+    const [lists, bytes] = [fleet.calls("list"), fleet.rowsSent()];
+    await fleet.passTime(50_000);
+    // Two nodes, an interval of 5 s with a fifth of jitter: 20 passes, one more or less each.
+    expect(fleet.calls("list") - lists).toBeGreaterThanOrEqual(16);
+    expect(fleet.calls("list") - lists).toBeLessThanOrEqual(26);
+    expect(fleet.rowsSent()).toBe(bytes);
+  });
+
+  test("that hangs is not followed by another until it has ended", async () => {
+    const fleet = createFleet(1);
+    await fleet.passTime(1_000);
+    fleet.hang();
+    await fleet.passTime(6_000);
+    const asked = fleet.calls("list");
+    fleet.add([row()]);
+    fleet.wake();
+    await fleet.passTime(30_000);
+    expect(fleet.calls("list")).toBe(asked);
+    fleet.unhang();
+    await fleet.until(() => fleet.free() === 0, 10_000);
+  });
+
+  test("that fails is told once, and so is the end of it", async () => {
+    const fleet = createFleet(1);
+    fleet.fail(true);
+    await fleet.passTime(30_000);
+    fleet.fail(false);
+    fleet.add([row()]);
+    await fleet.until(() => fleet.free() === 0, 20_000);
+    expect(fleet.told("pass.failed")).toHaveLength(1);
+    expect(fleet.told("pass.recovered")).toHaveLength(1);
+  });
+});
+
+test("R1, R13, I2: a node of policy none asks for the list and for nothing else", async () => {
+  const fleet = createFleet(2, { policies: ["none", "none"] });
+  fleet.add([row(), row({ address: "gone" }), row({ address: "n1" })]);
+  await fleet.passTime(60_000);
+  expect(fleet.calls("claim") + fleet.calls("release") + fleet.calls("reserve")).toBe(0);
+  expect(fleet.calls("list")).toBeGreaterThan(10);
+  // R2: what it owns is still told to its executor.
+  expect(fleet.nodes[1]?.concerns.map(({ address }) => address)).toEqual(["n1"]);
+  expect(fleet.told("claims.disabled")).toHaveLength(2);
+});
+
+test("a node that hangs and one of policy none keep nobody from claiming", async () => {
+  const fleet = createFleet(3, { policies: ["deployment_count", "none", "deployment_count"] });
+  await fleet.passTime(500);
+  fleet.nodes[2]?.loop.stop();
+  fleet.add(Array.from({ length: 6 }, () => row()));
+  await fleet.until(() => fleet.free() === 0, 120_000);
+  expect(fleet.owned("n0")).toBe(6);
+});
+
+test("R11, R12: bad rows are told once per change, and the rest goes on", async () => {
+  const fleet = createFleet(1);
+  const cron = row({ type: "cron" });
+  const stray = row({ type: "daemon", address: "n0" });
+  fleet.add([cron, stray, row()]);
+  await fleet.until(() => fleet.free() === 0, 10_000);
+  await fleet.passTime(20_000);
+  fleet.add([row()]);
+  await fleet.until(() => fleet.free() === 0, 10_000);
+  expect(fleet.told("deployment.skipped").map(({ details }) => details?.code)).toEqual([
+    "ERR_INVALID_TYPE",
+  ]);
+  expect(fleet.told("daemon.address-ignored")).toHaveLength(1);
+  fleet.add([{ ...cron, type: "batch", revision: 2 }]);
+  await fleet.passTime(20_000);
+  expect(fleet.told("deployment.skipped")).toHaveLength(2);
+});
+
+let made = 0;
+const row = (changes: Partial<ListedDeployment> = {}): ListedDeployment => ({
+  id: `00000000-0000-4000-8000-${String(++made).padStart(12, "0")}`,
+  name: `d${made}`,
+  package_name: "web",
+  package_version: "1.0.0",
+  command: "",
+  type: "deployment",
+  address: "",
+  enabled: true,
+  selector: {},
+  lost_after_ms: 0,
+  generation: 0,
+  revision: 1,
+  moving_to: "",
+  move_state: "",
+  created_at: "2026-01-01T00:00:00.000Z",
+  updated_at: "2026-01-01T00:00:00.000Z",
+  ...changes,
+});
+
+interface SimulatedNode {
+  address: string;
+  loop: Loop;
+  concerns: readonly ListedDeployment[];
+}
+
+const CALL_MS = 5;
+
+/** Nodes whose server is a table in memory. A claim wakes nobody but its owner; a free row wakes everybody. */
+function createFleet(size: number, { policies = [] as string[] } = {}) {
+  const { clock, settle, passTime } = createVirtualClock();
+  const random = seeded(7);
+  const table = new Map<string, { row: ListedDeployment; at: number }>();
+  const asked = new Map<string, number>();
+  const lines: AgentLogLine[] = [];
+  let position = 1;
+  let sent = 0;
+  let hung: Array<() => void> | undefined;
+  let isFailing = false;
+  const members = new Map<string, Member>();
+  let view = new Map(members);
+  let serverFreeAtMs = 0;
+
+  async function ask<T>(method: string, answer: () => T): Promise<T> {
+    asked.set(method, (asked.get(method) ?? 0) + 1);
+    if (hung) await new Promise<void>((resolve) => hung?.push(resolve));
+    // One after the other where the store decides, as one Postgres does.
+    const startMs = Math.max(clock.monotonicMs(), method === "claim" ? serverFreeAtMs : 0);
+    if (method === "claim") serverFreeAtMs = startMs + CALL_MS;
+    await new Promise<void>((resolve) =>
+      clock.after(startMs + CALL_MS - clock.monotonicMs(), resolve),
+    );
+    if (isFailing) throw new TenureError("DEPENDENCY_DOWN", { dependency: "x", reason: "away" });
+    return answer();
+  }
+
+  function put(next: ListedDeployment): void {
+    table.set(next.id, { row: next, at: ++position });
+  }
+
+  const nodes: SimulatedNode[] = Array.from({ length: size }, (_, n) => {
+    const me = `n${n}`;
+    const claim_policy = policies[n] ?? "deployment_count";
+    members.set(me, member(me, claim_policy));
+    const ports: LoopPorts = {
+      me,
+      clock,
+      random,
+      members: async () => ({ view: "ready", members: view }),
+      list: (revision) =>
+        ask("list", () => {
+          const from = Number(revision ?? 0);
+          const items = [...table.values()]
+            .filter(({ at }) => at > from)
+            .map(({ row: one }) => one);
+          sent += items.length;
+          const answer = from === 0 ? "full" : items.length > 0 ? "delta" : "unchanged";
+          return {
+            revision: String(position),
+            answer,
+            items,
+            removed: [],
+            resource_usage: {},
+          };
+        }),
+      release: (addresses) =>
+        ask("release", () => {
+          const lost = [...table.values()].filter(
+            ({ row: one }) => addresses.includes(one.address) && !members.has(one.address),
+          );
+          const released = lost.map(({ row: one }) => {
+            const generation = one.generation + 1;
+            put({ ...one, address: "", generation });
+            return { id: one.id, generation };
+          });
+          if (released.length > 0) for (const node of nodes) node.loop.wake();
+          return released;
+        }),
+      claim: (candidates) =>
+        ask("claim", () => {
+          const term = candidates.find(({ id, generation }) => {
+            const found = table.get(id)?.row;
+            return found?.address === "" && found.generation === generation;
+          });
+          if (!term) throw new TenureError("ERR_CLAIM_CONFLICT", { candidates: candidates.length });
+          const taken = table.get(term.id)?.row as ListedDeployment;
+          put({ ...taken, address: me, generation: term.generation + 1 });
+          return { id: term.id, generation: term.generation + 1 };
+        }),
+      reserve: () =>
+        ask("reserve", () => {
+          throw new TenureError("ERR_CLAIM_CONFLICT", { candidates: 0 });
+        }),
+      changed(rows) {
+        node.concerns = rows;
+      },
+      avoids: () => false,
+      log: (line) => lines.push(line),
+    };
+    const loop = createLoop(ports, { intervalMs: 5_000, policy: claimPolicyOf(claim_policy) });
+    const node: SimulatedNode = { address: me, loop, concerns: [] };
+    return node;
+  });
+  view = new Map(members);
+  for (const { loop } of nodes) loop.start();
+
+  return {
+    clock,
+    nodes,
+    passTime,
+    add(rows: ListedDeployment[]) {
+      for (const one of rows) put(one);
+      for (const { loop } of nodes) loop.wake();
+    },
+    async lose(address: string) {
+      members.delete(address);
+      view = new Map(members);
+      await settle();
+      void nodes.find((node) => node.address === address)?.loop.stop();
+      for (const { loop } of nodes) loop.wake();
+    },
+    wake: () => {
+      for (const { loop } of nodes) loop.wake();
+    },
+    hang() {
+      hung = [];
+    },
+    unhang() {
+      for (const resolve of hung ?? []) resolve();
+      hung = undefined;
+    },
+    fail(failing: boolean) {
+      isFailing = failing;
+    },
+    free: () =>
+      [...table.values()].filter(({ row: one }) => one.type === "deployment" && one.address === "")
+        .length,
+    owned: (address: string) =>
+      [...table.values()].filter(
+        ({ row: one }) => one.type === "deployment" && one.address === address,
+      ).length,
+    calls: (method: string) => asked.get(method) ?? 0,
+    rowsSent: () => sent,
+    total: (count: "passes" | "conflicts") =>
+      nodes.reduce((sum, { loop }) => sum + loop.counts[count], 0),
+    told: (event: string) => lines.filter((line) => line.event === event),
+    async until(condition: () => boolean, limitMs: number) {
+      const deadlineMs = clock.monotonicMs() + limitMs;
+      while (!condition()) {
+        if (clock.monotonicMs() > deadlineMs) throw new Error(`not within ${limitMs} ms`);
+        await passTime(1);
+      }
+    },
+  };
+}
+
+/** Time that passes only when told; promises are followed to their end at every moment of it. */
+function createVirtualClock() {
+  let nowMs = 0;
+  const timers = new Set<{ atMs: number; act: () => void }>();
+  const clock: Clock = {
+    monotonicMs: () => nowMs,
+    after(ms, act): Cancel {
+      const timer = { atMs: nowMs + ms, act };
+      timers.add(timer);
+      return () => timers.delete(timer);
+    },
+  };
+  const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
+  async function passTime(ms: number): Promise<void> {
+    const untilMs = nowMs + ms;
+    for (;;) {
+      await settle();
+      const next = [...timers].reduce<{ atMs: number; act: () => void } | undefined>(
+        (least, timer) => (!least || timer.atMs < least.atMs ? timer : least),
+        undefined,
+      );
+      if (!next || next.atMs > untilMs) break;
+      nowMs = Math.max(nowMs, next.atMs);
+      timers.delete(next);
+      next.act();
+    }
+    nowMs = untilMs;
+  }
+  return { clock, settle, passTime };
+}
+
+function seeded(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+const member = (address: string, claim_policy: string): Member => ({
+  address,
+  name: address,
+  instance_id: "i",
+  epoch: 1,
+  claim_policy,
+  labels: {},
+  trusted_package_regexp: ".*",
+  custom_command: false,
+  draining: false,
+  tags: { node_unit: true },
+  joined_at: "2026-01-01T00:00:00.000Z",
+});

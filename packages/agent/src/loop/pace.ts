@@ -1,0 +1,74 @@
+// How long to wait before the next look. All of it is spread by chance: what hurts a server is not how many nodes
+// look, but that all of them agree on the moment.
+
+const SPREAD_BASE_MS = 20;
+/** So that the number of looks per second after a wake-up does not grow with the fleet: about a thousand. */
+const SPREAD_PER_MEMBER_MS = 2;
+const SPREAD_MS_MAX = 2_000;
+const JITTER = 0.2;
+
+/** After a wake-up each node waits up to so long; the first of them does the work, the rest find it done. */
+export function spreadMs(members: number): number {
+  return Math.min(SPREAD_MS_MAX, SPREAD_BASE_MS + SPREAD_PER_MEMBER_MS * members);
+}
+
+/** Between two ordinary passes. */
+export function jitteredMs(intervalMs: number, random: number): number {
+  return intervalMs * (1 - JITTER + 2 * JITTER * random);
+}
+
+/**
+ * When rows are free that this node can run but somebody else should take first: soon, because a claim wakes nobody,
+ * and less and less soon while nothing moves.
+ */
+export function lookAgainMs({
+  members,
+  unmoved,
+  intervalMs,
+  random,
+}: {
+  members: number;
+  /** Looks in a row that found the list unchanged. */
+  unmoved: number;
+  intervalMs: number;
+  random: number;
+}): number {
+  const limitMs = Math.min(intervalMs, spreadMs(members) * 2 ** Math.min(unmoved, 16));
+  return limitMs * (0.5 + 0.5 * random);
+}
+
+const TURN_MS = 25;
+const TURNS_MAX = 40;
+
+/**
+ * How long to let others go first when more nodes have the same right than there are rows: 0 for those whose turn it
+ * is. Everybody finds the same order, by a hash of the node and the row; whoever comes later looks again before
+ * it asks, so a node that is gone holds nobody up for long.
+ */
+export function turnMs({
+  me,
+  claimants,
+  first,
+  rows,
+}: {
+  me: string;
+  claimants: readonly string[];
+  first: string;
+  rows: number;
+}): number {
+  if (claimants.length <= rows || !claimants.includes(me)) return 0;
+  const mine = hash(me + first);
+  const before = claimants.filter((node) => {
+    const theirs = hash(node + first);
+    return theirs < mine || (theirs === mine && node < me);
+  }).length;
+  return before < rows ? 0 : TURN_MS * Math.min(TURNS_MAX, before - rows + 1);
+}
+
+/** FNV-1a: quick, the same everywhere, and even enough for an order. */
+function hash(text: string): number {
+  let value = 0x811c9dc5;
+  for (let at = 0; at < text.length; at++)
+    value = Math.imul(value ^ text.charCodeAt(at), 0x01000193) >>> 0;
+  return value;
+}

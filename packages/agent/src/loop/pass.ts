@@ -1,0 +1,196 @@
+import {
+  type DeploymentTerm,
+  type ListedDeployment,
+  type MatchWhole,
+  type Member,
+  RELEASE_ADDRESSES_MAX,
+  TenureError,
+} from "@tenure/protocol";
+import { type PassPlan, planPass } from "../claim/plan.ts";
+import type { ClaimPolicy } from "../claim/policy.ts";
+import { createComplaints } from "./complaints.ts";
+import { createHeldList } from "./list.ts";
+import { turnMs } from "./pace.ts";
+import { createPatience } from "./patience.ts";
+import type { LoopPorts, MembersSeen } from "./ports.ts";
+
+export interface PassOptions {
+  intervalMs: number;
+  /** `undefined`: the policy `none`. */
+  policy: ClaimPolicy | undefined;
+  matches?: MatchWhole;
+}
+
+/** What became of a pass, for whoever decides when the next one is. */
+export type PassEnd =
+  /** Nothing that this node could do; or it has no connection. */
+  | { kind: "idle" }
+  | { kind: "claimed"; term: DeploymentTerm }
+  | { kind: "reserved"; term: DeploymentTerm }
+  /** Somebody was faster with everything it asked for. */
+  | { kind: "conflict" }
+  /** Rows are free that it can run, but others should take them first. `moved`: the list has changed since. */
+  | { kind: "waiting"; moved: boolean }
+  /** More nodes than rows: others have their turn first. */
+  | { kind: "yielded"; forMs: number };
+
+export interface LoopCounts {
+  passes: number;
+  claims: number;
+  conflicts: number;
+  reserves: number;
+  released: number;
+}
+
+export interface Passes {
+  /** One pass. Rejects when a call failed; then it has done as much as it could. */
+  pass(): Promise<PassEnd>;
+  /** The next pass reads the whole list anew. */
+  distrust(): void;
+  readonly counts: Readonly<LoopCounts>;
+  /** How many node-units the last pass saw. */
+  readonly members: number;
+}
+
+/** The seed's scheduler pass: look, free what is lost, claim at most one. The server's statements decide. */
+export function createPasses(
+  ports: LoopPorts,
+  { intervalMs, policy, matches }: PassOptions,
+): Passes {
+  const { me, clock } = ports;
+  const list = createHeldList(ports.list);
+  const patience = createPatience(intervalMs);
+  const complaints = createComplaints(ports.log);
+  const counts: LoopCounts = { passes: 0, claims: 0, conflicts: 0, reserves: 0, released: 0 };
+  /** The members of the last pass, while that found nothing to do for anybody. */
+  let quiet: ReadonlyMap<string, Member> | undefined;
+  let yieldedFor: string | undefined;
+  let memberCount = 1;
+
+  async function pass(): Promise<PassEnd> {
+    counts.passes += 1;
+    const seen = await ports.members();
+    if (!seen) return { kind: "idle" };
+    memberCount = seen.members.size;
+    const moved = await look();
+    // The list is the same and so is everybody: there is still nothing to do, and it costs nothing to know.
+    if (!moved && quiet === seen.members) return { kind: "idle" };
+    quiet = undefined;
+    const first = plan(seen);
+    complaints.rows(first);
+    if (first.skipped === "policy_none") complaints.policyDisabled();
+    const released = await release(first.release);
+    const decided = released ? plan(seen) : first;
+    const end = (await claim(decided)) ?? (await reserve(decided));
+    if (end) return end;
+    if (decided.waiting > 0) return { kind: "waiting", moved };
+    if (isQuiet(decided, seen)) quiet = seen.members;
+    return { kind: "idle" };
+  }
+
+  async function look(): Promise<boolean> {
+    const moved = await list.read();
+    if (moved) ports.changed(list.concerning(me), list.isFresh);
+    return moved;
+  }
+
+  function plan({ view, members }: MembersSeen): PassPlan {
+    const nowMs = clock.monotonicMs();
+    const rows = list.relevant(members);
+    const needsOwner = ({ type, enabled, address }: ListedDeployment) =>
+      type === "deployment" && enabled && (address === "" || members.get(address)?.draining);
+    patience.seen(rows.filter(needsOwner), nowMs);
+    return planPass({
+      me,
+      view,
+      members: [...members.values()],
+      deployments: rows,
+      counts: list.counts,
+      resource_usage: list.resourceUsage,
+      policy,
+      draining: members.get(me)?.draining ?? false,
+      waitedIntervals: (row) => patience.waitedIntervals(row, nowMs),
+      ...(matches && { matches }),
+    });
+  }
+
+  /** Whether anything was freed: then there is a newer list. */
+  async function release(addresses: readonly string[]): Promise<boolean> {
+    if (addresses.length === 0) return false;
+    const released = await ports.release(addresses.slice(0, RELEASE_ADDRESSES_MAX));
+    if (released.length === 0) return false;
+    counts.released += released.length;
+    ports.log({
+      level: "info",
+      event: "deployments.released",
+      message: "deployments of lost nodes are free",
+      details: { count: released.length, addresses },
+    });
+    await look();
+    return true;
+  }
+
+  async function claim({ claim: wanted, claimants }: PassPlan): Promise<PassEnd | undefined> {
+    const candidates = wanted.filter((term) => !ports.avoids(term));
+    const [first] = candidates;
+    if (!first) return undefined;
+    const forMs = yieldMs(first, { claimants, rows: candidates.length });
+    if (forMs > 0) return { kind: "yielded", forMs };
+    const term = await orConflict(ports.claim(candidates));
+    if (!term) return { kind: "conflict" };
+    counts.claims += 1;
+    ports.log({
+      level: "info",
+      event: "deployment.claimed",
+      message: "this node owns it from now on",
+      details: { deploymentId: term.id, generation: term.generation },
+    });
+    return { kind: "claimed", term };
+  }
+
+  /** Once per term of a row: whoever has given way and finds it still free takes it. */
+  function yieldMs(
+    { id, generation }: DeploymentTerm,
+    { claimants, rows }: { claimants: readonly string[]; rows: number },
+  ): number {
+    const key = `${id}:${generation}`;
+    if (yieldedFor === key) return 0;
+    const forMs = turnMs({ me, claimants, first: key, rows });
+    if (forMs > 0) yieldedFor = key;
+    return forMs;
+  }
+
+  async function reserve({ reserve: wanted }: PassPlan): Promise<PassEnd | undefined> {
+    const candidates = wanted.filter((term) => !ports.avoids(term));
+    if (candidates.length === 0) return undefined;
+    const term = await orConflict(ports.reserve(candidates));
+    if (!term) return { kind: "conflict" };
+    counts.reserves += 1;
+    return { kind: "reserved", term };
+  }
+
+  async function orConflict(asked: Promise<DeploymentTerm>): Promise<DeploymentTerm | undefined> {
+    try {
+      return await asked;
+    } catch (error) {
+      if (!(error instanceof TenureError) || error.code !== "ERR_CLAIM_CONFLICT") throw error;
+      counts.conflicts += 1;
+      return undefined;
+    }
+  }
+
+  /** Rows of draining owners may come to be offered, and lost ones to be released, without any change of the list. */
+  function isQuiet(decided: PassPlan, { view, members }: MembersSeen): boolean {
+    const isDraining = [...members.values()].some(({ draining }) => draining);
+    return view === "ready" && decided.release.length === 0 && !isDraining;
+  }
+
+  return {
+    pass,
+    distrust: list.distrust,
+    counts,
+    get members() {
+      return memberCount;
+    },
+  };
+}

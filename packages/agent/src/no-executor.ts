@@ -1,0 +1,24 @@
+import { TenureError } from "@tenure/protocol";
+import type { Executor } from "./executor/contract.ts";
+
+/** Runs nothing: for a node-unit that only claims, in a bench or a simulation. */
+export async function createNoExecutor(): Promise<Executor> {
+  const unknown = (id: string) => new TenureError("NOT_FOUND", { what: "deployment", id });
+  return {
+    want() {},
+    suspend() {},
+    resume() {},
+    reportAll() {},
+    restart: async (deploymentId) => {
+      throw unknown(deploymentId);
+    },
+    readLog: async ({ deployment_id }) => {
+      throw unknown(deployment_id);
+    },
+    followLog: async ({ deployment_id }) => {
+      throw unknown(deployment_id);
+    },
+    running: () => [],
+    stop: async () => {},
+  };
+}

@@ -1,0 +1,101 @@
+import { type DeploymentReport, TenureError } from "@tenure/protocol";
+import { expect, test } from "vitest";
+import { createManualClock } from "../../sdk/testing/manual-clock.ts";
+import { createReports } from "./reports.ts";
+
+const ID = "00000000-0000-4000-8000-000000000001";
+const report = (changes: Partial<DeploymentReport> = {}): DeploymentReport => ({
+  deployment_id: ID,
+  generation: 1,
+  state: "running",
+  ...changes,
+});
+const away = new TenureError("DEPENDENCY_DOWN", { dependency: "the server", reason: "away" });
+const fenced = new TenureError("FENCED", { resource: "deployment", fencing_token: 1 });
+const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+/** A server that answers each call when told how. */
+function createServer() {
+  const clock = createManualClock();
+  const calls: { report: DeploymentReport; answer: (error?: unknown) => Promise<void> }[] = [];
+  const refused: DeploymentReport[] = [];
+  const reports = createReports({
+    clock,
+    send: (said) =>
+      new Promise<void>((resolve, reject) => {
+        const answer = async (error?: unknown) => {
+          if (error) reject(error);
+          else resolve();
+          await settle();
+        };
+        calls.push({ report: said, answer });
+      }),
+    refused: (said) => refused.push(said),
+  });
+  return { clock, calls, refused, reports };
+}
+
+test("while one is on its way only the newest waits, with the fields of those it replaced", async () => {
+  const { reports, calls } = createServer();
+  reports.put(report({ state: "installing" }));
+  reports.put(report({ state: "starting", restarts: 2 }));
+  reports.put(report({ state: "running", pid: 7 }));
+  expect(calls).toHaveLength(1);
+  await calls[0]!.answer();
+  expect(calls.map(({ report: { state } }) => state)).toEqual(["installing", "running"]);
+  expect(calls[1]!.report).toMatchObject({ pid: 7, restarts: 2 });
+});
+
+test("fields of a former term do not leak into the next", async () => {
+  const { reports, calls } = createServer();
+  reports.put(report({ state: "installing" }));
+  reports.put(report({ pid: 7 }));
+  reports.put(report({ generation: 2, state: "starting" }));
+  await calls[0]!.answer();
+  expect(calls[1]!.report).toEqual(report({ generation: 2, state: "starting" }));
+});
+
+test("what was not heard is said again: later, and at once when connected", async () => {
+  const { reports, calls, clock } = createServer();
+  reports.put(report());
+  await calls[0]!.answer(away);
+  expect(calls).toHaveLength(1);
+  clock.advance(1_000);
+  expect(calls).toHaveLength(2);
+  await calls[1]!.answer(away);
+  reports.connected();
+  expect(calls).toHaveLength(3);
+  await calls[2]!.answer();
+  clock.advance(60_000);
+  expect(calls).toHaveLength(3);
+});
+
+test("a term that is over is dropped, and told", async () => {
+  const { reports, calls, clock, refused } = createServer();
+  reports.put(report());
+  await calls[0]!.answer(fenced);
+  clock.advance(60_000);
+  expect(calls).toHaveLength(1);
+  expect(refused).toEqual([report()]);
+});
+
+test("a refusal of an old report does not drop the newer one", async () => {
+  const { reports, calls } = createServer();
+  reports.put(report());
+  reports.put(report({ generation: 2 }));
+  await calls[0]!.answer(fenced);
+  expect(calls[1]!.report.generation).toBe(2);
+});
+
+test("whoever waits for all of it waits no longer than the limit", async () => {
+  const { reports, calls, clock } = createServer();
+  reports.put(report());
+  const heard = reports.settled(500);
+  await calls[0]!.answer();
+  await heard;
+  reports.put(report({ state: "stopped" }));
+  const inVain = reports.settled(500);
+  clock.advance(500);
+  await inVain;
+  expect(calls).toHaveLength(2);
+});

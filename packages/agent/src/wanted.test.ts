@@ -1,0 +1,51 @@
+import type { ListedDeployment } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol";
+import { describe, expect, test } from "vitest";
+import { wantedHere } from "./wanted.ts";
+
+const me = { address: "a", labels: {}, trusted_package_regexp: "web@.*", custom_command: false };
+let made = 0;
+const row = (changes: Partial<ListedDeployment> = {}): ListedDeployment => ({
+  id: `00000000-0000-4000-8000-${String(++made).padStart(12, "0")}`,
+  name: `d${made}`,
+  package_name: "web",
+  package_version: "1.0.0",
+  command: "",
+  type: "deployment",
+  address: "a",
+  enabled: true,
+  selector: {},
+  lost_after_ms: 0,
+  generation: 1,
+  revision: 1,
+  moving_to: "",
+  move_state: "",
+  created_at: "2026-01-01T00:00:00.000Z",
+  updated_at: "2026-01-01T00:00:00.000Z",
+  ...changes,
+});
+const modeOf = (one: ListedDeployment) => wantedHere([one], me, matchWhole)[0]?.mode;
+
+describe("what a node does about a row", () => {
+  test.each([
+    ["its own runs", {}, "run"],
+    ["its own, while the next node installs", { moving_to: "b", move_state: "installing" }, "run"],
+    ["its own, once the next node is ready", { moving_to: "b", move_state: "ready" }, "hold"],
+    ["its own, stopped for the next node", { moving_to: "b", move_state: "stopped" }, "hold"],
+    ["one it takes over", { address: "b", moving_to: "a", move_state: "installing" }, "prepare"],
+    ["one it takes over now", { address: "b", moving_to: "a", move_state: "stopped" }, "prepare"],
+    ["another's", { address: "b" }, undefined],
+    ["a disabled one", { enabled: false }, undefined],
+    ["R7, R12: a daemon, whatever its address", { type: "daemon", address: "b" }, "run"],
+    ["R11: one of unknown type", { type: "cron" }, undefined],
+  ] as const)("%s", (_, changes, mode) => {
+    expect(modeOf(row(changes))).toBe(mode);
+  });
+
+  test("what it may not run is named with the reason, also one it would take over", () => {
+    const evil = { package_name: "evil" };
+    const rows = [row(evil), row({ ...evil, address: "b", moving_to: "a" })];
+    const refused = wantedHere(rows, me, matchWhole).map((wanted) => wanted.refused);
+    expect(refused).toEqual([["package_untrusted"], ["package_untrusted"]]);
+  });
+});
