@@ -23,6 +23,8 @@ export interface Edit {
   file: string;
   protection: string;
   instead: string;
+  /** How often it stands there; once, if not said. */
+  times?: number;
 }
 
 export const ownBuild: Build = { root: repositoryRoot };
@@ -44,15 +46,15 @@ export function breakBuild(edits: readonly Edit[]): Build {
         cpSync(source, join(root, "packages", name, part), { recursive: true });
     }
   linkModules(root);
-  for (const { file, protection, instead } of edits) {
+  for (const { file, protection, instead, times = 1 } of edits) {
     const path = join(root, "packages", file);
     const text = readFileSync(path, "utf8");
     const found = text.split(protection).length - 1;
-    if (found !== 1)
+    if (found !== times)
       throw new Error(`the protection to take out is ${found} times in ${file}: ${protection}`);
     writeFileSync(
       path,
-      text.replace(protection, () => instead),
+      text.replaceAll(protection, () => instead),
     );
   }
   return { root };

@@ -20,7 +20,7 @@ const claim = (
 ): Claim => ({
   process: address,
   f: "claim",
-  asked: { address, policy, candidates: [] },
+  asked: { address, policy, candidates: [{ id: "d", generation: generation - 1 }] },
   type: "ok",
   answered: { id: "d", generation },
   ...at(window),
@@ -113,6 +113,17 @@ describe("I1, I2: the owners of deployments", () => {
       { reports: [report("a", 1, [170, 180])] },
       {},
       /a report of generation 1 was taken after generation 2 had begun/,
+    ],
+    [
+      "a row claimed although it is not as it was seen",
+      {
+        claims: calm.claims.map((each) => ({
+          ...each,
+          asked: { ...each.asked, candidates: [{ id: "d", generation: 0 }] },
+        })),
+      },
+      {},
+      /b saw generation 0 and won 3/,
     ],
     [
       "a theft from a node that was present",

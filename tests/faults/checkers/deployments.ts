@@ -47,6 +47,7 @@ export function checkDeployments(history: DeploymentHistory, stores: DeploymentS
   const { claims, releases, reports } = history;
   const won = claims.filter(({ type }) => type === "ok");
   checkTermsOf(won, violations);
+  checkSeen(won, violations);
   checkNone(claims, releases, stores, violations);
   checkReports(history, violations);
   const thefts = checkThefts(history, stores, violations);
@@ -86,6 +87,17 @@ function checkTermsOf(won: readonly Claim[], violations: Violations): void {
         violations.add(`${id}: generation ${generation} is higher than one that was claimed later`);
       latestStart = Math.max(latestStart, claim.startNs);
     }
+  }
+}
+
+/** A row is claimed as it was seen: the term that was named, and the next one is won. */
+function checkSeen(won: readonly Claim[], violations: Violations): void {
+  for (const { asked, answered } of won) {
+    const seen = asked.candidates.find(({ id }) => id === answered.id);
+    if (seen?.generation !== answered.generation - 1)
+      violations.add(
+        `${answered.id}: ${asked.address} saw generation ${seen?.generation} and won ${answered.generation}`,
+      );
   }
 }
 

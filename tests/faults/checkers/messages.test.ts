@@ -31,7 +31,14 @@ describe("I7: messages", () => {
   test("are accounted for", () => {
     const found = checkMessages(sends, stores);
     expect(found.violations).toEqual([]);
-    expect(found.reached).toEqual({ effects: 1, redeliveries: 1, superseded: 1, adoptions: 4 });
+    expect(found.reached).toEqual({
+      effects: 1,
+      redeliveries: 1,
+      superseded: 1,
+      dead_letters: 1,
+      refused: 1,
+      adoptions: 4,
+    });
   });
 
   test.for<[string, Partial<MessageStores>, Send[], RegExp]>([

@@ -45,6 +45,8 @@ export function checkMessages(sends: readonly Send[], stores: MessageStores): Fi
       effects: runs.length,
       redeliveries: runs.reduce((sum, times) => sum + times - 1, 0),
       superseded: Object.keys(stores.superseded).length,
+      dead_letters: buried.size,
+      refused: sends.filter(({ type }) => type === "fail").length,
       adoptions: stores.adopted,
     },
   };

@@ -19,7 +19,7 @@ function told(
   };
 }
 function marked(as: "used" | "recyclable", nonce: number, holdId: string, startNs: number): Mark {
-  const asked = { signer: "s", nonce, hold_id: holdId, as };
+  const asked = { signer: "s", nonce, hold_id: holdId, as, tx_hash: `0x${holdId}` };
   return {
     process: holdId,
     f: "mark",
@@ -30,12 +30,12 @@ function marked(as: "used" | "recyclable", nonce: number, holdId: string, startN
     endNs: startNs + 5,
   };
 }
-const row = (nonce: number, holdId: string, status = "HELD") => ({
+const row = (nonce: number, holdId: string, status = "HELD", txHash = `0x${holdId}`) => ({
   signer: "s",
   nonce,
   status,
   hold_id: holdId,
-  tx_hash: null,
+  tx_hash: status === "CONSUMED" ? txHash : null,
 });
 const answer = (requestId: string, nonce: number, holdId: string) => ({
   signer: "s",
@@ -134,6 +134,20 @@ describe("I9: the numbers of a signer", () => {
       [used, recycled],
       { allocations: [row(0, "h1", "RELEASED"), row(1, "h3")] },
       /number 0 was used by r1 and is RELEASED/,
+    ],
+    [
+      "a use that was overwritten by another's",
+      [r1, r2, r3],
+      [used, recycled],
+      { allocations: [row(0, "h1", "CONSUMED", "0xother"), row(1, "h3")] },
+      /number 0 was used by r1 and is CONSUMED with 0xother/,
+    ],
+    [
+      "a number used by somebody who does not hold it",
+      [r1, r2, r3],
+      [used, recycled],
+      { allocations: [row(0, "h1", "CONSUMED"), row(1, "h3", "CONSUMED")] },
+      /number 1 of r3 was used by somebody else/,
     ],
     [
       "a number taken from its holder",

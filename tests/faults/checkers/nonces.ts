@@ -154,12 +154,18 @@ function checkStores(
       violations.add(`${signer}: the answer to ${requestId}, number ${nonce}, is not recorded`);
     const own = marks.get(holdId) ?? [];
     const used = own.find(({ asked, type }) => asked.as === "used" && type === "ok");
+    const mayBeUsed = own.some(({ asked, type }) => asked.as === "used" && type !== "fail");
     const mayBeFree = own.some(({ asked, type }) => asked.as === "recyclable" && type !== "fail");
     const row = rows.get(`${signer} ${nonce}`);
+    const isOurs = row?.hold_id === holdId;
     if (!row) violations.add(`${signer}: number ${nonce} of ${requestId} is gone`);
-    else if (used && (row.status !== "CONSUMED" || row.hold_id !== holdId))
-      violations.add(`${signer}: number ${nonce} was used by ${requestId} and is ${row.status}`);
-    else if (!mayBeFree && row.hold_id !== holdId)
+    else if (used && (row.status !== "CONSUMED" || !isOurs || row.tx_hash !== used.asked.tx_hash))
+      violations.add(
+        `${signer}: number ${nonce} was used by ${requestId} and is ${row.status} with ${row.tx_hash}`,
+      );
+    else if (isOurs && row.status === "CONSUMED" && !mayBeUsed)
+      violations.add(`${signer}: number ${nonce} of ${requestId} was used by somebody else`);
+    else if (!mayBeFree && !isOurs)
       violations.add(`${signer}: number ${nonce} of ${requestId} belongs to another hold`);
   }
 }

@@ -154,12 +154,16 @@ async function keepClaiming({ history }: LoadContext, unit: Unit): Promise<void>
   }
 }
 
-/** Reports on what it has, and on what it had: the latter must be refused. Asks for rows it saw long ago. */
+/**
+ * Reports on what it has, and on what it had: the latter must be refused. Asks for rows it saw long ago, and calls
+ * everybody lost: the store knows better.
+ */
 async function misbehave({ history, quiet }: LoadContext, unit: Unit): Promise<void> {
   const { connection, address, caller, policy } = unit;
   const name = `${unit.name}/reports`;
   while (!quiet.aborted) {
     await caller.pause(100, 500);
+    await releaseEverybody();
     const term = unit.won.length > 0 ? caller.oneOf(unit.won) : undefined;
     if (!term) continue;
     const asked: ReportAsk = {
@@ -179,6 +183,14 @@ async function misbehave({ history, quiet }: LoadContext, unit: Unit): Promise<v
     const value = { process: name, f: "claim", value: { address, policy, candidates } };
     const claim = () => connection.call("deployment.claim", { candidates });
     await history.run(value, claim, isRefusal).catch(() => {});
+  }
+
+  async function releaseEverybody(): Promise<void> {
+    const addresses = [...(connection.members?.members.keys() ?? [])];
+    if (addresses.length === 0) return;
+    const value = { process: name, f: "release", value: { address, policy, addresses } };
+    const release = () => connection.call("deployment.release", { addresses });
+    await history.run(value, release, isRefusal).catch(() => {});
   }
 }
 
