@@ -1,5 +1,6 @@
 import type { Bench } from "./bench.ts";
+import { deployments } from "./deployments.ts";
 import { footprint } from "./footprint.ts";
 import * as nonces from "./nonces.ts";
 
-export const BENCHES: readonly Bench[] = [footprint, nonces];
+export const BENCHES: readonly Bench[] = [footprint, deployments, nonces];

@@ -43,17 +43,13 @@ export const deployments: Bench = {
   async run({ print }) {
     const postgres = await startPostgres();
     try {
-      // The peer waits most of the time, so its scenarios share the wait; ours run one after another.
-      const peers = Promise.all(
+      const ours: Converged[] = [];
+      for (const scenario of SCENARIOS) ours.push(await convergeOurs(postgres.uri(), scenario));
+      // The peer waits most of the time, so its scenarios share the wait.
+      const seeds = await Promise.all(
         SCENARIOS.map((scenario) => convergeSeed(postgres.uri(), scenario)),
       );
-      peers.catch(() => {});
-      const seeds = await peers;
-      const rows: Row[] = [];
-      for (const [index, scenario] of SCENARIOS.entries()) {
-        const ours = await convergeOurs(postgres.uri(), scenario);
-        rows.push(...rowsOf(scenario, ours, seeds[index]!));
-      }
+      const rows = SCENARIOS.flatMap((scenario, at) => rowsOf(scenario, ours[at]!, seeds[at]!));
       print(renderTable(rows, "seed's loop"));
       print("");
       await measurePasses(postgres.uri(), print);
@@ -228,7 +224,11 @@ async function startUnits(url: string, count: number): Promise<Units> {
   const child = fork(program, [url, String(count), scratchDirectory("units")], {
     stdio: ["ignore", "inherit", "inherit", "ipc"],
   });
-  const next = <T>() => new Promise<T>((resolve) => child.once("message", (m) => resolve(m as T)));
+  const next = <T>() =>
+    new Promise<T>((resolve, reject) => {
+      child.once("message", (message) => resolve(message as T));
+      child.once("exit", (code) => reject(new Error(`the node-units ended with ${code}`)));
+    });
   const addresses = await next<string[]>();
   return {
     addresses,
@@ -244,7 +244,7 @@ async function startUnits(url: string, count: number): Promise<Units> {
 /** What an idle pass and a changed row cost one node, as rows and members grow. */
 async function measurePasses(adminUri: string, print: (line: string) => void): Promise<void> {
   print(
-    `one node-unit's share, for ${IDLE_SECONDS} s with passes every second: bytes from and to the server, processor time`,
+    `one node-unit's share, over ${IDLE_SECONDS} s: bytes from and to the server, processor time`,
   );
   const sizes = [
     { rows: 100, nodes: 2 },

@@ -1,4 +1,5 @@
 import { badConfig } from "./bad-config.ts";
+import { deploymentsSpread } from "./deployments-spread.ts";
 import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
 import { fuzzFrames } from "./fuzz-frames.ts";
@@ -33,4 +34,5 @@ export const PROOFS: readonly Proof[] = [
   noncesContention,
   noncesSigstop,
   noncesFaults,
+  deploymentsSpread,
 ];

@@ -67,6 +67,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   const identity = options.identity ?? (await loadIdentity(config));
   const policy = claimPolicyOf(config.claim_policy, config, options.policies);
   const name = config.name ?? hostname();
+  const sampler = options.sampler ?? createSampler();
   const matches = createBoundedMatch({ clock });
   const traits: NodeTraits = {
     address: identity.address,
@@ -90,7 +91,6 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     log,
     clock,
   });
-  const sampler = options.sampler ?? createSampler();
 
   const connection: NodeConnection = createNodeConnection({
     ...tuning,

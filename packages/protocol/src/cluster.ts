@@ -1,5 +1,15 @@
 import * as z from "zod";
-import { AttemptId, BootId, Count, InstanceId, JobId, Role, Tenant, Timestamp } from "./formats.ts";
+import {
+  AttemptId,
+  BootId,
+  Count,
+  DurationMs,
+  InstanceId,
+  JobId,
+  Role,
+  Tenant,
+  Timestamp,
+} from "./formats.ts";
 import { JobOutcome } from "./job.ts";
 
 /** One server process. */
@@ -82,15 +92,37 @@ export const EventRecord = z.object({
 });
 export type EventRecord = z.infer<typeof EventRecord>;
 
+/** One interval of the last minutes, as the instance that answers saw it. */
+export const StatsPoint = z.object({
+  /** When the interval ended. */
+  at: Timestamp,
+  /** Jobs that ended in it; an outcome nobody had is left out. */
+  ended: z.partialRecord(JobOutcome, Count),
+  /** From submission until a node was given the job; null when none was. */
+  dispatch_ms: z.object({ p50: z.number().min(0), p99: z.number().min(0) }).nullable(),
+  slots: z.object({ capacity: Count, reserved: Count }),
+  /** Deployments that node-units claimed, and that were taken from lost ones. */
+  claimed: Count,
+  released: Count,
+  /** Leases of signers taken from an owner that let them run out. */
+  leases_taken_over: Count,
+});
+export type StatsPoint = z.infer<typeof StatsPoint>;
+
 export const Stats = z.object({
   at: Timestamp,
-  nodes: z.object({ online: Count, draining: Count }),
+  /** The instance that answers. `jobs`, `sessions` and `points` are what it saw itself; the rest is the fleet. */
+  instance_id: InstanceId,
+  nodes: z.object({ online: Count, draining: Count, away: Count }),
   sessions: z.object({ online: Count }),
-  deployments: z.object({ enabled: Count, unassigned: Count, running: Count }),
+  deployments: z.object({ enabled: Count, unassigned: Count, running: Count, failing: Count }),
   jobs: z.object({ waiting: Count, running: Count, ended: z.record(JobOutcome, Count) }),
   slots: z.object({ capacity: Count, reserved: Count }),
   signers: z.object({ held: Count, released: Count, quarantined: Count }),
   dlq: z.object({ entries: Count }),
+  interval_ms: DurationMs,
+  /** Oldest first. On the stream only the newest one. */
+  points: z.array(StatsPoint),
 });
 export type Stats = z.infer<typeof Stats>;
 

@@ -165,3 +165,16 @@ export const FenceCheck = z.object({
   generation: Generation,
 });
 export type FenceCheck = z.infer<typeof FenceCheck>;
+
+/** A former specification, and until when it was the current one. */
+export const DeploymentRevision = Deployment.pick({
+  revision: true,
+  package_name: true,
+  package_version: true,
+  command: true,
+  args: true,
+  env: true,
+  selector: true,
+  lost_after_ms: true,
+}).extend({ type: z.string(), replaced_at: Timestamp });
+export type DeploymentRevision = z.infer<typeof DeploymentRevision>;

@@ -3,9 +3,11 @@ import { createEventTail, createNodeDiff } from "./changes.ts";
 import { type Config, configWarnings } from "./config.ts";
 import { createDelivery } from "./delivery/delivery.ts";
 import { createAppDeployments } from "./deployments/app-deployments.ts";
+import { countDeployments } from "./deployments/count-store.ts";
 import { openGateway } from "./gateway/gateway.ts";
 import { createNodeCalls } from "./gateway/node-calls.ts";
 import { createHealth, type Phase } from "./health.ts";
+import { accessRoutes } from "./http/access.ts";
 import { bearerOf, createAuthenticator } from "./http/auth.ts";
 import { clusterRoutes } from "./http/cluster.ts";
 import { deploymentRoutes } from "./http/deployments.ts";
@@ -17,6 +19,8 @@ import { membershipRoutes, nodeRoutes } from "./http/nodes.ts";
 import { closeHttp, createHttp, listen } from "./http/server.ts";
 import { sessionRoutes } from "./http/sessions.ts";
 import { signerRoutes } from "./http/signers.ts";
+import { openSite } from "./http/site.ts";
+import { statsRoutes } from "./http/stats.ts";
 import { createStream } from "./http/stream.ts";
 import { type Clock, systemClock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
@@ -29,6 +33,7 @@ import { instanceOf } from "./membership/route.ts";
 import { createAppNonces } from "./nonces/app-nonces.ts";
 import { isTimelineConfirmed, refuseOtherTimeline } from "./nonces/timeline.ts";
 import { confirmTimeline } from "./nonces/timeline-store.ts";
+import { createStats } from "./stats/stats.ts";
 import { appendEvent, forgetOldEvents, listEvents } from "./store/event-store.ts";
 import { sql } from "./store/sql.ts";
 import { openStores, type Stores } from "./stores.ts";
@@ -55,6 +60,8 @@ export interface App {
 const HTTP_GRACE_MS = 3_000;
 const HEARTBEAT_INTERVAL_MS = 5_000;
 const HOUSEKEEPING_INTERVAL_MS = 3_600_000;
+/** More dead letters than this are not counted for the overview. */
+const LETTERS_COUNTED_MAX = 1_000;
 
 /** Builds every part, connects them and starts them. The only file that knows them all. */
 export async function startApp(options: AppOptions): Promise<App> {
@@ -183,18 +190,27 @@ function createParts(core: Core, phase: () => Phase) {
     instances: () => liveInstances(db),
     onChange: (id, op) => stream.publish({ topic: "deployments", op, id }),
   });
+  const stats = createStats({
+    ...core,
+    registry: telemetry.registry,
+    nodes: membership.fleet.views,
+    deployments: () => countDeployments(db),
+    letters: async () => (await delivery.dlq.list({ limit: LETTERS_COUNTED_MAX })).length,
+    isFollowed: stream.isFollowed,
+    publish: (item) => stream.publish({ topic: "stats", op: "changed", id: instanceId, item }),
+  });
   const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
   const housekeeping = createHousekeeping(core, deployments.forgetOld);
   const services: Service[] = [
     ...[membership, delivery, nonces, deployments],
-    ...[eventTail, housekeeping],
+    ...[stats, eventTail, housekeeping],
   ];
-  return { stream, health, membership, delivery, nonces, deployments, services };
+  return { stream, health, membership, delivery, nonces, deployments, stats, services };
 }
 
 /** HTTP and the sockets, on one port: parse, one call to a part, render. */
 function createEdges(core: Core, parts: Parts) {
-  const { stream, health, membership, delivery, nonces, deployments } = parts;
+  const { stream, health, membership, delivery, nonces, deployments, stats } = parts;
   const { config, log, clock, random, telemetry, instanceId, db } = core;
   const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
@@ -226,8 +242,11 @@ function createEdges(core: Core, parts: Parts) {
       ...membershipRoutes({ ...membership.members, wallMs: clock.wallMs }),
       ...sessionRoutes(membership.sessions),
       ...dlqRoutes(delivery.dlq),
+      ...statsRoutes(stats),
       ...stream.routes,
+      ...accessRoutes(authenticator),
     ],
+    site: openSite(),
   });
   const gateway = openGateway({
     server: http.server,

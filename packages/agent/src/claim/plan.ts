@@ -38,8 +38,8 @@ export interface PassPlan {
   claim: DeploymentTerm[];
   /** Nodes with the same right to the first free candidate, this one too; they race for it. */
   claimants: string[];
-  /** Free rows that this node can run, whether it may claim them now or not. */
-  waiting: number;
+  /** Whether rows are free that this node can run, whether it may claim them now or not. */
+  waiting: boolean;
   /** Rows of draining owners to take over. */
   reserve: DeploymentTerm[];
   /** Rows to complain about, each once per change. */
@@ -58,7 +58,7 @@ export function planPass(input: PassInput): PassPlan {
     release: [],
     claim: [],
     claimants: [],
-    waiting: 0,
+    waiting: false,
     reserve: [],
     invalid: deployments.filter(({ type }) => !isDeploymentType(type)),
     strayAddress: deployments.filter(({ type, address }) => type === "daemon" && address !== ""),
@@ -72,10 +72,9 @@ export function planPass(input: PassInput): PassPlan {
     (address) => address !== "" && !here.has(address),
   );
   if (draining) return { ...idle, release };
-  const verdictOf = eligibility(input, policy);
-  const isEligible = (row: ListedDeployment) => verdictOf(row).mayClaim;
-  const free = rows.filter(({ address }) => address === "").sort(byAge);
-  const mine = free.filter(isEligible);
+  const { verdictOf, isEligible } = eligibility(input, policy);
+  const free = rows.filter(({ address }) => address === "");
+  const mine = free.filter(isEligible).sort(byAge);
   const handedOver = rows.filter(
     ({ moving_to, move_state }) => moving_to === input.me && move_state === "stopped",
   );
@@ -87,7 +86,7 @@ export function planPass(input: PassInput): PassPlan {
     release,
     claim: termsOf([...handedOver.sort(byAge), ...mine]),
     claimants: mine[0] && handedOver.length === 0 ? verdictOf(mine[0]).least : [],
-    waiting: free.filter((row) => verdictOf(row).canRun).length,
+    waiting: free.some((row) => verdictOf(row).canRun),
     reserve: termsOf(offered.sort(byAge).filter(isEligible)),
   };
 }
@@ -101,18 +100,25 @@ export function byAge(a: ListedDeployment, b: ListedDeployment): number {
   );
 }
 
+/** The same for all rows that ask for the same: thousands of them are one set. */
 interface Verdict {
   /** Everybody whose metric is the least among those who can run it. */
   least: string[];
+  isLeast: boolean;
   canRun: boolean;
-  mayClaim: boolean;
 }
 
 /**
  * Whether this node may claim a row: it can run it, and its metric is the least among those who can. Asked per
  * candidate: a node that is idle but cannot run the row, or never claims, must not keep the others waiting.
  */
-function eligibility(input: PassInput, policy: ClaimPolicy): (row: ListedDeployment) => Verdict {
+function eligibility(
+  input: PassInput,
+  policy: ClaimPolicy,
+): {
+  verdictOf: (row: ListedDeployment) => Verdict;
+  isEligible: (row: ListedDeployment) => boolean;
+} {
   const { me, members, deployments, resource_usage, waitedIntervals, matches = matchWhole } = input;
   const rivals = members.filter(
     ({ claim_policy, draining }) => claim_policy !== "none" && !draining,
@@ -120,7 +126,7 @@ function eligibility(input: PassInput, policy: ClaimPolicy): (row: ListedDeploym
   const counts = input.counts ?? countByAddress(deployments);
   const context = { deployments, resource_usage, counts };
   const snapshots = new Map<string, ClaimMetricSnapshot[]>();
-  const verdicts = new Map<string, Omit<Verdict, "mayClaim">>();
+  const verdicts = new Map<string, Verdict>();
 
   /** Measured when the first row asks: on most passes none does. */
   function measure(): void {
@@ -132,25 +138,38 @@ function eligibility(input: PassInput, policy: ClaimPolicy): (row: ListedDeploym
       );
   }
 
-  /** Rows that ask for the same get the same answer; thousands of them are one set. */
-  function judge(row: ListedDeployment): Omit<Verdict, "mayClaim"> {
-    const key = JSON.stringify([row.selector, row.package_name, row.package_version, row.command]);
-    const known = verdicts.get(key);
+  function verdictOf(row: ListedDeployment): Verdict {
+    const known = verdicts.get(demandOf(row));
     if (known) return known;
     measure();
     const able = rivals
       .filter((node) => unfitness(row, node, matches).length === 0)
       .map(({ address }) => address);
-    const verdict = { canRun: able.includes(me), least: policy.pickEligible(able, snapshots) };
-    verdicts.set(key, verdict);
+    const least = policy.pickEligible(able, snapshots);
+    const verdict = { least, isLeast: least.includes(me), canRun: able.includes(me) };
+    verdicts.set(demandOf(row), verdict);
     return verdict;
   }
 
-  return (row) => {
-    const { least, canRun } = judge(row);
-    const isOverdue = canRun && waitedIntervals(row) >= PATIENCE_INTERVALS;
-    return { least, canRun, mayClaim: least.includes(me) || isOverdue };
+  return {
+    verdictOf,
+    isEligible(row) {
+      const { isLeast, canRun } = verdictOf(row);
+      return isLeast || (canRun && waitedIntervals(row) >= PATIENCE_INTERVALS);
+    },
   };
+}
+
+const demands = new WeakMap<ListedDeployment, string>();
+
+/** What a row asks of a node. Remembered by the row: a pass over a thousand free ones spent a third of its time here. */
+function demandOf(row: ListedDeployment): string {
+  const known = demands.get(row);
+  if (known !== undefined) return known;
+  const { selector, package_name, package_version, command } = row;
+  const demand = JSON.stringify([selector, package_name, package_version, command]);
+  demands.set(row, demand);
+  return demand;
 }
 
 /** Desired on this node: its own deployments, and every enabled daemon it may run (R7). */

@@ -2,11 +2,13 @@ import type {
   CallResult,
   DeploymentReport,
   ListedDeployment,
-  LogLines,
   LogSelection,
   Unfitness,
 } from "@tenure/protocol";
 import type { Clock } from "@tenure/sdk";
+import type { LogFollower } from "../logs/log-follower.ts";
+import type { LogLimits } from "../logs/log-writer.ts";
+import type { Backoff } from "./backoff.ts";
 
 /** One deployment that this node has something to do with. */
 export interface Wanted {
@@ -33,11 +35,11 @@ export interface Executor {
   /** Stops one and starts it again. Throws `NOT_FOUND` when it is not wanted here. */
   restart(deploymentId: string): Promise<void>;
   readLog(selection: LogSelection): Promise<CallResult<"log.read">>;
-  /** Gives the lines asked for and then every new one, until the signal. Resolves when following has begun. */
-  followLog(
-    selection: LogSelection,
-    follower: { hear(chunk: LogLines): void; signal: AbortSignal },
-  ): Promise<void>;
+  /**
+   * Gives the lines asked for and then every new one, until the signal. Resolves when following has begun. A follower
+   * that answers with a promise gets the next lines when it is fulfilled.
+   */
+  followLog(selection: LogSelection, follower: LogFollower): Promise<void>;
   /** Processes that live now. */
   running(): readonly RunningChild[];
   /** Stops every child, daemons too, and waits for their end. */
@@ -60,6 +62,17 @@ export interface ExecutorOptions {
   report(report: DeploymentReport): void;
   log(line: ExecutorLog): void;
   clock?: Clock;
+  /** What npm gets of the agent's environment, without the agent's own settings; `process.env` unless given. */
+  env?: NodeJS.ProcessEnv;
+  /** For tests. */
+  tuning?: ExecutorTuning;
+}
+
+export interface ExecutorTuning {
+  backoff?: Backoff;
+  logs?: LogLimits;
+  /** A child that is still there after so long counts as started. */
+  startedAfterMs?: number;
 }
 
 export interface ExecutorLog {

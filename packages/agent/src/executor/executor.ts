@@ -1,9 +1,163 @@
-import type { Executor, ExecutorOptions } from "./contract.ts";
+import { setImmediate as nextTurn, setTimeout as wait } from "node:timers/promises";
+import { TenureError } from "@tenure/protocol";
+import { systemClock } from "@tenure/sdk";
+import { createInstaller } from "../install/installer.ts";
+import { directoryName } from "../install/package-spec.ts";
+import { createLogs } from "../logs/logs.ts";
+import { BACKOFF } from "./backoff.ts";
+import type { Executor, ExecutorOptions, Wanted } from "./contract.ts";
+import { makeDirectories } from "./directories.ts";
+import { type Goal, goalOf, goneAfter } from "./goal.ts";
+import { startGuard } from "./guard.ts";
+import { startHousekeeping } from "./housekeeping.ts";
+import { endLeftovers } from "./leftovers.ts";
+import { lockDataDirectory } from "./locks.ts";
+import { createRunNpm } from "./npm-run.ts";
+import { createRunner, type Runner, type RunnerHost } from "./runner.ts";
+import { createSlots } from "./slots.ts";
+import { createStrays } from "./strays.ts";
+
+/** Long enough to see a program that cannot even begin, short enough that twenty of them start in a second. */
+const STARTED_AFTER_MS = 200;
 
 /**
  * Runs what is wanted on this machine. Resolves when whatever a former agent of this data directory left running has
  * ended. Throws when the directory cannot be used, or when another agent uses it now.
  */
-export async function createExecutor(_options: ExecutorOptions): Promise<Executor> {
-  throw new Error("the executor is not written yet");
+export async function createExecutor(options: ExecutorOptions): Promise<Executor> {
+  const { log, tuning = {} } = options;
+  const directories = makeDirectories(options.dataDir);
+  const lock = await lockDataDirectory(directories.run);
+  const strays = createStrays(directories.work);
+  const leftovers = await endLeftovers(directories, strays);
+  if (leftovers > 0)
+    log({
+      level: "warn",
+      event: "leftovers.killed",
+      message: "processes that a former agent left running were killed",
+      details: { processes: leftovers },
+    });
+  const guard = startGuard({ workDirectory: directories.work, lockFd: lock.fd, log });
+  const runNpm = createRunNpm(guard, options.env ?? process.env);
+  const installer = createInstaller({ directory: directories.packages, runNpm });
+  const runners = new Map<string, Runner>();
+  const logs = createLogs({
+    directory: directories.logs,
+    limits: tuning.logs,
+    isKnown: (id) => runners.has(id),
+    onFailed: (deployment_id, error) =>
+      log({
+        level: "warn",
+        event: "child.log-failed",
+        message: "lines of a child could not be written or read; they are dropped until it works",
+        details: { deployment_id, reason: error.message },
+      }),
+  });
+  const host: RunnerHost = {
+    directories,
+    tenureUrl: options.tenureUrl,
+    stopGraceMs: options.stopGraceMs,
+    guard,
+    strays,
+    log,
+    installer,
+    slots: createSlots(options.startConcurrencyMax),
+    clock: options.clock ?? systemClock,
+    random: Math.random,
+    backoff: tuning.backoff ?? BACKOFF,
+    startedAfterMs: tuning.startedAfterMs ?? STARTED_AFTER_MS,
+    report: options.report,
+  };
+
+  let wanted = new Map<string, Wanted>();
+  let suspended: string | undefined;
+  let stopped: Promise<void> | undefined;
+  await installer.removeUnfinished();
+  const housekeeping = startHousekeeping({
+    directories,
+    installer,
+    isWanted: (id) => runners.has(id),
+    isWantedPackage: (name) => [...runners.values()].some(({ goal }) => packageOf(goal) === name),
+    log,
+  });
+
+  function aim(one: Wanted): void {
+    const { id, generation } = one.row;
+    const goal = goalOf(one, suspended);
+    const runner = runners.get(id);
+    if (goal && runner) runner.pursue(goal);
+    else if (goal) runners.set(id, begin(goal));
+    else if (runner && runner.goal.generation !== generation) runner.pursue(goneAfter(runner.goal));
+  }
+
+  function begin(goal: Goal): Runner {
+    const { deploymentId } = goal;
+    const writer = logs.writer(deploymentId);
+    const onGone = (): void => {
+      runners.delete(deploymentId);
+      void writer.close();
+    };
+    return createRunner(goal, { writer, onGone }, host);
+  }
+
+  async function stopAll(): Promise<void> {
+    housekeeping.stop();
+    for (const runner of runners.values()) runner.pursue(goneAfter(runner.goal));
+    // A process that the kernel does not end must not keep the agent from ending; the guard has it.
+    const deadline = performance.now() + options.stopGraceMs + KILLED_MS;
+    while (runners.size > 0 && performance.now() < deadline) await wait(POLL_MS);
+    await guard.close();
+    lock.release();
+  }
+
+  return {
+    want(all) {
+      if (stopped) return;
+      const next = new Map(all.map((one) => [one.row.id, one]));
+      for (const [id, one] of next) if (!isSame(wanted.get(id), one)) aim(one);
+      for (const [id, runner] of runners) if (!next.has(id)) runner.pursue(goneAfter(runner.goal));
+      wanted = next;
+    },
+    suspend(reason) {
+      suspended = reason;
+      if (!stopped) wanted.forEach(aim);
+    },
+    resume() {
+      suspended = undefined;
+      if (!stopped) wanted.forEach(aim);
+    },
+    reportAll() {
+      for (const runner of runners.values()) {
+        const report = runner.lastReport();
+        if (report) options.report(report);
+      }
+    },
+    async restart(deploymentId) {
+      const runner = wanted.has(deploymentId) ? runners.get(deploymentId) : undefined;
+      if (!runner) throw new TenureError("NOT_FOUND", { what: "deployment", id: deploymentId });
+      runner.restart();
+      await nextTurn(); // by now it has said that it stops
+    },
+    readLog: logs.read,
+    followLog: logs.follow,
+    running: () =>
+      [...runners.values()].map((runner) => runner.running()).filter((one) => one !== undefined),
+    stop() {
+      stopped ??= stopAll();
+      return stopped;
+    },
+  };
 }
+
+const KILLED_MS = 15_000;
+const POLL_MS = 10;
+
+/** The caller keeps the rows it has; a row that changed is another object. */
+const isSame = (former: Wanted | undefined, one: Wanted): boolean =>
+  former !== undefined &&
+  former.row === one.row &&
+  former.mode === one.mode &&
+  former.refused.join() === one.refused.join();
+
+const packageOf = (goal: Goal): string | undefined =>
+  "spec" in goal && goal.spec.package ? directoryName(goal.spec.package) : undefined;

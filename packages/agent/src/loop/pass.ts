@@ -83,7 +83,7 @@ export function createPasses(
     const decided = released ? plan(seen) : first;
     const end = (await claim(decided)) ?? (await reserve(decided));
     if (end) return end;
-    if (decided.waiting > 0) return { kind: "waiting", moved };
+    if (decided.waiting) return { kind: "waiting", moved };
     if (isQuiet(decided, seen)) quiet = seen.members;
     return { kind: "idle" };
   }

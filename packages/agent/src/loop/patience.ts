@@ -8,16 +8,22 @@ export interface Patience {
 
 /** How long this node has seen a row without an owner, in its present term: a new term begins anew. */
 export function createPatience(intervalMs: number): Patience {
-  let waiting = new Map<string, number>();
-  const keyOf = ({ id, generation }: ListedDeployment) => `${id}:${generation}`;
+  let waiting = new Map<string, { generation: number; sinceMs: number }>();
 
   return {
     seen(rows, nowMs) {
-      waiting = new Map(rows.map((row) => [keyOf(row), waiting.get(keyOf(row)) ?? nowMs]));
+      const now: typeof waiting = new Map();
+      for (const { id, generation } of rows) {
+        const former = waiting.get(id);
+        const isSame = former?.generation === generation;
+        now.set(id, isSame ? former : { generation, sinceMs: nowMs });
+      }
+      waiting = now;
     },
-    waitedIntervals(row, nowMs) {
-      const sinceMs = waiting.get(keyOf(row));
-      return sinceMs === undefined ? 0 : Math.floor((nowMs - sinceMs) / intervalMs);
+    waitedIntervals({ id, generation }, nowMs) {
+      const seen = waiting.get(id);
+      if (seen?.generation !== generation) return 0;
+      return Math.floor((nowMs - seen.sinceMs) / intervalMs);
     },
   };
 }

@@ -1,10 +1,14 @@
+import { resolve } from "node:path";
 import { Command } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
+import { type Demo, startDemo } from "../dev/demo.ts";
+import { flag, URL_DEFAULT } from "../dev/draw.ts";
 
 interface Flags {
   port?: string;
   dataDir?: string;
+  demo: boolean;
 }
 
 /** Everything on one machine with nothing to install: what `npm start` runs. */
@@ -12,24 +16,52 @@ export function devCommand(context: Context): Command {
   return new Command()
     .option("--port <number>", "port to listen on; 0 picks a free one")
     .option("--data-dir <directory>", "where the embedded store keeps its files")
+    .option("--no-demo", "only the server, without node-units and deployments to look at")
     .action(async (flags: Flags) => {
       const startedAtMs = performance.now();
       const { runServer } = await import("@tenure/server");
-      process.stdout.write(
-        pc.dim("starting (the first start makes the embedded database, some seconds) …\n"),
-      );
+      let demo: Demo | undefined;
+      const print = (text: string) => void process.stdout.write(`${text}\n`);
+      print(pc.dim("starting (the first start makes the embedded database, some seconds) …"));
       context.exitCode = await runServer({
         overrides: { port: flags.port, data_dir: flags.dataDir },
         logLevel: "warn",
-        onReady: (app) => process.stdout.write(greeting(app, performance.now() - startedAtMs)),
+        onReady: (app) => {
+          print(greeting(app, performance.now() - startedAtMs));
+          if (!flags.demo) return;
+          const started = startDemo({ url: app.url, dataDir: dataDirOf(flags), print });
+          demo = started;
+          beforeSignals(() => started.stop());
+        },
       });
+      await demo?.stop();
     });
 }
 
-const URL_DEFAULT = "http://127.0.0.1:7070";
+/**
+ * The node-units leave before the server stops. After it they could not say goodbye, and the server would believe at its
+ * next start that their former processes still answer.
+ */
+function beforeSignals(act: () => Promise<void>): void {
+  let asked = false;
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    const servers = process.listeners(signal);
+    process.removeAllListeners(signal);
+    process.on(signal, () => {
+      if (asked) process.exit(1);
+      asked = true;
+      const stopServer = () => {
+        for (const listener of servers) listener(signal);
+      };
+      act().then(stopServer, stopServer);
+    });
+  }
+}
+
+const dataDirOf = ({ dataDir }: Flags): string =>
+  resolve(dataDir ?? process.env.TENURE_SERVER_DATA_DIR ?? ".tenure");
 
 function greeting(app: { url: string; durability: string }, tookMs: number): string {
-  const flag = app.url === URL_DEFAULT ? "" : ` --url ${app.url}`;
   const env = app.url === URL_DEFAULT ? "" : `TENURE_URL=${app.url} `;
   const took = pc.dim(`(${(tookMs / 1_000).toFixed(1)} s)`);
   const lines = [
@@ -41,13 +73,12 @@ function greeting(app: { url: string; durability: string }, tookMs: number): str
     `  metrics ${app.url}/metrics`,
     "",
     "  Try next, in another terminal:",
-    `    npx tenure health${flag}`,
-    `    npx tenure events -f${flag}`,
-    `    npx tenure signer allocate eip155:1:0x52908400098527886e0f7030069857d2e4169ee7${flag}`,
+    `    npx tenure health${flag(app.url)}`,
+    `    npx tenure events -f${flag(app.url)}`,
+    `    npx tenure signer allocate eip155:1:0x52908400098527886e0f7030069857d2e4169ee7${flag(app.url)}`,
     `    ${env}node examples/send-transactions/main.js`,
     "",
     pc.dim("  Ctrl-C stops it. What it wrote is still there at the next start."),
-    "",
   ];
-  return `${lines.join("\n")}\n`;
+  return lines.join("\n");
 }

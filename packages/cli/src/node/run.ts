@@ -53,6 +53,8 @@ async function runNode(flags: Flags): Promise<number> {
     if (!(error instanceof ConfigError)) throw error;
     process.stderr.write(`${error.message}\n`); // several lines, one per problem
     return 1;
+  } finally {
+    if (process.connected) process.disconnect(); // an open channel would keep this process alive
   }
 }
 

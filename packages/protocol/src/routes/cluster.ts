@@ -100,6 +100,13 @@ export const ACCESS_ROUTES = {
     summary: "End the cookie.",
     statuses: [204],
   },
+  readPrincipal: {
+    method: "GET",
+    path: `${API_PREFIX}/me`,
+    roles: ["admin", "viewer"],
+    summary: "Say who is asking.",
+    reply: Principal,
+  },
 } as const satisfies Record<string, Route>;
 
 /** Outside `/api/v1`, where load balancers and scrapers look for them. */

@@ -2,6 +2,7 @@ import * as z from "zod";
 import {
   DeploymentCreate,
   DeploymentPatch,
+  DeploymentRevision,
   DeploymentType,
   DeploymentView,
   DeploymentWhy,
@@ -89,6 +90,15 @@ export const DEPLOYMENT_ROUTES = {
     params,
     body: z.object({ revision: Count.optional() }).prefault({}),
     reply: DeploymentView,
+  },
+  listRevisions: {
+    method: "GET",
+    path: `${PATH}/:id/revisions`,
+    roles: ["admin", "viewer"],
+    summary: "List its former specifications, newest first.",
+    params,
+    query: ListQuery,
+    reply: listOf(DeploymentRevision),
   },
   explainDeployment: {
     method: "GET",

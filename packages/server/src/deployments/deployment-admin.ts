@@ -2,6 +2,7 @@ import {
   ADDRESS_SELECTOR,
   type DeploymentCreate,
   type DeploymentPatch,
+  type DeploymentRevision,
   type DeploymentView,
   type DeploymentWhy,
   type FenceCheck,
@@ -23,6 +24,7 @@ import {
   rollBackDeployment,
 } from "./deployment-store.ts";
 import type { FollowedLog, LogRequest, NodeRelay } from "./node-relay.ts";
+import { listRevisions } from "./revision-store.ts";
 import { listStatuses } from "./status-store.ts";
 import { explain, type WhyInput } from "./why.ts";
 
@@ -47,6 +49,11 @@ export interface DeploymentAdmin {
   remove(id: string): Promise<void>;
   restart(id: string, forwarded: boolean): Promise<DeploymentView>;
   rollBack(id: string, revision: number | undefined): Promise<DeploymentView>;
+  /** Newest first; `before` is the last one of the page before. */
+  revisions(
+    id: string,
+    page: { limit: number; before?: number | undefined },
+  ): Promise<DeploymentRevision[]>;
   why(id: string): Promise<DeploymentWhy>;
   fence(id: string, generation: number): Promise<FenceCheck>;
   readLog(id: string, query: LogQuery): ReturnType<NodeRelay["readLog"]>;
@@ -170,6 +177,7 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       }
       return written(back, { event: "deployment.rolled-back", says: "rolled back" });
     },
+    revisions: async (id, page) => listRevisions(db, { ...page, id: (await find(id)).id }),
     async why(id) {
       const row = await find(id);
       const statuses = await listStatuses(db, [row.id]);

@@ -1,4 +1,4 @@
-import { type DeploymentView, type LogLines, ROUTES, SSE_TYPE } from "@tenure/protocol";
+import { type LogLines, ROUTES, SSE_TYPE, TenureError } from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { DeploymentAdmin } from "../deployments/deployment-admin.ts";
 import { FORWARDED_HEADER, type FollowedLog } from "../deployments/node-relay.ts";
@@ -34,6 +34,15 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
     serve(ROUTES.rollbackDeployment, async ({ params, body, principal }) =>
       shownTo(principal, await deployments.rollBack(params.id, body.revision)),
     ),
+    serve(ROUTES.listRevisions, async ({ params, query: { limit, cursor }, principal }) => {
+      const before = cursor === undefined ? undefined : parseRevision(cursor);
+      const items = await deployments.revisions(params.id, { limit, before });
+      const last = items.length === limit ? items.at(-1) : undefined;
+      return {
+        items: items.map((item) => shownTo(principal, item)),
+        next_cursor: last ? String(last.revision) : null,
+      };
+    }),
     serve(ROUTES.explainDeployment, async ({ params }) => deployments.why(params.id)),
     serve(ROUTES.checkFence, async ({ params, query }) =>
       deployments.fence(params.id, query.generation),
@@ -52,10 +61,15 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
 }
 
 /** Values of `env` may be secrets; that a variable is set is not one. */
-function shownTo({ role }: Principal, view: DeploymentView): DeploymentView {
+function shownTo<T extends { env: Record<string, string> }>({ role }: Principal, view: T): T {
   if (role === "admin") return view;
   const env = Object.fromEntries(Object.keys(view.env).map((name) => [name, "***"]));
   return { ...view, env };
+}
+
+function parseRevision(cursor: string): number {
+  if (/^\d{1,9}$/.test(cursor)) return Number(cursor);
+  throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
 }
 
 const isForwarded = (request: FastifyRequest): boolean =>

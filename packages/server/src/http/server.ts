@@ -4,10 +4,12 @@ import type { Config } from "../config.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { type Authenticator, bearerOf, type Principal } from "./auth.ts";
+import { tokenInCookie } from "./cookie.ts";
 import { notFound, renderFailure } from "./failure.ts";
 import type { HostGuard } from "./hosts.ts";
 import { describeApi } from "./openapi.ts";
 import type { Served } from "./route.ts";
+import type { Site } from "./site.ts";
 
 export interface HttpOptions {
   config: Config;
@@ -16,6 +18,7 @@ export interface HttpOptions {
   authenticator: Authenticator;
   guard: HostGuard;
   served: Served[];
+  site: Site;
 }
 
 /** The HTTP edge: who is asking is settled here, once, for every route; the rest is one call to the domain. */
@@ -26,6 +29,7 @@ export function createHttp({
   authenticator,
   guard,
   served,
+  site,
 }: HttpOptions): FastifyInstance {
   const bodyBytesMax = config.limits.ws_frame_bytes;
   const app = Fastify({
@@ -40,9 +44,12 @@ export function createHttp({
   };
 
   app.setErrorHandler(renderFailure(log, bodyBytesMax));
-  app.setNotFoundHandler(notFound);
+  app.setNotFoundHandler((request, reply) => {
+    if (!site.answer(request, reply)) notFound(request, reply);
+  });
   acceptEmptyJson(app);
-  app.addHook("onRequest", async (request) => {
+  app.addHook("onRequest", async (request, reply) => {
+    reply.header("x-content-type-options", "nosniff");
     const { host, origin } = request.headers;
     if (!guard.hostAllowed(host))
       refuse("host", forbidden(`this server is not known as ${shown(host)}`));
@@ -71,7 +78,10 @@ export function createHttp({
   }
 
   function admit(route: Route, request: FastifyRequest): Principal {
-    const principal = identify(authenticator, request);
+    const { principal, byCookie } = identify(authenticator, request);
+    if (byCookie && !isRead(request) && request.headers.origin === undefined) {
+      refuse("cookie", forbidden("a cookie changes something only for a page of this server"));
+    }
     if (mayCall(route, principal?.role)) return principal ?? ANYBODY;
     if (principal) {
       return refuse(
@@ -119,8 +129,15 @@ export async function closeHttp(app: FastifyInstance, graceMs: number): Promise<
 /** For routes that ask nobody who they are. */
 const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: "default" };
 
-function identify(authenticator: Authenticator, request: FastifyRequest): Principal | undefined {
-  return authenticator.identify(bearerOf(request.headers.authorization));
+/**
+ * A token in a header was put there by whoever asks. A cookie is sent by the browser whatever page asks; every
+ * browser names that page in `Origin` when something is to be changed, and the guard has judged it by then.
+ */
+function identify(authenticator: Authenticator, { headers }: FastifyRequest) {
+  const bearer = bearerOf(headers.authorization);
+  const cookie = headers.authorization === undefined ? tokenInCookie(headers.cookie) : undefined;
+  const principal = authenticator.identify(bearer ?? cookie);
+  return { principal, byCookie: cookie !== undefined && !authenticator.open };
 }
 
 const forbidden = (reason: string): TenureError => new TenureError("FORBIDDEN", { reason });

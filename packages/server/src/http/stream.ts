@@ -13,6 +13,7 @@ export interface Change {
 
 export interface StreamHub {
   publish(change: Change): void;
+  isFollowed(): boolean;
   readonly routes: Served[];
   close(): void;
 }
@@ -35,6 +36,7 @@ export function createStream({ wallMs }: { wallMs: () => number }): StreamHub {
   }
 
   return {
+    isFollowed: () => followers.size > 0,
     publish(change) {
       if (followers.size === 0) return;
       const item: StreamItem = { ...change, at: new Date(wallMs()).toISOString() };

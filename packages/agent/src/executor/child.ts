@@ -1,0 +1,155 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
+import type { Installed } from "../install/installer.ts";
+import { pumpLines } from "../logs/line-pump.ts";
+import type { LogWriter } from "../logs/log-writer.ts";
+import { createTail } from "../logs/tail.ts";
+import type { ExecutorLog } from "./contract.ts";
+import type { Directories } from "./directories.ts";
+import { childEnvironment } from "./environment.ts";
+import type { ChildSpec, Goal } from "./goal.ts";
+import { groupGone, signalGroup } from "./group.ts";
+import type { Guard } from "./guard.ts";
+import { type Exit, type Launched, launch } from "./launch.ts";
+import { lockPath } from "./leftovers.ts";
+import { type FileLock, readHolder, tryLock } from "./locks.ts";
+import { executionOf } from "./program.ts";
+import type { Strays } from "./strays.ts";
+
+/** What every child needs of its surroundings. */
+export interface ChildHost {
+  directories: Directories;
+  tenureUrl: string;
+  stopGraceMs: number;
+  guard: Guard;
+  strays: Strays;
+  log(line: ExecutorLog): void;
+}
+
+/** One process group, from its start until nothing of it is left. */
+export interface Child {
+  pid: number;
+  /** Its first process has ended; the rest of the group may be there until `end` resolves. */
+  exited: Promise<Exit>;
+  /** The last it wrote to stderr. */
+  lastWords(): string;
+  /**
+   * SIGTERM to the group, the grace, SIGKILL. Resolves when no process of it is left and the lock is free: only then
+   * may another be started.
+   */
+  end(): Promise<void>;
+}
+
+/** Rejects when it cannot be started. Nothing is left of it then. */
+export async function startChild(
+  { goal, spec, installed }: { goal: Goal; spec: ChildSpec; installed: Installed | undefined },
+  writer: LogWriter,
+  host: ChildHost,
+): Promise<Child> {
+  const { deploymentId, generation } = goal;
+  const workDirectory = join(host.directories.work, deploymentId);
+  await mkdir(workDirectory, { recursive: true, mode: 0o700 });
+  const execution = await executionOf(spec, installed);
+  const env = childEnvironment(
+    { deploymentId, generation, tenureUrl: host.tenureUrl, workDirectory },
+    { env: spec.env, pathFirst: installed ? [installed.binDirectory] : [] },
+  );
+  const lock = await lockDeployment(deploymentId, host);
+  try {
+    const program = { ...execution, env, directory: workDirectory };
+    const launched = await launch(program, host.guard, lock);
+    return childOf(launched, { deploymentId, lock, writer, host });
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}
+
+/** One process per deployment on this node, whoever started the other one. */
+async function lockDeployment(deploymentId: string, host: ChildHost): Promise<FileLock> {
+  const path = lockPath(host.directories, deploymentId);
+  const lock = tryLock(path) ?? ((await host.strays.end(deploymentId)) > 0 && tryLock(path));
+  if (lock) return lock;
+  const holder = readHolder(path);
+  const who = holder ? `, started with process group ${holder.pid}` : "";
+  throw new Error(`another process of this deployment still runs on this machine${who}`);
+}
+
+const LAST_WORDS = { bytesMax: 2_048, linesMax: 20 };
+
+function childOf(
+  { pid, stdout, stderr, exited }: Launched,
+  {
+    deploymentId,
+    lock,
+    writer,
+    host,
+  }: { deploymentId: string; lock: FileLock; writer: LogWriter; host: ChildHost },
+): Child {
+  const tail = createTail(LAST_WORDS);
+  const said = Promise.all([
+    pumpLines(stdout, (lines) => writer.append(lines)),
+    pumpLines(stderr, (lines) => {
+      tail.add(lines);
+      return writer.append(lines);
+    }),
+  ]);
+
+  async function end(): Promise<void> {
+    await endGroup(pid, deploymentId, host);
+    const strays = await host.strays.end(deploymentId);
+    if (strays > 0)
+      host.log({
+        level: "warn",
+        event: "child.strays-killed",
+        message: "processes that had left the group of their deployment were killed",
+        details: { deployment_id: deploymentId, processes: strays },
+      });
+    await exited;
+    host.guard.forget(pid);
+    // Nobody is left who could write, so the pipes end; a process out of our sight must not hold us up.
+    await Promise.race([said, wait(LAST_OUTPUT_MS, undefined, { ref: false })]);
+    stdout.destroy();
+    stderr.destroy();
+    await said;
+    lock.release();
+  }
+
+  let ending: Promise<void> | undefined;
+  return {
+    pid,
+    exited,
+    lastWords: () => tail.text(),
+    end() {
+      ending ??= end();
+      return ending;
+    },
+  };
+}
+
+const LAST_OUTPUT_MS = 2_000;
+/** The kernel ends a killed process at once, unless it waits for a disk or a network share. */
+const KILLED_MS = 10_000;
+
+async function endGroup(pid: number, deploymentId: string, host: ChildHost): Promise<void> {
+  signalGroup(pid, "SIGTERM");
+  if (await groupGone(pid, host.stopGraceMs)) return;
+  const details = { deployment_id: deploymentId, pid };
+  signalGroup(pid, "SIGKILL");
+  host.log({
+    level: "warn",
+    event: "child.killed",
+    message: "a child did not stop within the grace and was killed",
+    details: { ...details, stop_grace_ms: host.stopGraceMs },
+  });
+  while (!(await groupGone(pid, KILLED_MS))) {
+    host.log({
+      level: "error",
+      event: "child.not-ended",
+      message: "the kernel does not end a killed child; nothing is started in its place",
+      details,
+    });
+    signalGroup(pid, "SIGKILL");
+  }
+}

@@ -1,0 +1,51 @@
+import { delimiter, dirname } from "node:path";
+
+export interface ChildIdentity {
+  deploymentId: string;
+  generation: number;
+  tenureUrl: string;
+  /** The child's own directory. */
+  workDirectory: string;
+}
+
+const WORK_DIRECTORY = "TENURE_WORK_DIR";
+
+/**
+ * Everything a child finds in its environment. Nothing of the agent's goes along: its tokens and passwords are in there.
+ *
+ * `PATH` has the Node that runs the agent first, because most children are scripts for it; `HOME` is the child's own
+ * directory, so that two deployments do not share their dot files. A deployment may set both, and `LANG`, as it likes.
+ * The names that begin with `TENURE_` are ours: a child must not be told another term than the one it has.
+ */
+export function childEnvironment(
+  { deploymentId, generation, tenureUrl, workDirectory }: ChildIdentity,
+  { env, pathFirst = [] }: { env: Readonly<Record<string, string>>; pathFirst?: readonly string[] },
+): Record<string, string> {
+  return {
+    PATH: [...pathFirst, dirname(process.execPath), ...SYSTEM_PATH].join(delimiter),
+    HOME: workDirectory,
+    LANG: "C.UTF-8",
+    ...env,
+    TENURE_DEPLOYMENT_ID: deploymentId,
+    TENURE_FENCING_TOKEN: String(generation),
+    TENURE_URL: tenureUrl,
+    [WORK_DIRECTORY]: workDirectory,
+  };
+}
+
+/** What the environment of everybody below `workDirectory` contains, also of one that left its process group. */
+export const strayMark = (workDirectory: string): string => `${WORK_DIRECTORY}=${workDirectory}/`;
+
+const SYSTEM_PATH = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/**
+ * What npm gets: the agent's environment, because the user's registry, proxy and certificates are set there and an
+ * `.npmrc` may name any variable, without the agent's own settings. npm runs no code of a package here.
+ */
+export function npmEnvironment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const passed = Object.entries(env).filter(([name]) => !AGENT_SETTING.test(name));
+  return Object.fromEntries(passed);
+}
+
+const AGENT_SETTING =
+  /^(HOST_(URL|TOKEN)|NODE_UNIT_.*|TENURE_.*|TRUSTED_PACKAGE_REGEXP|ENABLE_CUSTOM_COMMAND|NODE_OPTIONS)$/i;

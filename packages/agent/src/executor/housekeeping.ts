@@ -1,0 +1,70 @@
+import { readdir, rm, rmdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import type { Installer } from "../install/installer.ts";
+import type { ExecutorLog } from "./contract.ts";
+import type { Directories } from "./directories.ts";
+import { lockPath } from "./leftovers.ts";
+import { tryLock } from "./locks.ts";
+
+export interface HousekeepingOptions {
+  directories: Directories;
+  installer: Installer;
+  isWantedPackage(directoryName: string): boolean;
+  isWanted(deploymentId: string): boolean;
+  log(line: ExecutorLog): void;
+}
+
+/** Long after the start: by then it is known what is wanted. */
+const EVERY_MS = 60 * 60_000;
+/** The server forgets what former owners said after the same time, and then asks nobody for these logs. */
+const UNUSED_AFTER_MS = 7 * 24 * 60 * 60_000;
+
+/** Removes now and then what belongs to nothing that is wanted here. */
+export function startHousekeeping(options: HousekeepingOptions): { stop(): void } {
+  const timer = setInterval(() => {
+    keepHouse(options).catch((error: Error) =>
+      options.log({
+        level: "warn",
+        event: "housekeeping.failed",
+        message: "old packages and logs could not be removed; it is tried again in an hour",
+        details: { reason: error.message },
+      }),
+    );
+  }, EVERY_MS);
+  timer.unref();
+  return { stop: () => clearInterval(timer) };
+}
+
+export async function keepHouse(
+  { directories, installer, isWanted, isWantedPackage }: Omit<HousekeepingOptions, "log">,
+  unusedAfterMs = UNUSED_AFTER_MS,
+): Promise<void> {
+  await installer.removeUnused(isWantedPackage);
+  const isOld = async (path: string): Promise<boolean> =>
+    Date.now() - (await stat(path)).mtimeMs > unusedAfterMs;
+  for (const id of await readdir(directories.logs)) {
+    const log = join(directories.logs, id);
+    if (isWanted(id) || !(await isOldLog(log, isOld))) continue;
+    await rm(log, { recursive: true, force: true });
+    // Only when it is empty: what a deployment has written is not ours to throw away.
+    await rmdir(join(directories.work, id)).catch(() => {});
+    removeFreeLock(directories, id);
+  }
+}
+
+/** The newest file tells when the child last said something; a directory knows only when a file was added. */
+async function isOldLog(
+  directory: string,
+  isOld: (path: string) => Promise<boolean>,
+): Promise<boolean> {
+  const paths = (await readdir(directory)).map((name) => join(directory, name));
+  const verdicts = await Promise.all([directory, ...paths].map(isOld));
+  return verdicts.every((verdict) => verdict);
+}
+
+/** A lock that somebody holds stays: his process would be locked out of a file that no longer has a name. */
+function removeFreeLock(directories: Directories, id: string): void {
+  const path = lockPath(directories, id);
+  const lock = tryLock(path);
+  if (lock) void rm(path, { force: true }).finally(() => lock.release());
+}

@@ -1,0 +1,82 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
+import { signalGroup } from "./group.ts";
+import type { Guard } from "./guard.ts";
+import { type FileLock, identityOf } from "./locks.ts";
+
+export interface Program {
+  /** A path, or a name to be found in the PATH of `env`. */
+  file: string;
+  args: readonly string[];
+  env: NodeJS.ProcessEnv;
+  directory: string;
+}
+
+/** A process group that ends with the agent at the latest. */
+export interface Launched {
+  /** Of the group and of its first process. */
+  pid: number;
+  stdout: Readable;
+  stderr: Readable;
+  /** Of the first process; others of its group may still be there. */
+  exited: Promise<Exit>;
+}
+
+export interface Exit {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+}
+
+/**
+ * Waits for a word before it becomes the program. Should the agent die before that, the pipe ends without the word,
+ * and so does the shell: at no moment is there a child that nobody would end. `exec` keeps pid and lock.
+ */
+const LAUNCH = 'read -r go <&3 || exit 125; exec "$@" 3<&-';
+
+/**
+ * Starts a program in a process group of its own. The guard knows the group, and the lock names it, before the
+ * program's first instruction. The group keeps the lock for as long as any process of it does.
+ */
+export async function launch(program: Program, guard: Guard, lock?: FileLock): Promise<Launched> {
+  const child = spawn("/bin/sh", ["-c", LAUNCH, "sh", program.file, ...program.args], {
+    cwd: program.directory,
+    env: program.env,
+    detached: true,
+    stdio: ["ignore", "pipe", "pipe", "pipe", ...(lock ? [lock.fd] : [])],
+  });
+  const exited = exitOf(child);
+  const pid = await pidOf(child);
+  try {
+    lock?.note(identityOf(pid));
+    await guard.watch(pid);
+    await letGo(child.stdio[3] as Writable);
+  } catch (error) {
+    signalGroup(pid, "SIGKILL");
+    await exited;
+    guard.forget(pid);
+    throw error;
+  }
+  return { pid, stdout: child.stdout as Readable, stderr: child.stderr as Readable, exited };
+}
+
+/** A program that cannot be started has no pid, and says why in an event. */
+function pidOf(child: ChildProcess): Promise<number> {
+  if (child.pid !== undefined) {
+    child.on("error", () => {}); // a signal that could not be sent; its senders look at the group
+    return Promise.resolve(child.pid);
+  }
+  return new Promise((_, reject) => child.once("error", reject));
+}
+
+function exitOf(child: ChildProcess): Promise<Exit> {
+  return new Promise((resolve) => {
+    child.once("exit", (code, signal) => resolve({ code, signal }));
+  });
+}
+
+function letGo(go: Writable): Promise<void> {
+  return new Promise((resolve, reject) => {
+    go.once("error", reject);
+    go.end("go\n", resolve);
+  });
+}

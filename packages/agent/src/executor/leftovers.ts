@@ -1,0 +1,32 @@
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import type { Directories } from "./directories.ts";
+import { groupGone, signalGroup } from "./group.ts";
+import { AGENT_LOCK, readHolder } from "./locks.ts";
+import { isStillAlive } from "./proc.ts";
+import type { Strays } from "./strays.ts";
+
+export const lockPath = ({ run }: Directories, deploymentId: string): string =>
+  join(run, `${deploymentId}.lock`);
+
+const GONE_MS = 10_000;
+
+/**
+ * Ends what a former agent of this data directory left running; for when its guard was killed with it. The locks name
+ * the groups, with the time their first process began: the same pid may be somebody else's by now.
+ */
+export async function endLeftovers(directories: Directories, strays: Strays): Promise<number> {
+  const names = (await readdir(directories.run)).filter((name) => name.endsWith(".lock"));
+  const leaders = names
+    .filter((name) => name !== AGENT_LOCK)
+    .map((name) => readHolder(join(directories.run, name)))
+    .filter((holder) => holder !== undefined)
+    .filter(isStillAlive);
+  await Promise.all(
+    leaders.map(async (leader) => {
+      signalGroup(leader.pid, "SIGKILL");
+      await groupGone(leader.pid, GONE_MS);
+    }),
+  );
+  return leaders.length + (await strays.endAll());
+}

@@ -1,0 +1,68 @@
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+
+/** A process as the kernel lists it. A pid alone may have been given to somebody else since. */
+export interface ProcessEntry extends ProcessIdentity {
+  state: string;
+  groupId: number;
+}
+
+export interface ProcessIdentity {
+  pid: number;
+  /** Clock ticks from boot to the start of the process. */
+  startTicks: number;
+}
+
+/** Everybody the kernel lists; `undefined` where there is no /proc. */
+export function listProcesses(): ProcessEntry[] | undefined {
+  try {
+    return readdirSync("/proc")
+      .filter((name) => /^\d+$/.test(name))
+      .map((name) => readProcess(Number(name)))
+      .filter((entry) => entry !== undefined);
+  } catch {
+    return undefined;
+  }
+}
+
+export function readProcess(pid: number): ProcessEntry | undefined {
+  const text = readProc(`${pid}/stat`);
+  if (text === undefined) return undefined;
+  // The name (field 2) stands in parentheses and may itself contain spaces and parentheses.
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
+  const [state = "", , groupId] = fields;
+  return { pid, state, groupId: Number(groupId), startTicks: Number(fields[19]) };
+}
+
+/** A zombie does nothing any more, though `kill(pid, 0)` still finds it until somebody asks for its exit code. */
+export const isAlive = ({ state }: ProcessEntry): boolean => state !== "Z" && state !== "X";
+
+export function isStillAlive({ pid, startTicks }: ProcessIdentity): boolean {
+  const entry = readProcess(pid);
+  return entry !== undefined && entry.startTicks === startTicks && isAlive(entry);
+}
+
+/** The variables a process was started with; empty for one of another user, or one that wrote over them. */
+export function readEnvironment(pid: number): string[] {
+  return (readProc(`${pid}/environ`) ?? "").split("\0");
+}
+
+export function readWorkingDirectory(pid: number): string | undefined {
+  try {
+    return readlinkSync(`/proc/${pid}/cwd`);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Changes with every boot of the machine: pids and ticks mean nothing across one. */
+export function readBootId(): string {
+  return readProc("sys/kernel/random/boot_id")?.trim() ?? "";
+}
+
+function readProc(path: string): string | undefined {
+  try {
+    return readFileSync(`/proc/${path}`, "utf8");
+  } catch {
+    return undefined; // gone between listing and reading, or never there
+  }
+}

@@ -1,0 +1,108 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { scratchDirectory } from "../../../../tests/support/scratch.ts";
+import { until } from "../../../../tests/support/until.ts";
+import { createSampler } from "./sampler.ts";
+
+/** A machine whose kernel tells what the test says. */
+function machine() {
+  const root = scratchDirectory("machine");
+  let nowMs = 0;
+  const put = (path: string, text: string): void => {
+    mkdirSync(join(root, path, ".."), { recursive: true });
+    writeFileSync(join(root, path), text);
+  };
+  put("proc/stat", "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 1 2 3\n");
+  put("proc/meminfo", "MemTotal:       1048576 kB\nMemFree: 1 kB\nMemAvailable:    786432 kB\n");
+  put("proc/self/cgroup", "0::/unit\n");
+  const sampler = () =>
+    createSampler({
+      proc: join(root, "proc"),
+      cgroups: join(root, "cgroup"),
+      nowMs: () => nowMs,
+    });
+  return { put, sampler, pass: (ms: number) => (nowMs += ms) };
+}
+
+describe("a machine without limits", () => {
+  test("its processors count since the last sample, waiting for a disk as idle", () => {
+    const { put, sampler, pass } = machine();
+    const usage = sampler();
+    pass(1_000);
+    put("proc/stat", "cpu  130 0 120 940 10 0 0 0 0 0\n");
+    expect(usage.sample().cpu_percent).toBe(25);
+    pass(1_000);
+    put("proc/stat", "cpu  230 0 120 940 10 0 0 0 0 0\n");
+    expect(usage.sample().cpu_percent).toBe(100);
+  });
+
+  test("what the kernel would give back is not used memory", () => {
+    const { sampler } = machine();
+    expect(sampler().sample()).toMatchObject({ memory_percent: 25, memory_mb: 256 });
+  });
+
+  test("two questions in one moment get one answer", () => {
+    const { put, sampler, pass } = machine();
+    const usage = sampler();
+    pass(1_000);
+    put("proc/stat", "cpu  150 0 150 900 0 0 0 0 0 0\n");
+    const first = usage.sample().cpu_percent;
+    put("proc/stat", "cpu  151 0 150 900 0 0 0 0 0 0\n");
+    expect(usage.sample().cpu_percent).toBe(first);
+  });
+});
+
+describe("a part of a machine", () => {
+  test("two cores that are allowed and used are all there is", () => {
+    const { put, sampler, pass } = machine();
+    put("cgroup/unit/cpu.max", "200000 100000\n");
+    put("cgroup/unit/cpu.stat", "usage_usec 5000000\nuser_usec 1\n");
+    const usage = sampler();
+    pass(1_000);
+    put("cgroup/unit/cpu.stat", "usage_usec 7000000\nuser_usec 1\n");
+    expect(usage.sample().cpu_percent).toBe(100);
+    pass(1_000);
+    put("cgroup/unit/cpu.stat", "usage_usec 7500000\nuser_usec 1\n");
+    expect(usage.sample().cpu_percent).toBe(25);
+  });
+
+  test("memory is a share of what is allowed, without old file pages", () => {
+    const { put, sampler } = machine();
+    const mib = 1024 * 1024;
+    put("cgroup/unit/memory.max", `${400 * mib}\n`);
+    put("cgroup/unit/memory.current", `${300 * mib}\n`);
+    put("cgroup/unit/memory.stat", `anon 1\ninactive_file ${200 * mib}\n`);
+    expect(sampler().sample()).toMatchObject({ memory_percent: 25, memory_mb: 100 });
+  });
+
+  test("a limit that is none leaves the machine's figures", () => {
+    const { put, sampler } = machine();
+    put("cgroup/unit/cpu.max", "max 100000\n");
+    put("cgroup/unit/cpu.stat", "usage_usec 1\n");
+    put("cgroup/unit/memory.max", "max\n");
+    put("cgroup/unit/memory.current", "1\n");
+    expect(sampler().sample()).toMatchObject({ memory_percent: 25 });
+  });
+});
+
+test("a kernel that tells nothing is asked through Node", () => {
+  const { memory_mb, memory_percent } = createSampler({
+    proc: "/nowhere",
+    cgroups: "/nowhere",
+  }).sample();
+  expect(memory_mb).toBeGreaterThan(0);
+  expect(memory_percent).toBeGreaterThan(0);
+});
+
+test("this machine answers in percent, and a busy one is not idle", async () => {
+  const usage = createSampler();
+  await until(
+    () => {
+      for (const end = performance.now() + 150; performance.now() < end; );
+      const { cpu_percent, memory_percent } = usage.sample();
+      return cpu_percent > 0 && cpu_percent <= 100 && memory_percent > 0 && memory_percent <= 100;
+    },
+    { what: "a sample of a busy machine" },
+  );
+});

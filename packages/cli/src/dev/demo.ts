@@ -1,0 +1,143 @@
+import { existsSync, readFileSync } from "node:fs";
+import { setTimeout as wait } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import type { DeploymentCreate, DeploymentView, NodeView } from "@tenure/protocol";
+import { type Admin, createAdmin, ROUTES, TenureError } from "@tenure/sdk";
+import { type Desired, parseDesired } from "../deployment/desired.ts";
+import { drawDemo, drawLoss } from "./draw.ts";
+import { type DemoUnit, startDemoUnit } from "./units.ts";
+
+const FILE = fileURLToPath(new URL("../../../../examples/demo/deployments.yaml", import.meta.url));
+const NAMES = ["alpha", "bravo"] as const;
+const LOOK_EVERY_MS = 200;
+/** A machine that needs longer than this gets the table as it is then. */
+const SHOW_WITHIN_MS = 90_000;
+
+export interface Demo {
+  stop(): Promise<void>;
+}
+
+/** Two node-units and a handful of deployments on a server that was just started, and a table of what runs where. */
+export function startDemo(options: {
+  url: string;
+  dataDir: string;
+  print: (text: string) => void;
+}): Demo {
+  const stopping = new AbortController();
+  const units: DemoUnit[] = [];
+  const done = run().catch((error: unknown) => {
+    if (!stopping.signal.aborted)
+      options.print(
+        `the demo could not be shown: ${error instanceof Error ? error.message : error}`,
+      );
+  });
+
+  async function run(): Promise<void> {
+    const admin = createAdmin({ url: options.url });
+    if (!existsSync(FILE) || !(await isOpen(admin))) return;
+    const desired = parseDesired(readFileSync(FILE, "utf8"));
+    await rest(admin, desired);
+    for (const name of NAMES) {
+      if (stopping.signal.aborted) return;
+      units.push(startDemoUnit({ name, url: options.url, dataDir: options.dataDir }));
+    }
+    await until(async () => (await here(admin)).length === units.length);
+    await wake(admin, desired);
+    await until(async () => (await demoOf(admin, desired)).every((view) => isRunning(view)));
+    options.print(drawDemo(await scene(admin, desired)));
+    for (const unit of units) void tellLoss(unit);
+
+    async function tellLoss(unit: DemoUnit): Promise<void> {
+      const end = await unit.exited;
+      if (stopping.signal.aborted) return;
+      await until(async () => {
+        const left = await here(admin);
+        const views = await demoOf(admin, desired);
+        const isThere = ({ address }: DeploymentView) =>
+          left.some(({ node_id, name }) => node_id === address && name !== unit.name);
+        return views.every((view) => view.type === "daemon" || (isThere(view) && isRunning(view)));
+      });
+      if (!stopping.signal.aborted)
+        options.print(drawLoss({ unit, end, ...(await scene(admin, desired)) }));
+    }
+  }
+
+  async function scene(admin: Admin, desired: readonly Desired[]) {
+    const [views, nodes] = await Promise.all([demoOf(admin, desired), here(admin)]);
+    return { url: options.url, views, nodes, units };
+  }
+
+  async function until(condition: () => Promise<boolean>): Promise<void> {
+    const deadlineMs = performance.now() + SHOW_WITHIN_MS;
+    while (!stopping.signal.aborted && performance.now() < deadlineMs) {
+      if (await condition()) return;
+      await wait(LOOK_EVERY_MS, undefined, { signal: stopping.signal, ref: false });
+    }
+  }
+
+  return {
+    async stop() {
+      stopping.abort();
+      await Promise.all(units.map((unit) => unit.stop()));
+      await done;
+    },
+  };
+}
+
+/** Without tokens. With them whoever set them knows how to start node-units. */
+async function isOpen(admin: Admin): Promise<boolean> {
+  try {
+    await admin.call(ROUTES.listNodes, { query: { limit: 1 } });
+    return true;
+  } catch (error) {
+    if (error instanceof TenureError && ["UNAUTHENTICATED", "FORBIDDEN"].includes(error.code))
+      return false;
+    throw error;
+  }
+}
+
+/**
+ * Nobody may claim until both node-units are there, or the first one would take everything and keep it: what runs is
+ * never moved only to be even. Rows that a former demo left uneven begin anew for the same reason.
+ */
+async function rest(admin: Admin, desired: readonly Desired[]): Promise<void> {
+  const former = await demoOf(admin, desired);
+  const owned = former.filter(({ type }) => type === "deployment").map(({ address }) => address);
+  const counts = [...new Set(owned)].map((one) => owned.filter((other) => other === one).length);
+  const isUneven = counts.length < NAMES.length || Math.max(...counts) - Math.min(...counts) > 1;
+  for (const { id, type } of former) {
+    if (isUneven && type === "deployment")
+      await admin.call(ROUTES.deleteDeployment, { params: { id } });
+    else await admin.call(ROUTES.updateDeployment, { params: { id }, body: { enabled: false } });
+  }
+}
+
+async function wake(admin: Admin, desired: readonly Desired[]): Promise<void> {
+  const former = new Map((await demoOf(admin, desired)).map((view) => [view.name, view]));
+  for (const { name, ...spec } of desired) {
+    const body = { ...spec, enabled: true };
+    const known = former.get(name);
+    if (known) await admin.call(ROUTES.updateDeployment, { params: { id: known.id }, body });
+    else await admin.call(ROUTES.createDeployment, { body: { ...body, name } as DeploymentCreate });
+  }
+}
+
+async function demoOf(admin: Admin, desired: readonly Desired[]): Promise<DeploymentView[]> {
+  const names = new Set(desired.map(({ name }) => name));
+  const { items } = await admin.call(ROUTES.listDeployments, { query: { limit: 500 } });
+  return items.filter(({ name }) => names.has(name));
+}
+
+async function here(admin: Admin): Promise<NodeView[]> {
+  const { items } = await admin.call(ROUTES.listNodes, { query: { online: true, limit: 500 } });
+  return items.filter(({ node_unit }) => node_unit);
+}
+
+const isRunning = (view: DeploymentView): boolean => {
+  const running = view.status.filter(
+    ({ state, generation }) => state === "running" && generation === view.generation,
+  );
+  return view.type === "daemon"
+    ? running.length >= NAMES.length
+    : running.some(({ address }) => address === view.address);
+};

@@ -1,0 +1,80 @@
+import type { DeploymentView, NodeView } from "@tenure/protocol";
+import pc from "picocolors";
+import { type Cell, table } from "../output.ts";
+import type { DemoUnit } from "./units.ts";
+
+export interface DemoScene {
+  url: string;
+  views: readonly DeploymentView[];
+  nodes: readonly NodeView[];
+  units: readonly DemoUnit[];
+}
+
+/** What runs where, and the lines to type next. */
+export function drawDemo(scene: DemoScene): string {
+  const { units, url } = scene;
+  const victim = units[0];
+  const unitLines = units.map(({ name, pid }) => `  ${name} has pid ${pid}`);
+  return [
+    "",
+    `${pc.green("●")} ${pc.bold("Two node-units run on this machine, and this on them")}`,
+    "",
+    indented(drawPlaces(scene)),
+    "",
+    ...unitLines,
+    "",
+    "  Kill one, and watch its deployments move to the other:",
+    `    ${pc.cyan(`kill -9 ${victim?.pid}`)}`,
+    `    npx tenure events -f${flag(url)}`,
+    `    npx tenure deployment ls${flag(url)}`,
+    "",
+  ].join("\n");
+}
+
+/** After a node-unit ended, though nobody stopped the demo. */
+export function drawLoss(scene: DemoScene & { unit: DemoUnit; end: string }): string {
+  const { unit, end, url } = scene;
+  return [
+    "",
+    `${pc.yellow("●")} ${pc.bold(`${unit.name} is gone`)} (${end}); what it owned runs elsewhere`,
+    "",
+    indented(drawPlaces(scene)),
+    "",
+    `  Bring ${unit.name} back, in another terminal:`,
+    `    ENABLE_CUSTOM_COMMAND=true npx tenure node run --name ${unit.name} --url ${url} --data-dir ${unit.directory}`,
+    "",
+  ].join("\n");
+}
+
+function drawPlaces({ views, nodes }: DemoScene): string {
+  const names = new Map(nodes.map(({ node_id, name }) => [node_id, name]));
+  const rows = [...views]
+    .sort((a, b) => (a.type === b.type ? compare(a.name, b.name) : compare(b.type, a.type)))
+    .flatMap((view) => placesOf(view, names));
+  return table(["DEPLOYMENT", "TYPE", "NODE", "STATE", "PID", "TERM"], rows);
+}
+
+/** One line per node that runs it: one for a deployment, one per node for a daemon. */
+function placesOf(view: DeploymentView, names: ReadonlyMap<string, string>): Cell[][] {
+  const current = view.status.filter(
+    ({ address, generation }) =>
+      generation === view.generation &&
+      names.has(address) &&
+      (view.type === "daemon" || address === view.address),
+  );
+  if (current.length === 0) return [[view.name, view.type, "-", "unassigned", "-", "-"]];
+  return current.map(({ address, state, pid }) => [
+    view.name,
+    view.type,
+    names.get(address) ?? address,
+    { text: state, paint: state === "running" ? pc.green : pc.yellow },
+    String(pid ?? "-"),
+    String(view.generation),
+  ]);
+}
+
+const indented = (text: string): string => text.replace(/^/gm, "  ");
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+export const URL_DEFAULT = "http://127.0.0.1:7070";
+export const flag = (url: string): string => (url === URL_DEFAULT ? "" : ` --url ${url}`);

@@ -1,0 +1,73 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { closeSync, mkdirSync, openSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+
+const BIN = fileURLToPath(new URL("../../bin/tenure.js", import.meta.url));
+const STOP_LIMIT_MS = 20_000;
+
+export interface DemoUnit {
+  readonly name: string;
+  readonly pid: number;
+  readonly directory: string;
+  readonly logFile: string;
+  readonly exited: Promise<string>;
+  stop(): Promise<void>;
+}
+
+/**
+ * A node-unit in a process of its own, as on another machine. Its own session: Ctrl-C is for `tenure dev`, which then
+ * stops it in good order. The channel ends it when `tenure dev` itself is killed.
+ */
+export function startDemoUnit(options: { name: string; url: string; dataDir: string }): DemoUnit {
+  const { name, url } = options;
+  const directory = join(options.dataDir, "nodes", name);
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  const logFile = join(directory, "agent.log");
+  const log = openSync(logFile, "a", 0o600);
+  const child = spawn(process.execPath, [BIN, "node", "run"], {
+    env: environmentOf({ name, url, directory }),
+    detached: true,
+    stdio: ["ignore", log, log, "ipc"],
+  });
+  closeSync(log);
+  const exited = endOf(child);
+  // The channel is only there to break; it must not keep this process alive.
+  child.channel?.unref();
+  child.unref();
+  return {
+    name,
+    pid: child.pid ?? 0,
+    directory,
+    logFile,
+    exited,
+    async stop() {
+      child.kill("SIGTERM");
+      const inTime = await Promise.race([exited, wait(STOP_LIMIT_MS, "", { ref: false })]);
+      if (inTime === "") child.kill("SIGKILL");
+      await exited;
+    },
+  };
+}
+
+/** Nothing of a node-unit that somebody runs for real on this machine. */
+function environmentOf({ name, url, directory }: { name: string; url: string; directory: string }) {
+  const foreign = /^(HOST_|NODE_UNIT_|TRUSTED_PACKAGE_REGEXP$|TENURE_)/;
+  const kept = Object.entries(process.env).filter(([variable]) => !foreign.test(variable));
+  return {
+    ...Object.fromEntries(kept),
+    HOST_URL: url,
+    NODE_UNIT_NAME: name,
+    NODE_UNIT_DATA_DIR: directory,
+    NODE_UNIT_STOP_GRACE_MS: "3000",
+    ENABLE_CUSTOM_COMMAND: "true",
+  };
+}
+
+function endOf(child: ChildProcess): Promise<string> {
+  return new Promise((resolve) => {
+    child.once("error", (error) => resolve(error.message));
+    child.once("exit", (code, signal) => resolve(signal ?? `exit code ${code}`));
+  });
+}

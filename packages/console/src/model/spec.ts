@@ -1,0 +1,92 @@
+import type { DeploymentCreate, DeploymentView } from "@tenure/protocol";
+
+/** A specification as a form has it: text a person can edit. */
+export interface Draft {
+  name: string;
+  type: string;
+  package_name: string;
+  package_version: string;
+  command: string;
+  args: string;
+  env: string;
+  selector: string;
+  lost_after_s: string;
+}
+
+export const EMPTY_DRAFT: Draft = {
+  name: "",
+  type: "deployment",
+  package_name: "",
+  package_version: "",
+  command: "",
+  args: "",
+  env: "",
+  selector: "",
+  lost_after_s: "0",
+};
+
+export function draftOf(view: DeploymentView): Draft {
+  return {
+    name: view.name,
+    type: view.type,
+    package_name: view.package_name,
+    package_version: view.package_version,
+    command: view.command,
+    args: view.args.join("\n"),
+    env: linesOf(view.env),
+    selector: linesOf(view.selector),
+    lost_after_s: String(view.lost_after_ms / 1_000),
+  };
+}
+
+/** What the draft says differently from `before`; everything that is set when there is no before. */
+export function changesOf(draft: Draft, before: Draft = EMPTY_DRAFT): DeploymentCreate {
+  const is = (field: keyof Draft): boolean => draft[field] !== before[field];
+  const text = ["name", "type", "package_name", "package_version", "command"] as const;
+  return {
+    ...Object.fromEntries(text.filter(is).map((field) => [field, draft[field].trim()])),
+    ...(is("args") && { args: draft.args === "" ? [] : draft.args.split("\n") }),
+    ...(is("env") && { env: pairsOf(draft.env) }),
+    ...(is("selector") && { selector: pairsOf(draft.selector) }),
+    ...(is("lost_after_s") && { lost_after_ms: Math.round(Number(draft.lost_after_s) * 1_000) }),
+  };
+}
+
+/** What keeps a draft from being sent, in words; `undefined` when nothing does. */
+export function problemOf(draft: Draft): string | undefined {
+  if (draft.package_name.trim() === "" && draft.command.trim() === "")
+    return "Say what to run: a package, or a command.";
+  const seconds = Number(draft.lost_after_s);
+  if (!Number.isFinite(seconds) || seconds < 0) return "The waiting time is a number of seconds.";
+  for (const [field, name] of [
+    ["env", "variable"],
+    ["selector", "label"],
+  ] as const) {
+    const bad = meaningful(draft[field]).find((line) => !/^[^=\s]+=/.test(line));
+    if (bad !== undefined)
+      return `Each ${name} is a line NAME=value; this is none: ${bad.slice(0, 60)}`;
+  }
+  return undefined;
+}
+
+/** One `name=value` per line; a value may hold `=`, an empty line means nothing. */
+export function pairsOf(text: string): Record<string, string> {
+  return Object.fromEntries(
+    meaningful(text).map((line) => {
+      const at = line.indexOf("=");
+      return [line.slice(0, at).trim(), line.slice(at + 1)];
+    }),
+  );
+}
+
+/** A value with a line break cannot stand on a line of its own; such a specification is edited elsewhere. */
+export function isEditable({ args, env }: Pick<DeploymentView, "args" | "env">): boolean {
+  return ![...args, ...Object.values(env)].some((value) => /[\r\n]/.test(value));
+}
+
+const linesOf = (pairs: Record<string, string>): string =>
+  Object.entries(pairs)
+    .map(([name, value]) => `${name}=${value}`)
+    .join("\n");
+const meaningful = (text: string): string[] =>
+  text.split("\n").filter((line) => line.trim() !== "");

@@ -1,0 +1,231 @@
+import type { ClusterView, Instance, MembershipView } from "@tenure/protocol";
+import { call } from "../api.ts";
+import { cluster, membership } from "../data.ts";
+import { Action } from "../parts/action.tsx";
+import { Badge } from "../parts/badge.tsx";
+import { Id } from "../parts/id.tsx";
+import { type Column, List } from "../parts/list.tsx";
+import { Card, Facts, Page } from "../parts/page.tsx";
+import { Empty, Failure, Loading, Stale } from "../parts/states.tsx";
+import { Text } from "../parts/text.tsx";
+import { Time } from "../parts/time.tsx";
+import { DeadLetters } from "./dead-letters.tsx";
+
+/** The servers themselves: which are there, whether their stores answer, what waits between them. */
+export function ClusterPage() {
+  const { value, error } = cluster.use();
+  const members = membership.use();
+  if (!value) {
+    return (
+      <Page title="Cluster">
+        {error ? <Failure error={error} retry={cluster.refresh} /> : <Loading what="the cluster" />}
+      </Page>
+    );
+  }
+  return (
+    <Page
+      title="Cluster"
+      sub={`Instances of one fleet; none of them leads. Version ${value.version}.`}
+    >
+      <Stale error={error} />
+      {!value.timeline_confirmed && <Timeline />}
+      <Card title="Instances" side={`${value.instances.length}`} flush>
+        <List
+          label="Instances"
+          columns={columnsOf(value)}
+          rows={value.instances}
+          keyOf={({ instance_id }) => instance_id}
+          empty={<Empty title="No instance is listed" />}
+        />
+      </Card>
+      <div class="columns">
+        <Card title="Stores" flush>
+          <Stores view={value} />
+        </Card>
+        <Card title="Membership">
+          {members.value ? (
+            <Membership view={members.value} />
+          ) : members.error ? (
+            <Failure error={members.error} retry={membership.refresh} />
+          ) : (
+            <Loading what="membership" />
+          )}
+        </Card>
+      </div>
+      <DeadLetters hasRedis={value.phase2} />
+    </Page>
+  );
+}
+
+function Timeline() {
+  return (
+    <div class="banner banner-bad banner-row" role="alert">
+      <div>
+        <strong>Postgres came back as another history.</strong> It may lack numbers that were handed
+        out, so none is handed out until an operator has looked.
+      </div>
+      <Action
+        label="Confirm"
+        title="Accept the history of this Postgres?"
+        done="Numbers are handed out again"
+        danger
+        onDo={async () => cluster.set(await call("confirmTimeline", {}))}
+      >
+        <p>
+          Compare the next number of every signer with its account on the chain, and raise those
+          that lag behind. Then confirm: allocation goes on with what this Postgres holds.
+        </p>
+      </Action>
+    </div>
+  );
+}
+
+const columnsOf = (view: ClusterView): Column<Instance>[] => [
+  {
+    title: "State",
+    width: "96px",
+    narrow: "side",
+    cell: ({ live }) =>
+      live ? <Badge tone="good" word="live" /> : <Badge tone="bad" word="gone" />,
+  },
+  {
+    title: "Instance",
+    width: "minmax(0, 1.2fr)",
+    narrow: "title",
+    cell: ({ instance_id }) => (
+      <>
+        <Id of={instance_id} />{" "}
+        {instance_id === view.instance_id && <span class="quiet">answers you</span>}
+      </>
+    ),
+  },
+  {
+    title: "Address",
+    width: "minmax(0, 1.4fr)",
+    narrow: "line",
+    cell: ({ url }) => (
+      <span class="clip mono">
+        <Text>{url}</Text>
+      </span>
+    ),
+  },
+  { title: "Version", width: "80px", cell: ({ version }) => <Text>{version}</Text> },
+  { title: "Boot", width: "120px", cell: ({ boot_id }) => <Id of={boot_id} /> },
+  {
+    title: "Inbox",
+    width: "70px",
+    isNumber: true,
+    cell: ({ inbox_pending }) => inbox_pending ?? <span class="quiet">–</span>,
+  },
+  {
+    title: "Dead letters",
+    width: "104px",
+    isNumber: true,
+    cell: ({ dlq_length }) =>
+      dlq_length === null ? (
+        <span class="quiet">–</span>
+      ) : (
+        <span class={dlq_length > 0 ? "tone-warn" : ""}>{dlq_length}</span>
+      ),
+  },
+  {
+    title: "Renews before",
+    width: "110px",
+    isNumber: true,
+    narrow: "line",
+    cell: ({ expires_at }) => <Time at={expires_at} />,
+  },
+];
+
+function Stores({ view }: { view: ClusterView }) {
+  return (
+    <ul class="plain-rows">
+      {view.dependencies.map(({ name, kind, ok, reason }) => (
+        <li key={name}>
+          <Badge tone={ok ? "good" : "bad"} word={ok ? "answers" : "down"} />
+          <span class="grow">
+            {name} {kind !== name && <span class="quiet">{kind}</span>}
+            {reason && (
+              <span class="tone-bad">
+                {" "}
+                <Text>{reason}</Text>
+              </span>
+            )}
+          </span>
+        </li>
+      ))}
+      <li>
+        <Badge tone="idle" word={view.phase2 ? "shared" : "single"} />
+        <span class="grow">
+          {view.phase2
+            ? "jobs and routing are shared by all instances"
+            : "jobs stay within one instance (no Redis)"}
+        </span>
+      </li>
+    </ul>
+  );
+}
+
+function Membership({ view }: { view: MembershipView }) {
+  const { brake } = view;
+  return (
+    <>
+      <Facts
+        of={[
+          [
+            "View",
+            view.view === "ready" ? (
+              <Badge tone="good" word="ready" />
+            ) : (
+              <Badge tone="warn" word="settling" />
+            ),
+          ],
+          [
+            "Node-units",
+            <span key="m" class="number">
+              {view.members.length}
+            </span>,
+          ],
+          ...(view.settles_at
+            ? ([["Ready", <Time key="s" at={view.settles_at} />]] as [
+                string,
+                preact.ComponentChildren,
+              ][])
+            : []),
+          [
+            "Mass-loss brake",
+            brake.active ? <Badge tone="bad" word="on" /> : <Badge tone="good" word="off" />,
+          ],
+        ]}
+      />
+      {brake.active && (
+        <div class="brake">
+          <p>
+            {brake.lost} of {brake.members} node-units were lost together
+            {brake.since && (
+              <>
+                {" "}
+                <Time at={brake.since} />
+              </>
+            )}
+            . Nothing is taken from them until they are back.
+          </p>
+          <Action
+            label="Release the brake"
+            title="Release the mass-loss brake?"
+            verb="Release"
+            done="The brake is released"
+            danger
+            onDo={async () => membership.set(await call("releaseBrake", {}))}
+          >
+            <p>
+              The other nodes take over everything that the lost ones owned. If those still run and
+              are only cut off, there will be two copies of each for a while. Release it when you
+              know that they are gone.
+            </p>
+          </Action>
+        </div>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,149 @@
+import type { DeploymentRevision, DeploymentView } from "@tenure/protocol";
+import { useEffect, useMemo } from "preact/hooks";
+import { call } from "../api.ts";
+import { deployments } from "../data.ts";
+import { type Difference, differences } from "../model/revision.ts";
+import { Action } from "../parts/action.tsx";
+import { Card } from "../parts/page.tsx";
+import { Empty, Failure, Loading } from "../parts/states.tsx";
+import { Text } from "../parts/text.tsx";
+import { Time } from "../parts/time.tsx";
+import { createResource } from "../resource.ts";
+import { EventRows } from "./event-rows.tsx";
+import { useEventsOf } from "./events-of.ts";
+
+/** Former specifications with what each changed, and what happened to it. */
+export function DeploymentHistory({ view }: { view: DeploymentView }) {
+  const events = useEventsOf(view.id);
+  const former = useMemo(
+    () =>
+      createResource({
+        read: async () => (await call("listRevisions", { params: { id: view.id } })).items,
+      }),
+    [view.id],
+  );
+  const { value, error } = former.use();
+  useEffect(() => void former.refresh(), [view.revision]);
+  return (
+    <div class="columns">
+      <Card title="Specifications" flush>
+        {value ? (
+          <ol class="revisions">
+            <Revision spec={view} next={undefined} previous={value[0]} view={view} />
+            {value.map((spec, index) => (
+              <Revision
+                key={spec.revision}
+                spec={spec}
+                next={spec.replaced_at}
+                previous={value[index + 1]}
+                view={view}
+              />
+            ))}
+          </ol>
+        ) : error ? (
+          <Failure error={error} retry={former.refresh} />
+        ) : (
+          <Loading what="its history" />
+        )}
+      </Card>
+      <Card title="Events" flush>
+        {events ? (
+          events.length > 0 ? (
+            <EventRows of={events} />
+          ) : (
+            <Empty title="No event of it is kept" />
+          )
+        ) : (
+          <Loading what="events" />
+        )}
+      </Card>
+    </div>
+  );
+}
+
+type Spec = Pick<
+  DeploymentRevision,
+  | "revision"
+  | "package_name"
+  | "package_version"
+  | "command"
+  | "args"
+  | "env"
+  | "selector"
+  | "lost_after_ms"
+  | "type"
+>;
+
+function Revision({
+  spec,
+  next,
+  previous,
+  view,
+}: {
+  spec: Spec;
+  next: string | undefined;
+  previous: Spec | undefined;
+  view: DeploymentView;
+}) {
+  const changes = previous ? differences(previous, spec) : [];
+  return (
+    <li class="revision">
+      <div class="revision-head">
+        <strong class="number">Revision {spec.revision}</strong>
+        {next === undefined ? (
+          <span class="chip tone-good">current</span>
+        ) : (
+          <span class="quiet">
+            until <Time at={next} />
+          </span>
+        )}
+        <span class="grow" />
+        {next !== undefined && (
+          <Action
+            label="Roll back"
+            small
+            title={`Roll ${view.name} back to revision ${spec.revision}?`}
+            done={`${view.name} is back at the specification of revision ${spec.revision}`}
+            onDo={async () =>
+              deployments.put(
+                await call("rollbackDeployment", {
+                  params: { id: view.id },
+                  body: { revision: spec.revision },
+                }),
+              )
+            }
+          >
+            <p>That specification becomes a new revision. What changes against now:</p>
+            <Changes of={differences(view, spec)} empty="nothing" />
+          </Action>
+        )}
+      </div>
+      <Changes of={changes} empty={previous ? "no change" : "the first that is kept"} />
+    </li>
+  );
+}
+
+function Changes({ of, empty }: { of: Difference[]; empty: string }) {
+  if (of.length === 0) return <p class="quiet">{empty}</p>;
+  return (
+    <ul class="changes">
+      {of.map(({ name, from, to }) => (
+        <li key={name}>
+          <span class="quiet">
+            <Text>{name}</Text>
+          </span>{" "}
+          {from !== undefined && (
+            <del>
+              <Text>{from}</Text>
+            </del>
+          )}{" "}
+          {to !== undefined && (
+            <ins>
+              <Text>{to}</Text>
+            </ins>
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,89 @@
+import { useState } from "preact/hooks";
+import { call } from "../api.ts";
+import { Dialog } from "../parts/dialog.tsx";
+import { TextField } from "../parts/fields.tsx";
+import { go } from "../router.ts";
+
+/** A job to try something out with: does the pool answer, and how. */
+export function JobForm({ pools, onClose }: { pools: string[]; onClose: () => void }) {
+  const [pool, setPool] = useState(pools[0] ?? "");
+  const [payload, setPayload] = useState('{ "hello": "world" }');
+  const [service, setService] = useState("");
+  const [priority, setPriority] = useState("");
+  const [timeout, setTimeout] = useState("");
+  const parsed = parse(payload);
+  return (
+    <Dialog
+      title="Submit a job"
+      verb="Submit"
+      isReady={pool !== "" && parsed.ok}
+      onClose={onClose}
+      onDo={async () => {
+        const job = await call("submitJob", {
+          body: {
+            request_id: `console-${crypto.randomUUID?.() ?? Date.now()}`,
+            pool,
+            payload: parsed.value,
+            ...(service && { service }),
+            ...(priority && { priority: Number(priority) }),
+            ...(timeout && { timeout_ms: Math.round(Number(timeout) * 1_000) }),
+          },
+        });
+        go(`/jobs/${job.job_id}`);
+      }}
+    >
+      <div class="form">
+        <TextField
+          label="Pool"
+          value={pool}
+          onChange={setPool}
+          hint={
+            pools.length > 0
+              ? `Nodes serve: ${pools.slice(0, 8).join(", ")}`
+              : "No node serves a pool now."
+          }
+          mono
+        />
+        <TextField
+          label="Payload"
+          hint={parsed.ok ? "Any JSON." : `Not JSON: ${parsed.problem}`}
+          value={payload}
+          onChange={setPayload}
+          lines={5}
+          mono
+        />
+        <div class="form-pair">
+          <TextField
+            label="Priority"
+            value={priority}
+            onChange={setPriority}
+            placeholder="0 to 9"
+          />
+          <TextField
+            label="Time limit, in seconds"
+            value={timeout}
+            onChange={setTimeout}
+            placeholder="30"
+          />
+        </div>
+        <TextField
+          label="Service"
+          value={service}
+          onChange={setService}
+          placeholder="what the node must have ready"
+          mono
+        />
+      </div>
+    </Dialog>
+  );
+}
+
+function parse(
+  text: string,
+): { ok: true; value: unknown; problem: "" } | { ok: false; value: undefined; problem: string } {
+  try {
+    return { ok: true, value: JSON.parse(text), problem: "" };
+  } catch (error) {
+    return { ok: false, value: undefined, problem: (error as Error).message };
+  }
+}

@@ -1,0 +1,31 @@
+import { nodes } from "../data.ts";
+import { shortId } from "../model/ids.ts";
+import { visible } from "../model/text.ts";
+import { Text } from "../parts/text.tsx";
+
+/** A node by its name, where it is known. */
+export function NodeLink({ address }: { address: string | undefined }) {
+  if (!address) return <span class="quiet">–</span>;
+  const node = nodes.state.value.rows.get(address);
+  return (
+    <a class="clip" href={`/nodes/${encodeURIComponent(address)}`} title={visible(address)}>
+      <Text>{node?.name || shortId(address)}</Text>
+    </a>
+  );
+}
+
+export function JobLink({ id }: { id: string }) {
+  return (
+    <a class="mono" href={`/jobs/${id}`} title={id}>
+      {shortId(id)}
+    </a>
+  );
+}
+
+export function TurnLink({ id }: { id: string }) {
+  return (
+    <a class="mono" href={`/turns/${id}`} title={id}>
+      {shortId(id)}
+    </a>
+  );
+}

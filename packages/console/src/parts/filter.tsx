@@ -1,0 +1,92 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { place, setQuery } from "../router.ts";
+import { Icon } from "./icons.tsx";
+
+/** The text of `?q=`, which every list filters by. */
+export const sought = (): string => place.value.query.get("q")?.trim().toLowerCase() ?? "";
+export const chosen = (name: string): string => place.value.query.get(name) ?? "";
+
+export function Filters({
+  placeholder,
+  children,
+}: {
+  placeholder: string;
+  children?: ComponentChildren;
+}) {
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const focus = (event: KeyboardEvent) => {
+      if (event.key !== "/" || isTyping(event.target as Element)) return;
+      event.preventDefault();
+      field.current?.focus();
+    };
+    document.addEventListener("keydown", focus);
+    return () => document.removeEventListener("keydown", focus);
+  }, []);
+  return (
+    <search class="filters">
+      <label class="search">
+        <Icon name="search" />
+        <span class="offscreen">Filter, or press /</span>
+        <input
+          ref={field}
+          type="search"
+          placeholder={placeholder}
+          value={place.value.query.get("q") ?? ""}
+          onInput={(event) => setQuery({ q: event.currentTarget.value })}
+        />
+        <kbd>/</kbd>
+      </label>
+      {children}
+    </search>
+  );
+}
+
+export const isTyping = (target: Element): boolean =>
+  target.matches("input, textarea, select, [contenteditable]");
+
+export interface Choice {
+  value: string;
+  label: string;
+  count?: number;
+}
+
+/** One of a few, kept in the address. The first stands for all. */
+export function Choices({ name, label, of }: { name: string; label: string; of: Choice[] }) {
+  const current = chosen(name);
+  return (
+    <fieldset class="choices">
+      <legend class="offscreen">{label}</legend>
+      {of.map(({ value, label, count }) => (
+        <button
+          type="button"
+          key={value}
+          aria-pressed={current === value}
+          onClick={() => setQuery({ [name]: value })}
+        >
+          {label}
+          {count !== undefined && <span class="count">{count}</span>}
+        </button>
+      ))}
+    </fieldset>
+  );
+}
+
+export function Select({ name, label, of }: { name: string; label: string; of: Choice[] }) {
+  return (
+    <label class="select">
+      <span class="offscreen">{label}</span>
+      <select
+        value={chosen(name)}
+        onChange={(event) => setQuery({ [name]: event.currentTarget.value })}
+      >
+        {of.map(({ value, label }) => (
+          <option key={value} value={value}>
+            {label}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}

@@ -1,0 +1,11 @@
+import { now } from "../clock.ts";
+import { exact, relative } from "../model/time.ts";
+
+/** How long ago, or until when; the exact time on hover. */
+export function Time({ at }: { at: string }) {
+  return (
+    <time dateTime={at} title={exact(at)}>
+      {relative(Date.parse(at) - now.value)}
+    </time>
+  );
+}

@@ -1,0 +1,283 @@
+import { type Signal, signal } from "@preact/signals";
+import type { List, StreamItem } from "@tenure/protocol";
+import { useEffect } from "preact/hooks";
+import { ApiError } from "./api.ts";
+import { onChange, onConnect, type Topic } from "./live.ts";
+
+/** Something read from the server. A failed reading keeps the former value, and says so. */
+export interface Loaded<T> {
+  value: T | undefined;
+  error: ApiError | undefined;
+  /** When it was read last, by this machine's clock. */
+  readAtMs: number | undefined;
+}
+
+export interface Resource<T> {
+  readonly state: Signal<Loaded<T>>;
+  /** Reads it while a part that called this is on the page, and gives it as it is now. */
+  use(): Loaded<T>;
+  refresh(): Promise<void>;
+  /** What somebody else just learned of it, e.g. from the answer to an action. */
+  set(value: T): void;
+  forget(): void;
+}
+
+export const NOTHING = { value: undefined, error: undefined, readAtMs: undefined };
+
+export interface ResourceOptions<T> {
+  read: () => Promise<T>;
+  /** How often it is read while it is on the page; left out: when it is told of, or asked for. */
+  everyMs?: number;
+  /** Changes that make it worth reading again, soon. */
+  topics?: readonly Topic[];
+  isAbout?: (item: StreamItem) => boolean;
+}
+
+/** However many changes are told of, a reading begins at most this often. */
+const REREAD_MIN_MS = 1_000;
+
+export function createResource<T>(options: ResourceOptions<T>): Resource<T> {
+  const state = signal<Loaded<T>>(NOTHING);
+  let users = 0;
+  let end = (): void => {};
+  let underWay: Promise<void> | undefined;
+  const reread = throttle(REREAD_MIN_MS, () => void refresh());
+
+  async function read(): Promise<void> {
+    try {
+      set(await options.read());
+    } catch (error) {
+      state.value = { ...state.value, error: asApiError(error) };
+    }
+  }
+
+  function refresh(): Promise<void> {
+    underWay ??= read().finally(() => {
+      underWay = undefined;
+    });
+    return underWay;
+  }
+
+  function set(value: T): void {
+    state.value = { value, error: undefined, readAtMs: Date.now() };
+  }
+
+  const isSeen = (): boolean => document.visibilityState === "visible";
+
+  function begin(): () => void {
+    const hear = (item: StreamItem): void => {
+      if (options.isAbout?.(item) ?? true) reread();
+    };
+    const timer = options.everyMs && setInterval(() => isSeen() && void refresh(), options.everyMs);
+    const ends = (options.topics ?? []).map((topic) => onChange(topic, hear));
+    ends.push(onConnect(() => void again(underWay, refresh)));
+    void refresh();
+    return () => {
+      clearInterval(timer);
+      for (const end of ends) end();
+    };
+  }
+
+  function hold(): () => void {
+    users += 1;
+    if (users === 1) end = begin();
+    return () => {
+      users -= 1;
+      if (users === 0) end();
+    };
+  }
+
+  return {
+    state,
+    refresh,
+    set,
+    use() {
+      useEffect(hold, []);
+      return state.value;
+    },
+    forget() {
+      state.value = NOTHING;
+    },
+  };
+}
+
+export interface Rows<T> {
+  /** The same map for as long as the page lives; `version` says that something in it is new. */
+  rows: ReadonlyMap<string, T>;
+  version: number;
+  isComplete: boolean;
+  error: ApiError | undefined;
+  readAtMs: number | undefined;
+}
+
+export interface Collection<T> {
+  readonly state: Signal<Rows<T>>;
+  use(): Rows<T>;
+  get(id: string): T | undefined;
+  put(item: T): void;
+  remove(id: string): void;
+  refresh(): Promise<void>;
+  forget(): void;
+}
+
+export interface CollectionOptions<T> {
+  topic: Topic;
+  keyOf: (item: T) => string;
+  page: (cursor: string | undefined) => Promise<List<T>>;
+  /** Where the stream names what changed without saying how. */
+  readOne?: (id: string) => Promise<T>;
+}
+
+/** Changes are drawn together: a list that moves more often than this cannot be read anyway. */
+const DRAW_MS = 250;
+/** More changes than this at once cost less as a reading of the whole list. */
+const READ_ONE_MAX = 20;
+
+/** A whole list, read once, page by page, and kept up by the stream from then on. */
+export function createCollection<T>(options: CollectionOptions<T>): Collection<T> {
+  const rows = new Map<string, T>();
+  const state = signal<Rows<T>>({ ...empty(rows) });
+  let users = 0;
+  let isRead = false;
+  let underWay: Promise<void> | undefined;
+  const told = new Set<string>();
+  const draw = throttle(DRAW_MS, () => {
+    state.value = { ...state.value, version: state.value.version + 1 };
+  });
+  const readTold = throttle(REREAD_MIN_MS, () => void readChanged());
+
+  async function readAll(): Promise<void> {
+    isRead = true;
+    const seen = new Set<string>();
+    try {
+      let cursor: string | undefined;
+      do {
+        const page = await options.page(cursor);
+        for (const item of page.items) {
+          rows.set(options.keyOf(item), item);
+          seen.add(options.keyOf(item));
+        }
+        cursor = page.next_cursor ?? undefined;
+        draw();
+      } while (cursor !== undefined);
+      for (const id of rows.keys()) if (!seen.has(id)) rows.delete(id);
+      settle({ isComplete: true, error: undefined, readAtMs: Date.now() });
+    } catch (error) {
+      isRead = false;
+      settle({ error: asApiError(error) });
+    }
+  }
+
+  function settle(changes: Partial<Rows<T>>): void {
+    state.value = { ...state.value, ...changes, version: state.value.version + 1 };
+  }
+
+  function refresh(): Promise<void> {
+    underWay ??= readAll().finally(() => {
+      underWay = undefined;
+    });
+    return underWay;
+  }
+
+  async function readChanged(): Promise<void> {
+    const ids = [...told];
+    told.clear();
+    const { readOne } = options;
+    if (!readOne || ids.length > READ_ONE_MAX) return refresh();
+    await Promise.all(
+      ids.map(async (id) => {
+        try {
+          rows.set(id, await readOne(id));
+        } catch (error) {
+          if (asApiError(error).status === 404) rows.delete(id);
+        }
+      }),
+    );
+    draw();
+  }
+
+  onChange(options.topic, ({ op, id, item }) => {
+    if (!isRead) return;
+    if (op === "changed" && item === undefined) {
+      told.add(id);
+      return readTold();
+    }
+    if (op === "removed") rows.delete(id);
+    else rows.set(options.keyOf(item as T), item as T);
+    return draw();
+  });
+  onConnect(() => {
+    if (users > 0) void again(underWay, refresh);
+    else isRead = false;
+  });
+
+  return {
+    state,
+    refresh,
+    get: (id) => rows.get(id),
+    put(item) {
+      rows.set(options.keyOf(item), item);
+      settle({});
+    },
+    remove(id) {
+      rows.delete(id);
+      settle({});
+    },
+    use() {
+      useEffect(() => {
+        users += 1;
+        if (!isRead) void refresh();
+        return () => {
+          users -= 1;
+        };
+      }, []);
+      return state.value;
+    },
+    forget() {
+      rows.clear();
+      isRead = false;
+      state.value = empty(rows);
+    },
+  };
+}
+
+/** A reading that began before the connect may have missed what nobody was told of: it counts for nothing. */
+async function again(underWay: Promise<void> | undefined, refresh: () => Promise<void>) {
+  await underWay;
+  await refresh();
+}
+
+const empty = <T>(rows: ReadonlyMap<string, T>): Rows<T> => ({
+  rows,
+  version: 0,
+  isComplete: false,
+  error: undefined,
+  readAtMs: undefined,
+});
+
+export function asApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  return new ApiError({ status: 0, code: "INTERNAL", message });
+}
+
+/** At once, then at most once per interval, and always once after the last call. */
+export function throttle(intervalMs: number, act: () => void): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let isWanted = false;
+  function rest(): void {
+    timer = undefined;
+    if (!isWanted) return;
+    isWanted = false;
+    act();
+    timer = setTimeout(rest, intervalMs);
+  }
+  return () => {
+    if (timer !== undefined) {
+      isWanted = true;
+      return;
+    }
+    act();
+    timer = setTimeout(rest, intervalMs);
+  };
+}

@@ -1,0 +1,91 @@
+import { Stats } from "@tenure/protocol";
+import { Counter, Histogram, Registry } from "prom-client";
+import { expect, test } from "vitest";
+import { until } from "../../../../tests/support/until.ts";
+import { createManualClock } from "../../testing/manual-clock.ts";
+import { silentLog } from "../kernel/log.ts";
+import { createStats } from "./stats.ts";
+
+const INTERVAL_MS = 5_000;
+
+test("says what happened in each interval, from what the metrics counted", async () => {
+  const { stats, next, registers } = begin();
+  const ended = new Counter({
+    name: "tenure_jobs_ended_total",
+    help: "as the jobs count them",
+    labelNames: ["outcome", "pool"],
+    registers,
+  });
+  const dispatch = new Histogram({
+    name: "tenure_job_dispatch_seconds",
+    help: "as the jobs measure it",
+    buckets: [0.01, 0.1, 1],
+    registers,
+  });
+  ended.inc({ outcome: "succeeded", pool: "a" }, 7); // before the first reading: part of no interval
+  stats.start();
+  await next(0);
+  ended.inc({ outcome: "succeeded", pool: "a" }, 3);
+  ended.inc({ outcome: "succeeded", pool: "b" }, 1);
+  ended.inc({ outcome: "failed", pool: "b" }, 2);
+  for (let count = 0; count < 100; count++) dispatch.observe(count < 90 ? 0.005 : 0.5);
+  await next(1);
+  await next(2);
+  const read = Stats.parse(await stats.read());
+  const [busy, quiet] = read.points;
+  expect(busy).toMatchObject({ ended: { succeeded: 4, failed: 2 }, claimed: 0 });
+  expect(busy!.dispatch_ms!.p50).toBeLessThan(10);
+  expect(busy!.dispatch_ms!.p99).toBeGreaterThan(100);
+  expect(quiet).toMatchObject({ ended: {}, dispatch_ms: null });
+  expect(read.jobs.ended).toMatchObject({ succeeded: 11, failed: 2, timed_out: 0 });
+  await stats.stop();
+});
+
+test("keeps a quarter of an hour, and tells whoever follows the newest interval alone", async () => {
+  const { stats, next, published } = begin({ followed: true });
+  stats.start();
+  for (let interval = 0; interval <= 200; interval++) await next(interval);
+  expect((await stats.read()).points).toHaveLength(180);
+  expect(published.at(-1)?.points).toHaveLength(1);
+  await stats.stop();
+});
+
+test("without a metric of jobs there are none, and that is an answer", async () => {
+  const { stats } = begin();
+  const read = Stats.parse(await stats.read());
+  expect(read).toMatchObject({
+    points: [],
+    jobs: { waiting: 0, running: 0 },
+    nodes: { online: 0 },
+  });
+});
+
+/** `next` moves the clock by one interval and waits until that many points are there. */
+function begin({ followed = false } = {}) {
+  const registry = new Registry();
+  const clock = createManualClock();
+  const published: Stats[] = [];
+  let steps = 0;
+  const stats = createStats({
+    instanceId: "i-1",
+    registry,
+    clock: {
+      ...clock,
+      sleep(ms, signal) {
+        steps += 1;
+        return clock.sleep(ms, signal);
+      },
+    },
+    log: silentLog,
+    nodes: () => [],
+    deployments: async () => ({ enabled: 0, unassigned: 0, running: 0, failing: 0 }),
+    letters: async () => 0,
+    isFollowed: () => followed,
+    publish: (item) => published.push(item),
+  });
+  async function next(interval: number): Promise<void> {
+    if (interval > 0) clock.advance(INTERVAL_MS);
+    await until(() => steps > interval, { what: `interval ${interval}`, everyMs: 1 });
+  }
+  return { stats, next, published, registers: [registry] };
+}

@@ -1,0 +1,129 @@
+import type { DeploymentView } from "@tenure/protocol";
+import { Client } from "pg";
+import { createDatabase } from "../support/database.ts";
+import { type DeploymentsOf, deploymentsOf, runningStatuses } from "../support/deployments.ts";
+import { type RunningUnit, startUnit, type UnitOptions } from "../support/node-unit.ts";
+import { startTenure } from "../support/process.ts";
+import { uniqueKeyPrefix } from "../support/redis.ts";
+import { stores } from "../support/stores.ts";
+import { until } from "../support/until.ts";
+import { type RunningServer, startServer, storeSettings } from "./running-server.ts";
+
+/** A server on real Postgres and Redis, and node-units as real processes. */
+export interface UnitScene extends DeploymentsOf {
+  readonly server: RunningServer;
+  readonly db: Client;
+  start(
+    name: string,
+    env?: Record<string, string>,
+    options?: Partial<UnitOptions>,
+  ): Promise<RunningUnit>;
+  /** So many deployments that run until they are stopped, of the same kind. */
+  createSleepers(count: number, prefix?: string): Promise<DeploymentView[]>;
+  /** Until every enabled deployment runs, on one of these nodes. */
+  untilAllRun(units: readonly RunningUnit[]): Promise<DeploymentView[]>;
+  tenure(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }>;
+  /** Ends every node-unit and removes every deployment; the server stays. */
+  clear(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** Anything that costs nothing and ends at once when told to. */
+export const SLEEPER = "exec sleep 100000";
+// A busy machine may take many times as long as an idle one; only never is wrong.
+export const DEADLINE_MS = 60_000;
+
+export async function startUnitScene(env: Record<string, string> = {}): Promise<UnitScene> {
+  const { postgresAdminUri, redisUrl } = stores();
+  const database = await createDatabase(postgresAdminUri);
+  const server = await startServer({
+    env: {
+      ...storeSettings({ postgresUri: database.uri, redisUrl }),
+      TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: uniqueKeyPrefix(),
+      // Whole fleets come and go here, which is what the brake is there to doubt.
+      TENURE_MEMBERSHIP_MASS_LOSS_BRAKE: "false",
+      ...env,
+    },
+    args: ["--log-level", "warn"],
+  });
+  const db = new Client({ connectionString: database.uri });
+  await db.connect();
+  const deployments = deploymentsOf(server.url);
+  const units: RunningUnit[] = [];
+
+  async function clear(): Promise<void> {
+    await Promise.all(units.splice(0).map((unit) => unit.kill9()));
+    await db.query("delete from deployment");
+  }
+
+  return {
+    ...deployments,
+    server,
+    db,
+    async start(name, unitEnv = {}, options = {}) {
+      const unit = await startUnit({ name, urls: [server.url], env: unitEnv, ...options });
+      units.push(unit);
+      return unit;
+    },
+    createSleepers: (count, prefix = "sleeper") =>
+      Promise.all(
+        Array.from({ length: count }, (_, n) =>
+          deployments.create({ name: `${prefix}-${n + 1}`, command: SLEEPER }),
+        ),
+      ),
+    async untilAllRun(on) {
+      const addresses = on.map(({ address }) => address);
+      const runs = (view: DeploymentView) => {
+        const where = runningStatuses(view).map(({ address }) => address);
+        return view.type === "daemon"
+          ? addresses.every((address) => where.includes(address))
+          : where.some((address) => addresses.includes(address));
+      };
+      const all = async () => {
+        const views = (await deployments.list()).filter(({ enabled }) => enabled);
+        return views.every(runs) && views;
+      };
+      return until(all, { deadlineMs: DEADLINE_MS, everyMs: 50, what: "everything to run" });
+    },
+    async tenure(...args) {
+      const run = startTenure([...args, "--url", server.url]);
+      const { code } = await run.exited;
+      return { code, stdout: run.stdout(), stderr: run.stderr() };
+    },
+    clear,
+    async stop() {
+      await clear();
+      await db.end();
+      await server.stop();
+      await database.drop();
+    },
+  };
+}
+
+/** Every change of a deployment's address from now on, by the database itself. */
+export async function auditAddresses(db: Client): Promise<() => Promise<AddressChange[]>> {
+  await db.query(`
+    drop table if exists address_audit;
+    create table address_audit (id bigserial, deployment_id uuid, before text, after text);
+    create or replace function audit_address() returns trigger language plpgsql as $$
+    begin
+      insert into address_audit (deployment_id, before, after) values (new.id, old.address, new.address);
+      return new;
+    end $$;
+    drop trigger if exists audit_address on deployment;
+    create trigger audit_address after update on deployment for each row
+      when (old.address is distinct from new.address) execute function audit_address();
+  `);
+  return async () => {
+    const { rows } = await db.query(
+      "select deployment_id, before, after from address_audit order by id",
+    );
+    return rows as AddressChange[];
+  };
+}
+
+export interface AddressChange {
+  deployment_id: string;
+  before: string;
+  after: string;
+}
