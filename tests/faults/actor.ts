@@ -1,19 +1,19 @@
 import { type ProcessSpec, type RunningProcess, startProcess } from "../support/process.ts";
 import type { FaultProxy } from "../support/proxy.ts";
 
-/** The ways a process has to others, each through a proxy of its own. */
-export interface Lines {
-  postgres?: FaultProxy;
-  redis?: FaultProxy;
-  /** Of those who come to it. */
-  edge?: FaultProxy;
-}
+/** `hosts` is the way to every instance, `edge` the way of everybody to this one. */
+export type LineName = "postgres" | "redis" | "hosts" | "edge";
+
+/** The ways of a process to others, through proxies of its own. */
+export type Lines = Partial<Record<LineName, FaultProxy[]>>;
 
 /** A process that the nemesis may kill, stop, start again and cut off. */
 export interface Actor {
   readonly role: string;
   readonly name: string;
   readonly lines: Lines;
+  /** Faults that are not done to it. */
+  readonly spared: readonly string[];
   readonly starts: number;
   /** Its process now, or the last one. */
   readonly process: RunningProcess;
@@ -31,6 +31,7 @@ export interface ActorOptions {
   role: string;
   name: string;
   lines: Lines;
+  spared?: readonly string[];
   /** How it is started for the n-th time. */
   spec(start: number): ProcessSpec;
   readyLine: RegExp;
@@ -39,7 +40,14 @@ export interface ActorOptions {
 const READY_MS = 90_000;
 const STOP_MS = 40_000;
 
-export function createActor({ role, name, lines, spec, readyLine }: ActorOptions): Actor {
+export function createActor({
+  role,
+  name,
+  lines,
+  spared = [],
+  spec,
+  readyLine,
+}: ActorOptions): Actor {
   let running: RunningProcess | undefined;
   let isUp = false;
   let isFrozen = false;
@@ -73,6 +81,7 @@ export function createActor({ role, name, lines, spec, readyLine }: ActorOptions
     role,
     name,
     lines,
+    spared,
     get starts() {
       return starts;
     },

@@ -17,6 +17,8 @@ export interface PartyTargets {
   role: string;
   count: number;
   lines: readonly string[];
+  /** Faults of which nothing is promised. */
+  spared: readonly string[];
 }
 
 const DIRECTIONS = ["both", "up", "down"] as const;
@@ -33,7 +35,8 @@ export function createDeck(
   const cards: Card[] = [
     { ...instance, fault: "kill", lastsMs: [200, 4_000] },
     { ...instance, fault: "stop", lastsMs: [200, 2_000] },
-    { ...instance, fault: "freeze", lastsMs: [1_000, 12_000] },
+    // Also longer than two missed pings: then its nodes are elsewhere when it wakes.
+    { ...instance, fault: "freeze", lastsMs: [1_000, 18_000] },
     { ...instance, fault: "postgres-partition", lastsMs: [500, 9_000], variants: DIRECTIONS },
     { ...instance, fault: "postgres-delay", lastsMs: [1_000, 5_000], variants: ["50", "400"] },
     { ...instance, fault: "postgres-reset", lastsMs: [0, 0] },
@@ -60,15 +63,17 @@ export function createDeck(
   // Their promises are about the life of the hot state: emptying it proves nothing about them.
   if (workloads.every(({ survivesHotLoss }) => survivesHotLoss) && hot === "redis")
     cards.push({ ...redis, fault: "empty", lastsMs: [0, 0] });
-  for (const { role, count, lines } of parties)
-    cards.push(
+  for (const { role, count, lines, spared } of parties) {
+    const own: Card[] = [
       { role, count, fault: "kill", lastsMs: [200, 3_000] },
       { role, count, fault: "freeze", lastsMs: [500, 10_000] },
       ...lines.flatMap((line): Card[] => [
-        { role, count, fault: `${line}-partition`, lastsMs: [500, 5_000], variants: DIRECTIONS },
+        { role, count, fault: `${line}-partition`, lastsMs: [500, 12_000], variants: DIRECTIONS },
         { role, count, fault: `${line}-reset`, lastsMs: [0, 0] },
       ]),
-    );
+    ];
+    cards.push(...own.filter(({ fault }) => !spared.includes(fault)));
+  }
   return only.length === 0 ? cards : cards.filter((card) => isChosen(card, only));
 }
 
@@ -80,10 +85,13 @@ function isChosen({ fault, role }: Card, only: readonly string[]): boolean {
   return only.some((name) => name === fault || name === `${role}.${fault}` || name === `${role}.*`);
 }
 
-export function partyTargets(actors: readonly Pick<Actor, "role" | "lines">[]): PartyTargets[] {
+export function partyTargets(
+  actors: readonly Pick<Actor, "role" | "lines" | "spared">[],
+): PartyTargets[] {
   return [...groupBy(actors, ({ role }) => role)].map(([role, own]) => ({
     role,
     count: own.length,
     lines: Object.keys(own[0]!.lines),
+    spared: own[0]!.spared,
   }));
 }

@@ -3,7 +3,7 @@ import type { HistoryRecorder } from "../support/history.ts";
 import type { FaultProxy } from "../support/proxy.ts";
 import type { RedisServer } from "../support/redis.ts";
 import { askRedis } from "../support/redis-ask.ts";
-import type { Actor } from "./actor.ts";
+import type { Actor, LineName } from "./actor.ts";
 import { describeFault, type PlannedFault } from "./schedule.ts";
 import type { World } from "./world.ts";
 
@@ -57,7 +57,7 @@ export function createNemesis(
       await Promise.all([...busy.values()]);
       const actors = [...world.instances, ...world.parties];
       for (const { lines } of actors)
-        for (const line of Object.values(lines) as FaultProxy[]) await line.heal();
+        for (const proxy of Object.values(lines).flat()) await proxy.heal();
       await Promise.all(actors.map((actor) => actor.heal()));
     },
   };
@@ -68,17 +68,17 @@ async function act(world: World, planned: PlannedFault): Promise<void> {
   if (role === "postgres") return disturbPostgres(world, planned);
   if (role === "redis") return disturbRedis(world.redis, planned);
   if (fault === "storm") {
-    for (const { lines } of world.instances) lines.edge?.reset();
+    for (const { lines } of world.instances) for (const proxy of lines.edge ?? []) proxy.reset();
     return;
   }
   const actors = role === "instance" ? world.instances : world.parties;
   const actor = actors.filter((each) => each.role === role)[target];
   if (!actor) throw new Error(`there is no ${role} ${target}`);
-  const [line, way] = fault.split("-") as [keyof Actor["lines"], string | undefined];
+  const [line, way] = fault.split("-") as [LineName, string | undefined];
   if (way === undefined) return disturbProcess(actor, planned);
-  const proxy = actor.lines[line];
-  if (!proxy) throw new Error(`${actor.name} has no line to ${line}`);
-  await disturbLine(proxy, way, planned);
+  const proxies = actor.lines[line];
+  if (!proxies) throw new Error(`${actor.name} has no line to ${line}`);
+  await Promise.all(proxies.map((proxy) => disturbLine(proxy, way, planned)));
 }
 
 async function disturbProcess(actor: Actor, { fault, forMs }: PlannedFault): Promise<void> {

@@ -19,9 +19,10 @@ export async function runPlanted(
       workloads,
       hot: "redis",
       build: breakBuild(plant.edits),
-      instances: plant.instances ?? 2,
+      instances: plant.instances,
       faults: plant.faults,
       pace: { gapMs: [300, 1_200] },
+      settleMs: plant.settleMs ?? 60_000,
       directory: `${directory}/${attempt}`,
       print,
     });

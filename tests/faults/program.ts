@@ -1,6 +1,7 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
-import { createHistory, type RecordedEvent, readHistory } from "../support/history.ts";
+import { existsSync, readFileSync } from "node:fs";
+import { basename } from "node:path";
+import { createHistory } from "../support/history.ts";
+import { historyOf } from "./history-of.ts";
 import type { Phase } from "./program-spec.ts";
 import type { Scene, Workload } from "./workload.ts";
 import { WORKLOADS } from "./workloads.ts";
@@ -8,8 +9,6 @@ import { WORKLOADS } from "./workloads.ts";
 // A program of a workload: it makes the load, or settles what is unknown, or checks. Each in a process of its own.
 //
 //   node program.js load|settle|check <file with the scene>
-
-const SETTLE_MS = 120_000;
 
 const phases: Record<Phase, (workload: Workload, scene: Scene) => Promise<void>> = {
   async load(workload, scene) {
@@ -30,7 +29,7 @@ const phases: Record<Phase, (workload: Workload, scene: Scene) => Promise<void>>
   async settle(workload, scene) {
     const history = createHistory(scene.historyFile);
     const events = historyOf(scene);
-    await workload.settle({ scene, history, events, deadlineMs: SETTLE_MS });
+    await workload.settle({ scene, history, events, deadlineMs: scene.settleMs });
     console.log("settled");
     process.exit(0);
   },
@@ -41,16 +40,6 @@ const phases: Record<Phase, (workload: Workload, scene: Scene) => Promise<void>>
     process.exit(0);
   },
 };
-
-/** Of all programs of the workload. */
-function historyOf({ workload, historyFile }: Scene): RecordedEvent[] {
-  const directory = dirname(historyFile);
-  const files = readdirSync(directory).filter(
-    (name) => name.startsWith(`${workload}.`) && name.endsWith(".jsonl"),
-  );
-  const events = files.flatMap((name) => readHistory(join(directory, name)));
-  return events.sort((a, b) => a.time - b.time || a.index - b.index);
-}
 
 const [, , phase = "", sceneFile = ""] = process.argv;
 const run = phases[phase as Phase];

@@ -20,7 +20,9 @@ const USAGE = `npm run faults -- [options]
   --faults a,b    only these faults: freeze, instance.kill, postgres.*
   --hot KIND      redis or redis-cluster (default: by the seed)
   --instances N   default 3
-  --planted [a,b] with one protection taken out at a time: ${PLANTS.length} bugs, each must be caught
+  --planted       with one protection taken out at a time: ${PLANTS.length} bugs, each must be caught
+  --plants a,b    only these of them
+  --build DIR     another checkout, built, instead of this one
   --keep DIR      where the histories and the verdict are kept`;
 
 const options = read(process.argv.slice(2));
@@ -36,7 +38,8 @@ async function sound(): Promise<boolean> {
   const verdict = await runFaults({
     ...{ seed, hot, instances, workloads, directory, faults },
     lengthMs: minutes * 60_000,
-    build: ownBuild,
+    settleMs: 120_000,
+    build: options.build,
     print: (line) => console.log(line),
   });
   writeFileSync(join(directory, "verdict.json"), JSON.stringify(verdict, null, 2));
@@ -89,6 +92,7 @@ function read(argv: string[]) {
       instances: { type: "string", default: "3" },
       planted: { type: "boolean", default: false },
       plants: { type: "string", default: "" },
+      build: { type: "string", default: ownBuild.root },
       keep: { type: "string", default: "" },
       help: { type: "boolean", default: false },
     },
@@ -112,6 +116,7 @@ function read(argv: string[]) {
     instances: wholeNumber("instances", values.instances),
     workloads: chosenWorkloads(list(values.only)),
     faults: list(values.faults),
+    build: { root: values.build },
     planted: values.planted || values.plants !== "",
     plants: list(values.plants),
   };

@@ -22,6 +22,8 @@ export interface RunOptions {
   /** Names of faults; none for all that make sense. */
   faults?: readonly string[];
   pace?: Pace;
+  /** How long, in peace, until everything is settled. */
+  settleMs: number;
   /** Where the histories are kept. */
   directory: string;
   print: (line: string) => void;
@@ -39,7 +41,8 @@ export interface Verdict {
 }
 
 const QUIET_MS = 90_000;
-const PROGRAM_MS = 180_000;
+/** On top of the time to settle: starting, reading, checking. */
+const PROGRAM_MS = 90_000;
 
 /** Load and faults; then healing; then quiet; then everything unknown is settled in time; then the checkers. */
 export async function runFaults(options: RunOptions): Promise<Verdict> {
@@ -65,7 +68,7 @@ export async function runFaults(options: RunOptions): Promise<Verdict> {
     await nemesis.heal();
     const stuck = await becomeQuiet(world, workloads);
     print("         settling");
-    const dead = await settleAll(world, workloads);
+    const dead = await settleAll(world, workloads, options.settleMs);
     print("         checking");
     const byWorkload = await checkAll(world, workloads);
     return judge({ byWorkload, problems: [...stuck, ...dead], done: nemesis.done });
@@ -92,12 +95,16 @@ async function becomeQuiet(world: World, workloads: readonly Workload[]): Promis
 }
 
 /** Liveness, with a deadline: what was asked is answered, and new work is done. */
-async function settleAll(world: World, workloads: readonly Workload[]): Promise<string[]> {
+async function settleAll(
+  world: World,
+  workloads: readonly Workload[],
+  settleMs: number,
+): Promise<string[]> {
   const problems: string[] = [];
   await Promise.all(
     workloads.map(async (workload) => {
       const settling = startProcess(programSpec("settle", world.sceneOf(workload, "settle")));
-      const outcome = await finish(settling, /^settled$/);
+      const outcome = await finish(settling, /^settled$/, settleMs + PROGRAM_MS);
       if (outcome instanceof Error)
         problems.push(`${workload.name} is not live: ${outcome.message}`);
     }),
@@ -112,7 +119,7 @@ async function checkAll(
   const found: Record<string, Findings> = {};
   for (const workload of workloads) {
     const checking = startProcess(programSpec("check", world.sceneOf(workload, "check")));
-    const outcome = await finish(checking, /^findings (.*)$/);
+    const outcome = await finish(checking, /^findings (.*)$/, PROGRAM_MS);
     if (outcome instanceof Error)
       throw new Error(`the checker of ${workload.name} failed`, { cause: outcome });
     found[workload.name] = JSON.parse(outcome[1] ?? "") as Findings;
@@ -120,8 +127,12 @@ async function checkAll(
   return found;
 }
 
-async function finish(running: RunningProcess, line: RegExp): Promise<RegExpExecArray | Error> {
-  const outcome = await running.waitForLine(line, PROGRAM_MS).catch((error: Error) => error);
+async function finish(
+  running: RunningProcess,
+  line: RegExp,
+  limitMs: number,
+): Promise<RegExpExecArray | Error> {
+  const outcome = await running.waitForLine(line, limitMs).catch((error: Error) => error);
   await running.kill9();
   return outcome;
 }

@@ -1,5 +1,6 @@
 import type { HistoryRecorder, RecordedEvent } from "../support/history.ts";
 import type { ProcessSpec } from "../support/process.ts";
+import type { LineName } from "./actor.ts";
 
 /** Everything a program of a workload is told. It goes through a file, so it is plain JSON. */
 export interface Scene {
@@ -16,10 +17,15 @@ export interface Scene {
   /** Postgres, through a network of this program's own. */
   postgresUri: string;
   redis: { mode: "single" | "cluster"; urls: string[]; prefix: string };
-  /** Where the server under test is built. */
+  /** The build under test, and where its server is in it. */
+  buildRoot: string;
   serverDirectory: string;
+  /** Where everything of the run is kept. */
+  directory: string;
   presenceTtlMs: number;
   leaseTtlMs: number;
+  /** How long it may take, in peace, until everything is settled and work goes on. */
+  settleMs: number;
 }
 
 export interface LoadContext {
@@ -51,13 +57,13 @@ export interface Findings {
 export interface Party {
   role: string;
   count: number;
-  /** Which stores it talks to itself, by a way the nemesis can break. */
-  uses: readonly StoreName[];
+  /** What it talks to, by ways of its own that the nemesis can break. */
+  uses: readonly Exclude<LineName, "edge">[];
+  /** Faults of which nothing is promised for it. */
+  spared?: readonly string[];
   start(scene: Scene): ProcessSpec;
   readyLine: RegExp;
 }
-
-export type StoreName = "postgres" | "redis";
 
 /** One file: a program that records a history, and what must be true of it. */
 export interface Workload {
@@ -66,8 +72,8 @@ export interface Workload {
   promises: string;
   /** How many load programs run at once. */
   clients: number;
-  /** Which stores they talk to themselves. */
-  uses: readonly StoreName[];
+  /** What they talk to, by ways of their own that the nemesis can break. */
+  uses: readonly Exclude<LineName, "edge">[];
   parties?: Party[];
   /** Whether its promises outlive the loss of everything in Redis. */
   survivesHotLoss: boolean;

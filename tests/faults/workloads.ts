@@ -4,5 +4,6 @@ import { fence } from "./workloads/fence.ts";
 import { inbox } from "./workloads/inbox.ts";
 import { members } from "./workloads/members.ts";
 import { nonces } from "./workloads/nonces.ts";
+import { processes } from "./workloads/processes.ts";
 
-export const WORKLOADS: readonly Workload[] = [nonces, fence, members, claims, inbox];
+export const WORKLOADS: readonly Workload[] = [nonces, fence, members, claims, inbox, processes];

@@ -7,10 +7,10 @@ import { startProxy } from "../support/proxy.ts";
 import { type RedisServer, startRedis, uniqueKeyPrefix } from "../support/redis.ts";
 import { type RedisCluster, startRedisCluster } from "../support/redis-cluster.ts";
 import { scratchDirectory } from "../support/scratch.ts";
-import { type Actor, createActor, type Lines } from "./actor.ts";
+import { type Actor, createActor, type LineName, type Lines } from "./actor.ts";
 import { type Build, commandOf, serverDirectoryOf } from "./build.ts";
 import { programSpec } from "./program-spec.ts";
-import type { Scene, StoreName, Workload } from "./workload.ts";
+import type { Party, Scene, Workload } from "./workload.ts";
 
 export type HotKind = "redis" | "redis-cluster";
 
@@ -36,6 +36,7 @@ export interface WorldOptions {
   build: Build;
   instances: number;
   directory: string;
+  settleMs: number;
 }
 
 // Short, so that a fault of seconds is a loss, and long enough that an idle but busy machine is none.
@@ -62,13 +63,15 @@ export async function createWorld(options: WorldOptions): Promise<World> {
     index % 2 === 0 ? "worker_queue" : "basic",
   );
   const urls: string[] = [];
+  const ports: number[] = [];
   const instances: Actor[] = [];
   for (const [index, mode] of modes.entries()) {
     const port = await freePort();
     const edge = await startProxy({ targetPort: port });
-    const lines = { ...(await linesTo(postgres, hot)), edge };
     const url = `http://127.0.0.1:${edge.port}`;
+    ports.push(port);
     urls.push(url);
+    const lines: Lines = { ...(await linesTo({ postgres, hot, ports: [] })), edge: [edge] };
     const env = {
       ...COMMON_ENV,
       ...redisEnv(hot, lines),
@@ -104,15 +107,18 @@ export async function createWorld(options: WorldOptions): Promise<World> {
         urls: hot.nodes.map(({ url }) => url),
         prefix,
       },
+      buildRoot: build.root,
       serverDirectory: serverDirectoryOf(build),
+      directory,
       presenceTtlMs: PRESENCE_TTL_MS,
       leaseTtlMs: LEASE_TTL_MS,
+      settleMs: options.settleMs,
     };
   }
 
   const parties: Actor[] = [];
   for (const workload of options.workloads)
-    parties.push(...(await createParties(workload, { postgres, hot, sceneOf })));
+    parties.push(...(await createParties(workload, { postgres, hot, ports, sceneOf })));
 
   return {
     postgres,
@@ -126,7 +132,7 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       const actors = [...instances, ...parties].filter((actor) => actor.starts > 0);
       await Promise.all(actors.map((actor) => actor.kill()));
       for (const { lines } of [...instances, ...parties])
-        for (const line of Object.values(lines)) line.stop();
+        for (const proxy of Object.values(lines).flat()) proxy.stop();
       await Promise.all([postgres.discard(), hot.stop()]);
     },
   };
@@ -152,28 +158,37 @@ async function startHot(kind: HotKind): Promise<Hot> {
   return { nodes: cluster.nodes, stop: () => cluster.stop() };
 }
 
-/** A Cluster names its nodes by address, so nobody can stand between: its nodes are disturbed themselves. */
-async function linesTo(
-  postgres: PostgresServer,
-  hot: Hot,
-  uses: readonly StoreName[] = ["postgres", "redis"],
-): Promise<Lines> {
-  const lines: Lines = {};
-  if (uses.includes("postgres")) lines.postgres = await startProxy({ targetPort: postgres.port });
-  const [single] = hot.nodes;
-  if (uses.includes("redis") && hot.nodes.length === 1 && single)
-    lines.redis = await startProxy({ targetPort: single.port });
-  return lines;
+/** What a way may lead to. */
+interface Ends {
+  postgres: PostgresServer;
+  hot: Hot;
+  /** Of the instances. */
+  ports: readonly number[];
 }
 
-function through(postgres: PostgresServer, lines: Lines): string {
+/** A Cluster names its nodes by address, so nobody can stand between: its nodes are disturbed themselves. */
+async function linesTo(
+  { postgres, hot, ports }: Ends,
+  uses: readonly LineName[] = ["postgres", "redis"],
+): Promise<Lines> {
+  const to = (targets: readonly number[]) =>
+    Promise.all(targets.map((targetPort) => startProxy({ targetPort })));
+  return {
+    ...(uses.includes("postgres") && { postgres: await to([postgres.port]) }),
+    ...(uses.includes("hosts") && { hosts: await to(ports) }),
+    ...(uses.includes("redis") &&
+      hot.nodes.length === 1 && { redis: await to(hot.nodes.map(({ port }) => port)) }),
+  };
+}
+
+function through(postgres: PostgresServer, { postgres: [proxy] = [] }: Lines): string {
   const uri = new URL(postgres.uri());
-  if (lines.postgres) uri.port = String(lines.postgres.port);
+  if (proxy) uri.port = String(proxy.port);
   return uri.href;
 }
 
-const redisUrls = (hot: Hot, lines: Lines): string[] =>
-  lines.redis ? [`redis://127.0.0.1:${lines.redis.port}`] : hot.nodes.map(({ url }) => url);
+const redisUrls = (hot: Hot, { redis }: Lines): string[] =>
+  redis?.map(({ port }) => `redis://127.0.0.1:${port}`) ?? hot.nodes.map(({ url }) => url);
 
 function redisEnv(hot: Hot, lines: Lines): Record<string, string> {
   const urls = redisUrls(hot, lines);
@@ -200,11 +215,7 @@ const fileOf = ({ historyFile }: Scene, start: number): string =>
 
 async function createParties(
   workload: Workload,
-  {
-    postgres,
-    hot,
-    sceneOf,
-  }: { postgres: PostgresServer; hot: Hot; sceneOf: (workload: Workload, name: string) => Scene },
+  { sceneOf, ...ends }: Ends & { sceneOf: (workload: Workload, name: string) => Scene },
 ): Promise<Actor[]> {
   const load = {
     role: workload.name,
@@ -214,19 +225,22 @@ async function createParties(
     readyLine: /loading/,
   };
   const actors: Actor[] = [];
-  for (const party of [...(workload.parties ?? []), load]) {
+  const everybody: Party[] = [...(workload.parties ?? []), load];
+  for (const party of everybody) {
     for (let index = 0; index < party.count; index++) {
       const name = `${party.role}-${index}`;
-      const lines = await linesTo(postgres, hot, party.uses);
+      const lines = await linesTo(ends, party.uses);
       const scene = sceneOf(workload, name);
       const own: Scene = {
         ...scene,
-        postgresUri: through(postgres, lines),
-        redis: { ...scene.redis, urls: redisUrls(hot, lines) },
+        urls: lines.hosts?.map(({ port }) => `http://127.0.0.1:${port}`) ?? scene.urls,
+        postgresUri: through(ends.postgres, lines),
+        redis: { ...scene.redis, urls: redisUrls(ends.hot, lines) },
       };
       actors.push(
         createActor({
           role: party.role,
+          spared: party.spared ?? [],
           name,
           lines,
           readyLine: party.readyLine,

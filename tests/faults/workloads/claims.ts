@@ -22,7 +22,7 @@ export const claims: Workload = {
   name: "claims",
   promises: "I1, I2",
   clients: 2,
-  uses: [],
+  uses: ["hosts"],
   survivesHotLoss: true,
   async load(context) {
     const { scene, quiet } = context;

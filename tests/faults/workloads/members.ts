@@ -28,7 +28,7 @@ export const members: Workload = {
   name: "members",
   promises: "I1, I11 (terms of connections)",
   clients: 2,
-  uses: [],
+  uses: ["hosts"],
   survivesHotLoss: true,
   async load({ scene, history, quiet }) {
     const start = (name: string, key: string): RecordedNode =>

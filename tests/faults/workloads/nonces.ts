@@ -29,7 +29,7 @@ export const nonces: Workload = {
   name: "nonces",
   promises: "I9",
   clients: 1,
-  uses: [],
+  uses: ["hosts"],
   survivesHotLoss: true,
   async load(context) {
     const { scene, history } = context;
