@@ -1,3 +1,4 @@
+import type { MovableClock } from "../support/faketime.ts";
 import { type ProcessSpec, type RunningProcess, startProcess } from "../support/process.ts";
 import type { FaultProxy } from "../support/proxy.ts";
 
@@ -14,6 +15,10 @@ export interface Actor {
   readonly lines: Lines;
   /** Faults that are not done to it. */
   readonly spared: readonly string[];
+  /** How long it may be dead or cut off. */
+  readonly awayMaxMs: number;
+  /** Where this machine has the means. */
+  readonly clock: MovableClock | undefined;
   readonly starts: number;
   /** Its process now, or the last one. */
   readonly process: RunningProcess;
@@ -32,6 +37,8 @@ export interface ActorOptions {
   name: string;
   lines: Lines;
   spared?: readonly string[];
+  awayMaxMs?: number | undefined;
+  clock?: MovableClock | undefined;
   /** How it is started for the n-th time. */
   spec(start: number): ProcessSpec;
   readyLine: RegExp;
@@ -45,6 +52,8 @@ export function createActor({
   name,
   lines,
   spared = [],
+  awayMaxMs = 5_000,
+  clock,
   spec,
   readyLine,
 }: ActorOptions): Actor {
@@ -82,6 +91,8 @@ export function createActor({
     name,
     lines,
     spared,
+    awayMaxMs,
+    clock,
     get starts() {
       return starts;
     },

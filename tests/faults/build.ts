@@ -46,18 +46,18 @@ export function breakBuild(edits: readonly Edit[]): Build {
         cpSync(source, join(root, "packages", name, part), { recursive: true });
     }
   linkModules(root);
-  for (const { file, protection, instead, times = 1 } of edits) {
-    const path = join(root, "packages", file);
-    const text = readFileSync(path, "utf8");
-    const found = text.split(protection).length - 1;
-    if (found !== times)
-      throw new Error(`the protection to take out is ${found} times in ${file}: ${protection}`);
-    writeFileSync(
-      path,
-      text.replaceAll(protection, () => instead),
-    );
+  for (const edit of edits) {
+    const path = join(root, "packages", edit.file);
+    writeFileSync(path, applyEdit(readFileSync(path, "utf8"), edit));
   }
   return { root };
+}
+
+export function applyEdit(text: string, { file, protection, instead, times = 1 }: Edit): string {
+  const found = text.split(protection).length - 1;
+  if (found !== times)
+    throw new Error(`the protection to take out is ${found} times in ${file}: ${protection}`);
+  return text.replaceAll(protection, () => instead);
 }
 
 const PARTS = ["package.json", "dist", "bin", "testing/failpoints.js"];

@@ -11,6 +11,8 @@ export interface Targets {
   /** Cluster nodes cannot have a proxy before them. */
   hot: "redis" | "redis-cluster";
   redisNodes: number;
+  /** Whose wall clock can be moved. */
+  clocks: readonly ("instance" | "postgres")[];
 }
 
 export interface PartyTargets {
@@ -19,13 +21,14 @@ export interface PartyTargets {
   lines: readonly string[];
   /** Faults of which nothing is promised. */
   spared: readonly string[];
+  awayMaxMs: number;
 }
 
 const DIRECTIONS = ["both", "up", "down"] as const;
 
 /** Every fault that makes sense for these workloads. `only` keeps those of which the name begins so. */
 export function createDeck(
-  { instances, parties, hot, redisNodes }: Targets,
+  { instances, parties, hot, redisNodes, clocks }: Targets,
   workloads: readonly Workload[],
   only: readonly string[] = [],
 ): Card[] {
@@ -60,15 +63,25 @@ export function createDeck(
       { ...instance, fault: "redis-reset", lastsMs: [0, 0] },
     );
   else cards.push({ ...redis, fault: "failover", lastsMs: [0, 0] });
+  if (clocks.includes("instance"))
+    cards.push({ ...instance, fault: "clock", lastsMs: [1_000, 8_000], variants: HOUR });
+  if (clocks.includes("postgres"))
+    cards.push({ ...postgres, fault: "clock", lastsMs: [1_000, 8_000], variants: ["5", "-5"] });
   // Their promises are about the life of the hot state: emptying it proves nothing about them.
   if (workloads.every(({ survivesHotLoss }) => survivesHotLoss) && hot === "redis")
     cards.push({ ...redis, fault: "empty", lastsMs: [0, 0] });
-  for (const { role, count, lines, spared } of parties) {
+  for (const { role, count, lines, spared, awayMaxMs } of parties) {
     const own: Card[] = [
-      { role, count, fault: "kill", lastsMs: [200, 3_000] },
+      { role, count, fault: "kill", lastsMs: [200, awayMaxMs] },
       { role, count, fault: "freeze", lastsMs: [500, 10_000] },
       ...lines.flatMap((line): Card[] => [
-        { role, count, fault: `${line}-partition`, lastsMs: [500, 12_000], variants: DIRECTIONS },
+        {
+          role,
+          count,
+          fault: `${line}-partition`,
+          lastsMs: [500, 2 * awayMaxMs],
+          variants: DIRECTIONS,
+        },
         { role, count, fault: `${line}-reset`, lastsMs: [0, 0] },
       ]),
     ];
@@ -76,6 +89,8 @@ export function createDeck(
   }
   return only.length === 0 ? cards : cards.filter((card) => isChosen(card, only));
 }
+
+const HOUR = ["3600", "-3600"] as const;
 
 /** What the bytes of a statement say whose reply is to be lost: its commit is done, its caller does not know. */
 const CUT_AT = ["nonce_commit", "node_unit", "deployment"] as const;
@@ -86,12 +101,13 @@ function isChosen({ fault, role }: Card, only: readonly string[]): boolean {
 }
 
 export function partyTargets(
-  actors: readonly Pick<Actor, "role" | "lines" | "spared">[],
+  actors: readonly Pick<Actor, "role" | "lines" | "spared" | "awayMaxMs">[],
 ): PartyTargets[] {
   return [...groupBy(actors, ({ role }) => role)].map(([role, own]) => ({
     role,
     count: own.length,
     lines: Object.keys(own[0]!.lines),
     spared: own[0]!.spared,
+    awayMaxMs: own[0]!.awayMaxMs,
   }));
 }

@@ -1,4 +1,5 @@
 import { setTimeout as wait } from "node:timers/promises";
+import type { MovableClock } from "../support/faketime.ts";
 import type { HistoryRecorder } from "../support/history.ts";
 import type { FaultProxy } from "../support/proxy.ts";
 import type { RedisServer } from "../support/redis.ts";
@@ -81,7 +82,9 @@ async function act(world: World, planned: PlannedFault): Promise<void> {
   await Promise.all(proxies.map((proxy) => disturbLine(proxy, way, planned)));
 }
 
-async function disturbProcess(actor: Actor, { fault, forMs }: PlannedFault): Promise<void> {
+async function disturbProcess(actor: Actor, planned: PlannedFault): Promise<void> {
+  const { fault, forMs } = planned;
+  if (fault === "clock") return moveClock(actor.clock, planned);
   if (fault === "freeze") {
     await actor.freeze();
     await wait(forMs);
@@ -126,7 +129,21 @@ async function disturbLine(
   await proxy.heal();
 }
 
-async function disturbPostgres({ postgres }: World, { fault, forMs }: PlannedFault): Promise<void> {
+/** The wall clock alone: what measures durations goes on as it was. */
+async function moveClock(
+  clock: MovableClock | undefined,
+  { variant, forMs }: PlannedFault,
+): Promise<void> {
+  if (!clock) throw new Error("its clock cannot be moved");
+  clock.move(Number(variant));
+  await wait(forMs);
+  clock.move(0);
+}
+
+async function disturbPostgres(world: World, planned: PlannedFault): Promise<void> {
+  const { postgres } = world;
+  const { fault, forMs } = planned;
+  if (fault === "clock") return moveClock(world.postgresClock, planned);
   if (fault === "freeze") {
     await postgres.freeze();
     await wait(forMs);

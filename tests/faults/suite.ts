@@ -56,6 +56,7 @@ export async function runFaults(options: RunOptions): Promise<Verdict> {
       parties: partyTargets(world.parties),
       hot: world.hot,
       redisNodes: world.redis.length,
+      clocks: clocksOf(world),
     };
     const deck = createDeck(targets, workloads, options.faults);
     const plan = planFaults(deck, options);
@@ -75,6 +76,13 @@ export async function runFaults(options: RunOptions): Promise<Verdict> {
   } finally {
     await world.stop();
   }
+}
+
+function clocksOf({ instances, postgresClock }: World): ("instance" | "postgres")[] {
+  return [
+    ...(instances.some(({ clock }) => clock) ? (["instance"] as const) : []),
+    ...(postgresClock ? (["postgres"] as const) : []),
+  ];
 }
 
 /** Asks every load program to end its load, and waits until it has. */

@@ -59,6 +59,8 @@ export interface Party {
   count: number;
   /** What it talks to, by ways of its own that the nemesis can break. */
   uses: readonly Exclude<LineName, "edge">[];
+  /** How long it may be dead or cut off at most; a few seconds, if not said. */
+  awayMaxMs?: number;
   /** Faults of which nothing is promised for it. */
   spared?: readonly string[];
   start(scene: Scene): ProcessSpec;
@@ -77,6 +79,8 @@ export interface Workload {
   parties?: Party[];
   /** Whether its promises outlive the loss of everything in Redis. */
   survivesHotLoss: boolean;
+  /** Whether its checker can tell right from wrong when the database's clock jumps: the others compare with ours. */
+  survivesStoreClock?: boolean;
   /** Until `quiet`, and then until nothing is under way. Connections it keeps open stay open. */
   load(context: LoadContext): Promise<void>;
   /** In peace: finds out what was unknown, and shows that work goes on. Throws when it does not. */

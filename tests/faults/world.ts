@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { createMovableClock, findFaketime, type MovableClock } from "../support/faketime.ts";
 import { freePort } from "../support/free-port.ts";
 import { type PostgresServer, startPostgres } from "../support/postgres.ts";
 import type { ProcessSpec } from "../support/process.ts";
@@ -17,6 +18,8 @@ export type HotKind = "redis" | "redis-cluster";
 /** Everything a run consists of: private stores, instances, and the programs of the workloads. */
 export interface World {
   readonly postgres: PostgresServer;
+  /** Where this machine has the means, and the workloads can bear it. */
+  readonly postgresClock: MovableClock | undefined;
   /** One server, or the nodes of a cluster. */
   readonly redis: RedisServer[];
   readonly hot: HotKind;
@@ -56,7 +59,14 @@ const COMMON_ENV = {
 export async function createWorld(options: WorldOptions): Promise<World> {
   const { build, directory } = options;
   mkdirSync(directory, { recursive: true });
-  const [postgres, hot] = await Promise.all([startPostgres(), startHot(options.hot)]);
+  const clockOf = createClocks(directory);
+  const postgresClock = options.workloads.every((workload) => workload.survivesStoreClock)
+    ? clockOf("postgres")
+    : undefined;
+  const [postgres, hot] = await Promise.all([
+    startPostgres({ env: postgresClock?.env ?? {} }),
+    startHot(options.hot),
+  ]);
   const prefix = uniqueKeyPrefix();
   // Both modes of nonces in one fleet, on any two instances at least.
   const modes = Array.from({ length: options.instances }, (_, index) =>
@@ -72,7 +82,9 @@ export async function createWorld(options: WorldOptions): Promise<World> {
     ports.push(port);
     urls.push(url);
     const lines: Lines = { ...(await linesTo({ postgres, hot, ports: [] })), edge: [edge] };
+    const clock = clockOf(`instance-${index}`);
     const env = {
+      ...clock?.env,
       ...COMMON_ENV,
       ...redisEnv(hot, lines),
       POSTGRES_URI: through(postgres, lines),
@@ -86,6 +98,7 @@ export async function createWorld(options: WorldOptions): Promise<World> {
         role: "instance",
         name: `instance-${index}`,
         lines,
+        clock,
         readyLine: /ready at (\S+)/,
         spec: () => tenureSpec(build, args, env),
       }),
@@ -122,6 +135,7 @@ export async function createWorld(options: WorldOptions): Promise<World> {
 
   return {
     postgres,
+    postgresClock,
     redis: hot.nodes,
     hot: options.hot,
     instances,
@@ -136,6 +150,12 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       await Promise.all([postgres.discard(), hot.stop()]);
     },
   };
+}
+
+function createClocks(directory: string): (name: string) => MovableClock | undefined {
+  const library = findFaketime();
+  if (library === undefined) return () => undefined;
+  return (name) => createMovableClock(library, join(directory, `clock-${name}`));
 }
 
 /** Redis as the suite sees it, whether one server or a cluster. */
@@ -241,6 +261,7 @@ async function createParties(
         createActor({
           role: party.role,
           spared: party.spared ?? [],
+          awayMaxMs: party.awayMaxMs,
           name,
           lines,
           readyLine: party.readyLine,

@@ -25,6 +25,7 @@ export const fence: Workload = {
   clients: 3,
   uses: ["postgres"],
   survivesHotLoss: true,
+  survivesStoreClock: true,
   async load(context) {
     const { scene, history } = context;
     const owner = `${scene.name}/${randomUUID()}`;

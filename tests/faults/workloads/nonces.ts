@@ -31,6 +31,7 @@ export const nonces: Workload = {
   clients: 1,
   uses: ["hosts"],
   survivesHotLoss: true,
+  survivesStoreClock: true,
   async load(context) {
     const { scene, history } = context;
     const asked: AllocateAsk[] = [];

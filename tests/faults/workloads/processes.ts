@@ -40,6 +40,8 @@ const unit = (
   role,
   count,
   uses: ["hosts"],
+  // Long enough that also what waits for its former owner is taken over.
+  awayMaxMs: 22_000,
   // A frozen node runs on beside its successor until it thaws: the design says so.
   spared: ["freeze"],
   readyLine: /is connected/,
