@@ -2,6 +2,8 @@ import type * as e2eModule from "../tests/e2e/running-server.ts";
 import type * as databaseModule from "../tests/support/database.ts";
 import type * as postgresModule from "../tests/support/postgres.ts";
 import type * as processModule from "../tests/support/process.ts";
+import type * as redisModule from "../tests/support/redis.ts";
+import type * as redisAskModule from "../tests/support/redis-ask.ts";
 import type * as registryModule from "../tests/support/registry.ts";
 import type * as scratchModule from "../tests/support/scratch.ts";
 
@@ -13,5 +15,10 @@ export const { startServer, storeSettings }: typeof e2eModule = await built("e2e
 export const { createDatabase }: typeof databaseModule = await built("support/database");
 export const { startPostgres }: typeof postgresModule = await built("support/postgres");
 export const { startProcess, startTenure }: typeof processModule = await built("support/process");
+export const { startRedis }: typeof redisModule = await built("support/redis");
+export const { askRedis: readRedis }: typeof redisAskModule = await built("support/redis-ask");
 export const { sweepOrphans }: typeof registryModule = await built("support/registry");
 export const { scratchDirectory }: typeof scratchModule = await built("support/scratch");
+
+export type RunningServer = e2eModule.RunningServer;
+export type RunningProcess = processModule.RunningProcess;

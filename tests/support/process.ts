@@ -27,6 +27,8 @@ export interface RunningProcess {
   freeze(): Promise<void>;
   thaw(): Promise<void>;
   rssMb(): number;
+  /** A line on its standard input; it must have been started with `hears`. */
+  tell(line: string): void;
 }
 
 export interface ProcessSpec {
@@ -35,6 +37,8 @@ export interface ProcessSpec {
   /** Besides PATH, HOME, LANG and TMPDIR; nothing else of the tests' own environment goes along. */
   env?: Record<string, string>;
   cwd?: string;
+  /** It gets a standard input, for `tell`. */
+  hears?: boolean;
 }
 
 /** Starts a program that ends with this process at the latest. */
@@ -43,8 +47,9 @@ export function startProcess(spec: ProcessSpec): RunningProcess {
     env: { ...basicEnvironment(), ...spec.env },
     cwd: spec.cwd ?? repositoryRoot,
     detached: true, // a Ctrl-C in the terminal is ours to hear
-    stdio: ["ignore", "pipe", "pipe"],
+    stdio: [spec.hears ? "pipe" : "ignore", "pipe", "pipe"],
   });
+  child.stdin?.on("error", () => {}); // it ended before it had read: its exit says so
   const { pid } = child;
   if (pid === undefined) {
     child.once("error", () => {});
@@ -103,6 +108,7 @@ export function startProcess(spec: ProcessSpec): RunningProcess {
     freeze,
     thaw,
     rssMb: () => residentMb(pid),
+    tell: (line) => void child.stdin?.write(`${line}\n`),
   };
 }
 

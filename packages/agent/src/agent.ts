@@ -1,9 +1,9 @@
 import { hostname } from "node:os";
-import {
-  type DeploymentReport,
-  type DeploymentTerm,
-  type ListedDeployment,
-  type NodeTraits,
+import type {
+  DeploymentReport,
+  DeploymentTerm,
+  ListedDeployment,
+  NodeTraits,
   TenureError,
 } from "@tenure/protocol";
 import {
@@ -253,18 +253,16 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   };
 }
 
+/** Losses that pass by themselves, and those that only a person can end. */
 function lossLine({ kind, reason, url, error, wasReady }: Down): Parameters<AgentLog>[0] {
-  const needsPerson = ["unauthenticated", "forbidden", "replaced", "refused"].includes(kind);
+  const details = { kind, url, wasReady, ...(error && { code: error.code }) };
+  if (!["unauthenticated", "forbidden", "replaced", "refused"].includes(kind))
+    return { level: "warn", event: "connection.lost", message: reason, details };
   const message =
     kind === "replaced"
       ? `another process answers under this node's address, so nothing runs here: ${reason}`
       : reason;
-  return {
-    level: needsPerson ? "error" : "warn",
-    event: "connection.lost",
-    message,
-    details: { kind, url, wasReady, ...(error instanceof TenureError && { code: error.code }) },
-  };
+  return { level: "error", event: "connection.refused", message, details };
 }
 
 /** Children speak HTTP, whatever the agent itself connects by. */

@@ -35,6 +35,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: async () => (await import("./commands/deployment.ts")).deploymentCommand,
   },
   {
+    name: "job",
+    summary: "submit, list, show, cancel and watch jobs",
+    load: async () => (await import("./commands/job.ts")).jobCommand,
+  },
+  {
     name: "node",
     summary: "run a node-unit here; list, show, drain and resume nodes",
     load: async () => (await import("./commands/node.ts")).nodeCommand,

@@ -129,6 +129,7 @@ const EXAMPLES: Record<string, { schema: z.ZodType; messages: Message[] }> = {
         running: [job],
         resource_usage: { cpu_percent: 1.5, memory_percent: 2, memory_mb: 3 },
         services: ["s"],
+        draining: true,
       },
       { type: "job_ack", ...job },
       { type: "job_started", ...job },

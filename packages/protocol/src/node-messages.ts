@@ -67,6 +67,8 @@ const NodeHeartbeat = z.object({
   running: Running,
   resource_usage: ResourceUsage.optional(),
   services: Services.optional(),
+  /** True from a node that is about to leave: it keeps what it has and takes nothing more. */
+  draining: z.boolean().optional(),
 });
 
 const JobAck = JobAttempt.extend({ type: z.literal("job_ack") });

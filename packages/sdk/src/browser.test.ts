@@ -34,7 +34,8 @@ describe("the SDK in a bundle for browsers", () => {
     const { code, imports, files } = await bundle(["browser"]);
 
     expect(files.some((file) => file.endsWith("/websocket-browser.ts"))).toBe(true);
-    expect(code).toContain("createSessionConnection");
+    for (const name of ["createSessionConnection", "Session", "Worker"])
+      expect(code).toMatch(new RegExp(`export {[^}]*\\b${name}\\b`));
     expect(imports).toEqual([]);
     expect(files.filter(isNodes)).toEqual([]);
   });

@@ -69,6 +69,8 @@ export interface Connection<Out> {
    * knows what is still true there. Whoever must be heard says it again when `ready`.
    */
   send(message: Out): SendOutcome;
+  /** The same, for a message that is JSON already. */
+  sendFrame(frame: string): SendOutcome;
   /** Leaves this socket for a new one, to say in the handshake what has changed. */
   restart(reason: string): void;
   /** Says goodbye and stops for good. Resolves when the socket is gone. */
@@ -193,6 +195,7 @@ export function createConnection<In extends ServerMessage, Out, Ack>(
       if (state === "idle") attempt();
     },
     send: (message) => (state === "ready" && link ? link.send(message) : "not_connected"),
+    sendFrame: (frame) => (state === "ready" && link ? link.sendFrame(frame) : "not_connected"),
     restart: (reason) => void link?.leave({ kind: "restarted", reason }),
     async close(goodbye) {
       if (state === "ready" && goodbye !== undefined) link?.send(goodbye);

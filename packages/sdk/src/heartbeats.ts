@@ -13,6 +13,8 @@ export interface Heartbeats {
    */
   readonly lastContactMs: number | undefined;
   start(connection: { epoch: number; intervalMs: number }): void;
+  /** One out of turn; the next follows one interval later. Nothing while there is no connection. */
+  beatNow(): void;
   acked(ack: HeartbeatAck): void;
   stop(): void;
 }
@@ -39,6 +41,7 @@ export function createHeartbeats({
   const sentAtMs = new Map<number, number>();
   let seq = 0;
   let epoch: number | undefined;
+  let everyMs = 0;
   let lastContactMs: number | undefined;
   let cancel: Cancel = () => {};
 
@@ -66,7 +69,13 @@ export function createHeartbeats({
     },
     start(connection) {
       epoch = connection.epoch;
-      beat(Math.max(INTERVAL_MS_MIN, connection.intervalMs));
+      everyMs = Math.max(INTERVAL_MS_MIN, connection.intervalMs);
+      beat(everyMs);
+    },
+    beatNow() {
+      if (epoch === undefined) return;
+      cancel();
+      beat(everyMs);
     },
     acked(ack) {
       const sentMs = sentAtMs.get(ack.seq);

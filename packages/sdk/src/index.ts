@@ -8,6 +8,7 @@ export {
   ROUTES,
 } from "./admin.ts";
 export type { AnswerContext, ServerCallHandlers } from "./answers.ts";
+export type { RunContext, WorkerJob } from "./attempts.ts";
 export type { CallOptions } from "./calls.ts";
 export {
   type Chain,
@@ -26,7 +27,10 @@ export {
   createConnection,
   type Down,
 } from "./connection.ts";
+export { createEphemeralKey } from "./ephemeral-key.ts";
 export type { Greeting, Handshake } from "./handshake.ts";
+export { modelNotAvailable } from "./job-failure.ts";
+export { type JobEvent, JobFailed, type JobHandle, type JobResult } from "./job-handle.ts";
 export { LINK_LIMITS, type LinkLimits, type SendOutcome, type ServerMessage } from "./link.ts";
 export type { MembersView } from "./members.ts";
 export {
@@ -50,6 +54,7 @@ export {
   type NoncesOptions,
 } from "./nonces.ts";
 export { BACKOFF, type Backoff, type Loss, type LossKind } from "./retry.ts";
+export { Session, type SessionOptions, type Turn, type TurnSubmitOptions } from "./session.ts";
 export {
   createSessionConnection,
   type SessionAck,
@@ -62,3 +67,12 @@ export {
   type SessionResume,
 } from "./session-connection.ts";
 export { type FollowOptions, followStream } from "./stream.ts";
+export type { SubmitOptions } from "./submission.ts";
+export { SUBMISSION_LIMITS, type SubmissionLimits } from "./submissions.ts";
+export {
+  closeOnSignal,
+  type SignalOptions,
+  Worker,
+  type WorkerCloseOptions,
+  type WorkerOptions,
+} from "./worker.ts";

@@ -57,6 +57,8 @@ export interface LinkEvents<In, Ack> {
 
 export interface Link<Out> {
   send(message: Out): SendOutcome;
+  /** A message that is JSON already: whoever may have to say it again keeps it so. */
+  sendFrame(frame: string): SendOutcome;
   /** Ends it from this side, politely. `lost` is told at once; the answer resolves when the socket is gone. */
   leave(loss: Loss): Promise<void>;
 }
@@ -175,11 +177,14 @@ export function openLink<In extends ServerMessage, Out, Ack>({
   }
 
   function send(message: Out): SendOutcome {
+    return sendFrame(JSON.stringify(message));
+  }
+
+  function sendFrame(frame: string): SendOutcome {
     if (!socket || phase === "opening" || phase === "over") return "not_connected";
-    const text = JSON.stringify(message);
-    if (!isWithin(text, limits.sendBytesMax)) return "too_large";
-    if (socket.unsentBytes() + text.length > limits.unsentBytesMax) return "queue_full";
-    socket.send(text);
+    if (!isWithin(frame, limits.sendBytesMax)) return "too_large";
+    if (socket.unsentBytes() + frame.length > limits.unsentBytesMax) return "queue_full";
+    socket.send(frame);
     return "sent";
   }
 
@@ -223,7 +228,7 @@ export function openLink<In extends ServerMessage, Out, Ack>({
     return phase === "over";
   }
 
-  return { send, leave };
+  return { send, sendFrame, leave };
 }
 
 const isAboutConnection = (message: ServerMessage): message is ErrorMessage =>

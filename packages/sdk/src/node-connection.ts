@@ -1,5 +1,6 @@
 import {
   challengeText,
+  type ErrorMessage,
   fromErrorMessage,
   type JobAttempt,
   type NodeRegister,
@@ -60,6 +61,8 @@ export interface NodeEvents {
   /** Presence is in Postgres; `lastContactMs` has moved. */
   contact?(lastContactMs: number): void;
   control?(command: "drain" | "resume"): void;
+  /** An error about one job. Without this it is told as a problem. */
+  refused?(message: ErrorMessage): void;
   /** Something is wrong that does not end the connection. */
   problem?(error: TenureError): void;
 }
@@ -76,6 +79,8 @@ export interface NodeConnectionOptions extends ConnectionTuning {
   running?(): readonly JobAttempt[];
   resourceUsage?(): ResourceUsage | undefined;
   services?(): readonly string[] | undefined;
+  /** It is about to leave and wants no more work. Told with every heartbeat. */
+  draining?(): boolean;
   handlers?: ServerCallHandlers;
   /** For calls that name no time limit of their own. */
   callTimeoutMs?: number;
@@ -91,6 +96,10 @@ export interface NodeConnection extends Pick<Calls, "call"> {
   readonly members: MembersView | undefined;
   start(): void;
   send(message: NodeOutgoing): SendOutcome;
+  /** The same, for a message that is JSON already. */
+  sendFrame(frame: string): SendOutcome;
+  /** A heartbeat now, for news that should not wait for the next one. */
+  heartbeat(): void;
   /** Registers anew, with what `describe` says now. */
   restart(reason: string): void;
   /** The node leaves: to the server this is its LEAVE. */
@@ -162,7 +171,10 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     response: calls.answered,
     request: answers.asked,
     node_control: ({ command }) => on.control?.(command),
-    error: (message) => problem(fromErrorMessage(message)),
+    error(message) {
+      if (message.job_id !== undefined && on.refused) on.refused(message);
+      else problem(fromErrorMessage(message));
+    },
     job_assign: (message) => on.message?.(message),
     job_cancel: (message) => on.message?.(message),
     job_result_ack: (message) => on.message?.(message),
@@ -189,6 +201,8 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     call: calls.call,
     start: connection.start,
     send,
+    sendFrame: (frame) => connection.sendFrame(frame),
+    heartbeat: heartbeats.beatNow,
     restart: connection.restart,
     async close() {
       const closed = connection.close();
@@ -224,12 +238,13 @@ async function register(
   return expect("node_register_ack");
 }
 
-function sample({ running, resourceUsage, services }: NodeConnectionOptions) {
+function sample({ running, resourceUsage, services, draining }: NodeConnectionOptions) {
   const usage = resourceUsage?.();
   const ready = services?.();
   return {
     running: [...(running?.() ?? [])],
     ...(usage && { resource_usage: usage }),
     ...(ready && { services: [...ready] }),
+    ...(draining?.() && { draining: true }),
   };
 }

@@ -53,6 +53,8 @@ export interface SessionConnection {
   readonly resume: SessionResume | undefined;
   start(): void;
   send(message: SessionOutgoing): SendOutcome;
+  /** The same, for a message that is JSON already. */
+  sendFrame(frame: string): SendOutcome;
   /** Goes away without ending the session, which may be resumed with `resume`. */
   detach(): Promise<void>;
   /** Ends the session for good. */
@@ -110,6 +112,7 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
     },
     start: connection.start,
     send: connection.send,
+    sendFrame: connection.sendFrame,
     detach: () => connection.close(),
     close: () => connection.close({ type: "session_close" }),
   };

@@ -34,6 +34,12 @@ export function createUrlRing(urls: readonly string[], path: SocketPath): UrlRin
   };
 }
 
+/** One URL, several, or several in one text with commas between them, as in an environment variable. */
+export function urlsOf(url: string | readonly string[]): string[] {
+  const named = typeof url === "string" ? url.split(",") : url;
+  return named.map((each) => each.trim()).filter((each) => each !== "");
+}
+
 /** Where the socket is, from an instance's address: `https://host/base` becomes `wss://host/base/ws/node`. */
 export function socketUrl(address: string, path: SocketPath): string | undefined {
   if (!/^(https?|wss?):\/\//i.test(address) || !URL.canParse(address)) return undefined;

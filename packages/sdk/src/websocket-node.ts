@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import { type ClientOptions, WebSocket } from "ws";
 import { CLOSE_WITHIN_MS, type OpenSocket, type SocketClose } from "./socket.ts";
 
@@ -12,6 +13,7 @@ export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
   // What went wrong is told before the close, in an event of its own; the close itself then says only 1006.
   let failure: SocketClose | undefined;
 
+  const send = createSender(socket);
   socket.on("open", on.open);
   socket.on("message", (frame, isBinary) => (isBinary ? on.binary() : on.text(frame.toString())));
   socket.on("ping", on.heartbeat);
@@ -26,13 +28,39 @@ export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
   socket.on("close", (code, reason) => on.closed(failure ?? { code, reason: reason.toString() }));
 
   return {
-    send: (text) => socket.send(text),
+    send,
     ping: () => socket.ping(),
     unsentBytes: () => socket.bufferedAmount,
     close: (code, reason) => socket.close(code, reason),
     terminate: () => socket.terminate(),
   };
 };
+
+/**
+ * What is said in one turn of the event loop goes out in one write. A worker answers each job with three frames, and
+ * a session submits and acknowledges by the dozen: written one by one, each is a system call here and a wake-up there.
+ */
+function createSender(socket: WebSocket): (text: string) => void {
+  let stream: Duplex | undefined;
+  let isCorked = false;
+  socket.once("upgrade", (response) => {
+    stream = response.socket;
+  });
+
+  function uncork(): void {
+    isCorked = false;
+    stream?.uncork();
+  }
+
+  return (text) => {
+    if (stream && !isCorked) {
+      isCorked = true;
+      stream.cork();
+      setImmediate(uncork);
+    }
+    socket.send(text);
+  };
+}
 
 const isTooLarge = (error: Error & { code?: string }): boolean =>
   error.code === "WS_ERR_UNSUPPORTED_MESSAGE_LENGTH";

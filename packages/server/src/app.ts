@@ -15,6 +15,7 @@ import { dlqRoutes } from "./http/dlq.ts";
 import { eventRoutes } from "./http/events.ts";
 import { healthRoutes } from "./http/health.ts";
 import { createHostGuard } from "./http/hosts.ts";
+import { jobRoutes } from "./http/jobs.ts";
 import { membershipRoutes, nodeRoutes } from "./http/nodes.ts";
 import { closeHttp, createHttp, listen } from "./http/server.ts";
 import { sessionRoutes } from "./http/sessions.ts";
@@ -22,6 +23,8 @@ import { signerRoutes } from "./http/signers.ts";
 import { openSite } from "./http/site.ts";
 import { statsRoutes } from "./http/stats.ts";
 import { createStream } from "./http/stream.ts";
+import { createAppJobs } from "./jobs/app-jobs.ts";
+import type { Jobs } from "./jobs/jobs.ts";
 import { type Clock, systemClock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
 import { type Random, systemRandom, uuid7 } from "./kernel/random.ts";
@@ -29,7 +32,6 @@ import { every, type Service } from "./kernel/service.ts";
 import { joinInstances } from "./membership/instance.ts";
 import { forgetDeadInstances, liveInstances } from "./membership/instance-store.ts";
 import { createMembership } from "./membership/membership.ts";
-import { instanceOf } from "./membership/route.ts";
 import { createAppNonces } from "./nonces/app-nonces.ts";
 import { isTimelineConfirmed, refuseOtherTimeline } from "./nonces/timeline.ts";
 import { confirmTimeline } from "./nonces/timeline-store.ts";
@@ -163,6 +165,7 @@ function createParts(core: Core, phase: () => Phase) {
       meterNodes(telemetry, nodes);
       telemetry.brakeActive.set(membership.members.brake().active ? 1 : 0);
       for (const change of nodeChanges(nodes)) stream.publish(change);
+      jobs.fleetSeen(nodes);
     },
   });
   const delivery = createDelivery({
@@ -176,12 +179,13 @@ function createParts(core: Core, phase: () => Phase) {
       bury: (reason) => telemetry.dlqMoved.inc({ reason }),
       pending: (messages) => telemetry.inboxPending.set(messages),
     },
-    // No kind of message is known yet: whatever arrives is from a newer version, and ends as a dead letter.
-    receive: async () => "retry",
-    route: async (message) => {
-      const to = await instanceOf(hot, message, instanceId);
-      return to === undefined ? "wait" : { to };
-    },
+    receive: (message) => jobs.receive(message),
+    route: (message) => jobs.route(message),
+  });
+  const jobs: Jobs = createAppJobs({
+    ...core,
+    delivery,
+    heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
   });
   const nonces = createAppNonces({ ...core, liveInstances: () => liveInstances(db) });
   const deployments = createAppDeployments({
@@ -202,15 +206,17 @@ function createParts(core: Core, phase: () => Phase) {
   const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
   const housekeeping = createHousekeeping(core, deployments.forgetOld);
   const services: Service[] = [
-    ...[membership, delivery, nonces, deployments],
+    ...[membership, jobs, delivery, nonces, deployments],
     ...[stats, eventTail, housekeeping],
   ];
-  return { stream, health, membership, delivery, nonces, deployments, stats, services };
+  return { stream, health, membership, delivery, jobs, nonces, deployments, stats, services };
 }
 
 /** HTTP and the sockets, on one port: parse, one call to a part, render. */
 function createEdges(core: Core, parts: Parts) {
-  const { stream, health, membership, delivery, nonces, deployments, stats } = parts;
+  const { stream, health, membership, delivery, jobs, nonces, deployments, stats } = parts;
+  const views = () =>
+    membership.fleet.views().map((view) => ({ ...view, reserved: jobs.reservedOf(view.node_id) }));
   const { config, log, clock, random, telemetry, instanceId, db } = core;
   const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
@@ -238,7 +244,8 @@ function createEdges(core: Core, parts: Parts) {
       ...signerRoutes(nonces),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
       ...deploymentRoutes(deployments.admin),
-      ...nodeRoutes({ views: membership.fleet.views, setDraining: membership.drain }),
+      ...jobRoutes(jobs.http),
+      ...nodeRoutes({ views, setDraining: membership.drain }),
       ...membershipRoutes({ ...membership.members, wallMs: clock.wallMs }),
       ...sessionRoutes(membership.sessions),
       ...dlqRoutes(delivery.dlq),
@@ -260,10 +267,11 @@ function createEdges(core: Core, parts: Parts) {
       nodes: membership.nodes,
       heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
       calls: createNodeCalls(membership.members, deployments.forNodes),
+      jobs: jobs.nodes,
       clock,
       random,
     },
-    session: { instanceId, sessions: membership.sessions },
+    session: { instanceId, sessions: membership.sessions, jobs: jobs.sessions },
   });
   return { http, gateway };
 }

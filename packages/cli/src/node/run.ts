@@ -1,14 +1,16 @@
-import type { AgentLogLevel } from "@tenure/agent";
 import { Command, Option } from "commander";
 import type { Context } from "../context.ts";
 import { printable } from "../printable.ts";
 import { VERSION } from "../version.ts";
 
+// The agent's own names, written again: to load the agent for them would cost every `--help`.
+const LOG_LEVELS = ["info", "warn", "error", "silent"] as const;
+
 interface Flags {
   url?: string;
   name?: string;
   dataDir?: string;
-  logLevel: AgentLogLevel;
+  logLevel: (typeof LOG_LEVELS)[number];
 }
 
 /** `tenure node run`: this machine becomes a node-unit, until it is told to stop. */
@@ -19,9 +21,7 @@ export function runCommand(context: Context): Command {
     .option("--name <name>", "name to show (NODE_UNIT_NAME)")
     .option("--data-dir <directory>", "key, packages and logs (NODE_UNIT_DATA_DIR)")
     .addOption(
-      new Option("--log-level <level>", "logs go to stderr")
-        .choices(["info", "warn", "error", "silent"])
-        .default("info"),
+      new Option("--log-level <level>", "logs go to stderr").choices(LOG_LEVELS).default("info"),
     )
     .action(async (flags: Flags) => {
       context.exitCode = await runNode(flags);

@@ -297,6 +297,16 @@ export const Config = z.strictObject({
       { min: 1, max: 67_108_864 },
       "Largest body of a result. Larger carries more per job; results are kept for `retention_seconds`.",
     ),
+    tenant_jobs_open_max: wholeNumber(
+      100_000,
+      { min: 0, max: 10_000_000 },
+      "Jobs of one tenant in the hands of one instance: waiting there, or on nodes connected there. Beyond it QUEUE_FULL; 0 = no limit.",
+    ),
+    tenant_submits_per_second_max: wholeNumber(
+      0,
+      { min: 0, max: 10_000_000 },
+      "Submits of one tenant per second and instance. Beyond it RATE_LIMITED until the second is over; 0 = no limit.",
+    ),
     ws_frame_bytes: wholeNumber(
       1_048_576,
       { min: 1024, max: 134_217_728 },

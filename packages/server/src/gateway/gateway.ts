@@ -12,14 +12,19 @@ export interface GatewayOptions {
   allowed: (host: string | undefined, origin: string | undefined) => boolean;
   bearerOf: (header: string | undefined) => string | undefined;
   identify: (token: string | undefined) => NodePrincipal | undefined;
-  node: Omit<NodeSocketOptions, "identify" | "headerToken">;
-  session: Omit<SessionSocketOptions, "identify" | "headerToken">;
+  node: Omit<NodeSocketOptions, "identify" | "headerToken" | "stream">;
+  session: Omit<SessionSocketOptions, "identify" | "headerToken" | "stream">;
   onSockets: (kind: "node" | "session", change: 1 | -1) => void;
 }
 
 export interface Gateway {
   /** Ends the sockets that are still open, and takes no new ones. */
   close(): void;
+}
+
+interface Upgraded {
+  headerToken: string | undefined;
+  stream: Duplex;
 }
 
 /** The sockets of nodes and sessions, on the port of the HTTP server. */
@@ -34,13 +39,13 @@ export function openGateway(options: GatewayOptions): Gateway {
   let open = true;
 
   const accept = {
-    "/ws/node": (socket: WebSocket, headerToken: string | undefined) => {
+    "/ws/node": (socket: WebSocket, { headerToken, stream }: Upgraded) => {
       count(socket, "node");
-      acceptNode(socket, { ...options.node, identify, headerToken });
+      acceptNode(socket, { ...options.node, identify, headerToken, stream });
     },
-    "/ws/session": (socket: WebSocket, headerToken: string | undefined) => {
+    "/ws/session": (socket: WebSocket, { headerToken, stream }: Upgraded) => {
       count(socket, "session");
-      acceptSession(socket, { ...options.session, identify, headerToken });
+      acceptSession(socket, { ...options.session, identify, headerToken, stream });
     },
   };
 
@@ -56,7 +61,10 @@ export function openGateway(options: GatewayOptions): Gateway {
     if (!Object.hasOwn(accept, path)) return refuse(socket, "404 Not Found");
     if (!open) return refuse(socket, "503 Service Unavailable");
     return sockets.handleUpgrade(request, socket, head, (ready) =>
-      accept[path as keyof typeof accept](ready, options.bearerOf(authorization)),
+      accept[path as keyof typeof accept](ready, {
+        headerToken: options.bearerOf(authorization),
+        stream: socket,
+      }),
     );
   });
 

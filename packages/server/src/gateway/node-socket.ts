@@ -1,6 +1,9 @@
+import type { Duplex } from "node:stream";
 import {
   CLOSE_CODES,
   isNodeUnit,
+  isTenureError,
+  type JobAttempt,
   type NodeRegister,
   type NodeRequest,
   NodeToServer,
@@ -11,6 +14,7 @@ import {
   toErrorMessage,
 } from "@tenure/protocol";
 import type { WebSocket } from "ws";
+import type { NodeJobs } from "../jobs/jobs.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Random } from "../kernel/random.ts";
 import type { NodeConnection, Nodes } from "../membership/nodes.ts";
@@ -28,9 +32,12 @@ export interface NodeSocketOptions {
   headerToken: string | undefined;
   heartbeatIntervalMs: number;
   calls: NodeCalls;
+  jobs: NodeJobs;
   clock: Clock;
   random: Random;
-  limits?: FrameLimits;
+  limits?: FrameLimits | undefined;
+  /** What the socket writes to. */
+  stream?: Duplex | undefined;
 }
 
 /** What answers a node's `request`s. The node is the socket's; no parameter can name another. */
@@ -43,7 +50,7 @@ const REGISTER_LIMIT_MS = 10_000;
 
 /** One node's socket: it proves who it is, then every message is one call. */
 export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void {
-  const { instanceId, nodes, clock, random } = options;
+  const { instanceId, nodes, jobs, clock, random } = options;
   const challenge = createChallenge({ serverId: instanceId, clock, random });
   let node: NodeConnection | undefined;
   let registering = false;
@@ -55,10 +62,11 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       closed() {
         clearTimeout(impatience);
         line.end();
-        void node?.left().catch(() => {});
+        if (node) void left(node);
       },
     },
-    ...(options.limits && { limits: options.limits }),
+    limits: options.limits,
+    stream: options.stream,
   });
   const line = createNodeLine(link.send);
   const impatience = setTimeout(
@@ -76,8 +84,10 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     registering = true;
     try {
       admit(message, challenge, options.identify(message.token ?? options.headerToken));
+      const running = (message.running ?? []).map(attemptOf);
+      await holdSlots(message, running);
       const joined = await nodes.join(message, { ...link, call: line.call, follow: line.follow });
-      if (socket.readyState !== socket.OPEN) return await joined.left();
+      if (socket.readyState !== socket.OPEN) return await left(joined);
       node = joined;
       clearTimeout(impatience);
       link.send({
@@ -90,13 +100,14 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       });
       if (joined.snapshot.draining) link.send({ type: "node_control", command: "drain" });
       nodes.introduce(joined);
+      jobs.joined(joined, running).catch(() => {}); // with the store down; its heartbeats come to the same
     } catch (error) {
       link.send(toErrorMessage(error));
       link.close(closeCodeOf(error), "not let in");
     }
   }
 
-  async function receive(current: NodeConnection, message: NodeToServer): Promise<void> {
+  function receive(current: NodeConnection, message: NodeToServer): void {
     switch (message.type) {
       case "node_register":
         throw new TenureError("INVALID_MESSAGE", { reason: "node_register was said already" });
@@ -107,25 +118,47 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       case "request":
         void answer(current, message);
         return;
-      case "job_result": {
-        const { job_id, attempt_id } = message;
-        return link.send({ type: "job_result_ack", job_id, attempt_id, outcome: "stale" });
-      }
       case "job_ack":
       case "job_started":
       case "job_progress":
-        throw new TenureError("STALE_ATTEMPT", message);
+      case "job_result":
+        jobs.reported(current, message);
+        return;
       case "response":
-        return line.answered(message);
+        line.answered(message);
+        return;
       case "log_chunk":
-        return line.heard(message);
+        line.heard(message);
+        return;
     }
+  }
+
+  /** What it runs has its slots before anybody may choose it. Without the hot store it joins all the same. */
+  async function holdSlots(
+    { address, capacity = 0 }: NodeRegister,
+    running: ReturnType<typeof attemptOf>[],
+  ): Promise<void> {
+    try {
+      await jobs.registering({ nodeId: address, capacity, running });
+    } catch (error) {
+      if (!isTenureError(error, "DEPENDENCY_DOWN")) throw error;
+    }
+  }
+
+  /** Whoever sees a node leave sees to its jobs. Unsure, with a store down, the due index does. */
+  async function left(gone: NodeConnection): Promise<void> {
+    const isLeave = await gone.left().catch(() => false);
+    await jobs.left(gone, isLeave).catch(() => {});
   }
 
   async function heartbeat(
     current: NodeConnection,
-    { seq, resource_usage, services }: Extract<NodeToServer, { type: "node_heartbeat" }>,
+    beat: Extract<NodeToServer, { type: "node_heartbeat" }>,
   ): Promise<void> {
+    const { seq, resource_usage, services, draining = false } = beat;
+    const { capacity } = current.snapshot;
+    const running = beat.running.map(attemptOf);
+    jobs.heartbeat(current, { running, capacity, draining }).catch(() => {}); // with the store down; the next will do
     const presence_ok = await current.heartbeat({ resourceUsage: resource_usage, services });
     link.send({ type: "node_heartbeat_ack", seq, presence_ok, epoch: current.epoch });
   }
@@ -142,6 +175,11 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     }
   }
 }
+
+const attemptOf = ({ job_id, attempt_id }: JobAttempt) => ({
+  jobId: job_id,
+  attemptId: attempt_id,
+});
 
 /** Everything that must hold before a node is anybody here. */
 function admit(

@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import {
   CLOSE_CODES,
   PROTOCOL_VERSION,
@@ -7,6 +8,7 @@ import {
   toErrorMessage,
 } from "@tenure/protocol";
 import type { WebSocket } from "ws";
+import type { SessionJobs } from "../jobs/jobs.ts";
 import type { SessionConnection, Sessions } from "../membership/sessions.ts";
 import { closeCodeOf, type SocketPrincipal } from "./admission.ts";
 import { type FrameLimits, speak } from "./frames.ts";
@@ -14,16 +16,19 @@ import { type FrameLimits, speak } from "./frames.ts";
 export interface SessionSocketOptions {
   instanceId: string;
   sessions: Sessions;
+  jobs: SessionJobs;
   identify: (token: string | undefined) => SocketPrincipal | undefined;
   headerToken: string | undefined;
-  limits?: FrameLimits;
+  limits?: FrameLimits | undefined;
+  /** What the socket writes to. */
+  stream?: Duplex | undefined;
 }
 
 const INIT_LIMIT_MS = 10_000;
 
 /** One session's socket: it says who it is, then every message is one call. */
 export function acceptSession(socket: WebSocket, options: SessionSocketOptions): void {
-  const { instanceId, sessions } = options;
+  const { instanceId, sessions, jobs } = options;
   let session: SessionConnection | undefined;
   let starting = false;
 
@@ -33,10 +38,11 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
       receive: (message) => (session ? receive(session, message) : init(message)),
       closed() {
         clearTimeout(impatience);
-        void session?.left().catch(() => {});
+        if (session) void left(session);
       },
     },
-    ...(options.limits && { limits: options.limits }),
+    limits: options.limits,
+    stream: options.stream,
   });
   const impatience = setTimeout(
     () => link.close(CLOSE_CODES.UNAUTHENTICATED, "no session_init in time"),
@@ -65,29 +71,46 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         instance_id: instanceId,
         protocol_version: PROTOCOL_VERSION,
       });
+      jobs.joined(joined).catch(() => {}); // with the store down; results are also sent again from the due index
     } catch (error) {
       link.send(toErrorMessage(error));
       link.close(closeCodeOf(error), "not let in");
     }
   }
 
-  async function receive(current: SessionConnection, message: SessionToServer): Promise<void> {
+  async function left(gone: SessionConnection): Promise<void> {
+    await Promise.allSettled([gone.left(), jobs.left(gone)]);
+  }
+
+  /** Nothing of a job is waited for here: a session says the next thing while the store thinks about the last. */
+  function receive(
+    current: SessionConnection,
+    message: SessionToServer,
+  ): Promise<void> | undefined {
     switch (message.type) {
       case "session_init":
         throw new TenureError("INVALID_MESSAGE", { reason: "session_init was said already" });
       case "session_close":
-        await current.end();
-        session = undefined;
-        socket.close(1000, "done");
-        return;
+        return end(current);
       case "job_submit":
-        throw new TenureError("NO_AVAILABLE_NODE", { pool: message.pool });
+        jobs.submit(current, message);
+        return undefined;
       case "job_result_ack":
+        jobs.resultAcked(current, message.job_id);
+        return undefined;
       case "job_cancel":
-        throw new TenureError("NOT_FOUND", { what: "job", id: message.job_id });
+        void jobs.cancel(current, message.job_id);
+        return undefined;
       case "turn_finalize":
         throw new TenureError("NOT_FOUND", { what: "turn of session", id: current.sessionId });
     }
+  }
+
+  async function end(current: SessionConnection): Promise<void> {
+    session = undefined;
+    await current.end();
+    await jobs.left(current).catch(() => {});
+    socket.close(1000, "done");
   }
 }
 

@@ -35,6 +35,8 @@ import { dropSnapshot, type NodeSnapshot, readPresence, writeSnapshot } from "./
 /** The way to a connected node. The gateway gives one per socket. */
 export interface NodeLink {
   send(message: ServerToNode): void;
+  /** For a message that is JSON already. */
+  sendText(message: string): void;
   close(code: CloseCode, reason: string): void;
   /** Asks the node and waits for its answer, for a limited time. */
   call<M extends ServerMethod>(method: M, params: CallParams<M>): Promise<CallResult<M>>;
@@ -90,8 +92,8 @@ export interface NodeConnection {
     services?: string[] | undefined;
   }): Promise<boolean>;
   setDraining(draining: boolean): void;
-  /** The socket is gone. A LEAVE, unless a newer connection is there or this instance is stopping. */
-  left(): Promise<void>;
+  /** The socket is gone. Answers whether that was a LEAVE: not with a newer connection, nor at our own stop. */
+  left(): Promise<boolean>;
 }
 
 interface Held extends NodeConnection {
@@ -199,9 +201,9 @@ export function createNodes(options: NodesOptions): Nodes {
     return node;
   }
 
-  async function leave(node: Held): Promise<void> {
+  async function leave(node: Held): Promise<boolean> {
     if (held.get(node.nodeId) === node) held.delete(node.nodeId);
-    if (stopping) return;
+    if (stopping) return false;
     const { nodeId, epoch } = node;
     if (node.isNodeUnit && (await leaveNodeUnit(db, { address: nodeId, epoch }))) {
       const message = `node-unit ${node.snapshot.name} left`;
@@ -212,11 +214,12 @@ export function createNodes(options: NodesOptions): Nodes {
         details: { epoch, instance_id: instanceId },
       });
     }
-    await Promise.all([
+    const [isLeave] = await Promise.all([
       dropOwner(hot, ownerKeys.node(hot.prefix, nodeId), { instanceId, epoch }),
       dropSnapshot(hot, { nodeId, epoch }),
     ]);
     options.onChange();
+    return isLeave;
   }
 
   /** Says everywhere where this node is. Whoever finds a newer connection there gives way to it. */

@@ -20,6 +20,8 @@ import { closeSession, openSession, readSession, resumeSession } from "./session
 /** The way to a connected session. */
 export interface SessionLink {
   send(message: ServerToSession): void;
+  /** For a message that is JSON already. */
+  sendText(message: string): void;
   close(code: CloseCode, reason: string): void;
 }
 

@@ -4,6 +4,7 @@ interface Kinds {
   hash: Map<string, string>;
   set: Set<string>;
   zset: Map<string, number>;
+  list: string[];
 }
 
 interface Entry {
@@ -56,6 +57,10 @@ export class MemorySpace {
     return this.#findOrCreate(key, "zset", () => new Map());
   }
 
+  list(key: string): string[] {
+    return this.#findOrCreate(key, "list", () => []);
+  }
+
   has(key: string): boolean {
     return this.#live(key) !== undefined;
   }
@@ -75,8 +80,7 @@ export class MemorySpace {
   /** Drops what ran out or became empty. Housekeeping only: reads never see such a key. */
   sweep(): void {
     for (const [key, entry] of this.#entries) {
-      const empty = entry.kind !== "string" && (entry.value as Set<string>).size === 0;
-      if (empty || entry.expiresAtMs <= this.#nowMs()) this.#entries.delete(key);
+      if (isEmpty(entry) || entry.expiresAtMs <= this.#nowMs()) this.#entries.delete(key);
     }
   }
 
@@ -102,4 +106,9 @@ export class MemorySpace {
     this.#entries.set(key, { kind, value, expiresAtMs: Number.POSITIVE_INFINITY });
     return value;
   }
+}
+
+function isEmpty({ kind, value }: Entry): boolean {
+  if (kind === "string") return false;
+  return kind === "list" ? (value as string[]).length === 0 : (value as Set<string>).size === 0;
 }

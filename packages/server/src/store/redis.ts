@@ -121,11 +121,16 @@ async function evaluate<Key extends string, Args>(
   nowMs: number | undefined,
 ): Promise<unknown> {
   // Parsed on the way out too: JSON would quietly turn a NaN into null.
-  const input = JSON.stringify({
-    ...script.args.parse(args),
-    ...(nowMs !== undefined && { now_ms: nowMs }),
-  });
-  const call = [script.keys.length, ...script.keys.map((key) => keys[key]), input] as const;
+  const named: Record<string, unknown> = { ...script.args.parse(args), now_ms: nowMs };
+  const texts = script.texts.map((name) => String(named[name]));
+  for (const name of script.texts) named[name] = undefined;
+  const input = JSON.stringify(named);
+  const call = [
+    script.keys.length,
+    ...script.keys.map((key) => keys[key]),
+    input,
+    ...texts,
+  ] as const;
   try {
     return await client.evalsha(script.sha, ...call);
   } catch (error) {

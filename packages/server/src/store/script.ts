@@ -14,6 +14,8 @@ export interface Script<Key extends string, Args, Reply> {
   readonly lua: string;
   readonly sha: string;
   readonly keys: readonly Key[];
+  /** Arguments that travel as they are, outside of the JSON object. */
+  readonly texts: readonly (keyof Args & string)[];
   readonly args: z.ZodType<Args>;
   readonly reply: z.ZodType<Reply>;
   readonly memory: (space: MemorySpace, keys: Record<Key, string>, args: Args) => Reply;
@@ -25,19 +27,29 @@ const PRELUDE = readFileSync(new URL("./lua/prelude.lua", import.meta.url), "utf
  * Binds a Lua file to its types, and to the function that means the same in memory. Names cross the border,
  * positions do not: arguments travel as one JSON object, and the file must unpack its keys under the names,
  * and in the order, given here. Nobody can swap two arguments, and neither side can be edited out of step.
+ *
+ * An argument named in `texts` is a string that Lua need not understand, such as a payload: it stands beside the
+ * object, under the same check of its name. Inside it would be escaped here and unescaped there, 256 KiB at a time.
  */
 export function defineScript<Key extends string, Args, Reply>(script: {
   file: URL;
   keys: readonly Key[];
+  texts?: readonly (keyof Args & string)[];
   args: z.ZodType<Args>;
   reply: z.ZodType<Reply>;
 }): { inMemory(memory: Script<Key, Args, Reply>["memory"]): Script<Key, Args, Reply> } {
   const text = readFileSync(script.file, "utf8");
+  const texts = script.texts ?? [];
   const positions = script.keys.map((_, index) => `KEYS[${index + 1}]`);
-  const contract = `local ${script.keys.join(", ")} = ${positions.join(", ")}\n`;
-  assert(text.includes(contract), `${script.file.pathname} must say: ${contract}`);
+  assertSays(`local ${script.keys.join(", ")} = ${positions.join(", ")}\n`);
+  const further = texts.map((_, index) => `ARGV[${index + 2}]`);
+  if (texts.length > 0) assertSays(`local ${texts.join(", ")} = ${further.join(", ")}\n`);
   const lua = PRELUDE + text;
   const name = basename(script.file.pathname, ".lua");
   const sha = createHash("sha1").update(lua).digest("hex");
-  return { inMemory: (memory) => ({ ...script, name, lua, sha, memory }) };
+  return { inMemory: (memory) => ({ ...script, texts, name, lua, sha, memory }) };
+
+  function assertSays(contract: string): void {
+    assert(text.includes(contract), `${script.file.pathname} must say: ${contract}`);
+  }
 }

@@ -1,0 +1,197 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { identify, isAlive, signal } from "../../../../tests/support/proc.ts";
+import { type RunningProcess, startProcess } from "../../../../tests/support/process.ts";
+import { repositoryRoot } from "../../../../tests/support/repository.ts";
+import { scratchDirectory } from "../../../../tests/support/scratch.ts";
+import { until } from "../../../../tests/support/until.ts";
+import { childrenOf, guardOf, startAgentProcess } from "../../testing/agent-process.ts";
+import { aRow, PATIENT, startExecutor, wanted } from "../../testing/executor-fixture.ts";
+import { isStillAlive, readBootId, readProcess } from "./proc.ts";
+
+// Each of these starts several processes of Node, which takes seconds on a busy machine.
+vi.setConfig({ testTimeout: 120_000 });
+
+const FOREVER = "sleep 1000 & exec sleep 1000";
+const rows = (count: number) =>
+  Array.from({ length: count }, () => wanted(aRow({ command: FOREVER })));
+
+function anAgent(options: Parameters<typeof startAgentProcess>[0]): RunningProcess {
+  const agent = startAgentProcess(options);
+  onTestFinished(async () => {
+    await agent.kill9();
+    await nobodyOf(options.dataDir);
+  });
+  return agent;
+}
+
+const nobodyOf = (dataDir: string) =>
+  until(() => childrenOf(dataDir).length === 0, { ...PATIENT, what: `nobody of ${dataDir}` });
+
+const somebodyOf = (dataDir: string, count: number) =>
+  until(() => childrenOf(dataDir).length >= count, { ...PATIENT, what: `${count} processes` });
+
+describe("children die with the agent", () => {
+  test("I11: killed at any moment while children start, it leaves no orphan, and the next agent starts no twin", {
+    timeout: 180_000,
+  }, async () => {
+    const dataDir = scratchDirectory("node");
+    const all = rows(4);
+    for (let round = 0; round < 10; round++) {
+      // The next agent begins while the guard of the former one still ends its children.
+      const agent = anAgent({ dataDir, all, restartEveryMs: 40 });
+      await agent.waitForLine(/^starting \d+$/, PATIENT.deadlineMs);
+      // Another moment in every round, with no clock to agree on: as long as so many looks at /proc take.
+      for (let look = 0; look <= round; look++) expectNoTwin(dataDir);
+      await agent.kill9();
+    }
+    await nobodyOf(dataDir);
+  });
+
+  test("also when its guard was killed before and had to be replaced", async () => {
+    const dataDir = scratchDirectory("node");
+    const agent = anAgent({ dataDir, all: rows(2) });
+    await somebodyOf(dataDir, 4);
+    const guard = guardOf(agent.pid);
+    expect(guard).toBeDefined();
+    signal(guard ?? 0, "SIGKILL");
+    await agent.waitForLine(/^guard\.lost$/);
+    await until(() => ![undefined, guard].includes(guardOf(agent.pid)), {
+      ...PATIENT,
+      what: "another guard",
+    });
+    await agent.kill9();
+    await nobodyOf(dataDir);
+  });
+
+  test("also one that left its process group", async () => {
+    const dataDir = scratchDirectory("node");
+    const row = aRow({ command: "setsid sleep 1000 & exec sleep 1000" });
+    const agent = anAgent({ dataDir, all: [wanted(row)] });
+    await somebodyOf(dataDir, 2);
+    await agent.kill9();
+    await nobodyOf(dataDir);
+  });
+
+  test("agent and guard killed together: the next agent ends what they left before it starts anything", async () => {
+    const dataDir = scratchDirectory("node");
+    const all = rows(2);
+    const agent = anAgent({ dataDir, all });
+    await somebodyOf(dataDir, 4);
+    await agent.freeze();
+    signal(guardOf(agent.pid) ?? 0, "SIGKILL");
+    await agent.kill9();
+    const orphans = childrenOf(dataDir).map(({ pid }) => identify(pid));
+    expect(orphans.filter((one) => one && isAlive(one))).toHaveLength(4);
+    const { logs } = await startExecutor({ dataDir });
+    expect(orphans.filter((one) => one && isAlive(one))).toEqual([]);
+    expect(logs.map(({ event }) => event)).toContain("leftovers.killed");
+  });
+
+  test("an agent that is told to stop leaves nobody, its guard neither", async () => {
+    const dataDir = scratchDirectory("node");
+    const agent = anAgent({ dataDir, all: rows(2) });
+    await somebodyOf(dataDir, 4);
+    const guard = identify(guardOf(agent.pid) ?? 0);
+    expect(await agent.stop()).toMatchObject({ code: 0 });
+    expect(childrenOf(dataDir)).toEqual([]);
+    expect(guard && isAlive(guard)).toBe(false);
+  });
+
+  test("a record of another boot, or of a pid that is somebody else's by now, ends nobody", async () => {
+    const dataDir = scratchDirectory("node");
+    await (await startExecutor({ dataDir })).executor.stop();
+    const bystander = startProcess({ command: "sleep", args: ["1000"] });
+    onTestFinished(async () => void (await bystander.kill9()));
+    const { startTicks } = identify(bystander.pid) ?? { startTicks: 0 };
+    const record = (ticks: number, boot: string): void =>
+      writeFileSync(
+        join(dataDir, "run", `${aRow().id}.lock`),
+        `${bystander.pid} ${ticks} ${boot}\n`,
+      );
+    record(startTicks, "another-boot");
+    record(startTicks - 1, readBootId());
+    const { logs } = await startExecutor({ dataDir });
+    expect(logs).toEqual([]);
+    expect(identify(bystander.pid)).toMatchObject({ startTicks });
+  });
+});
+
+describe("one process per deployment", () => {
+  test("a second agent of the same data directory is refused and told why; the first goes on", async () => {
+    const dataDir = scratchDirectory("node");
+    const all = rows(2);
+    const first = anAgent({ dataDir, all });
+    await somebodyOf(dataDir, 4);
+    const second = anAgent({ dataDir, all });
+    const [, reason] = await second.waitForLine(/^refused: (.*)$/, PATIENT.deadlineMs);
+    expect(reason).toContain(`another agent (pid ${first.pid}) uses this data directory`);
+    expect(childrenOf(dataDir)).toHaveLength(4);
+    await first.stop();
+    const third = anAgent({ dataDir, all });
+    await third.waitForLine(/^running/, PATIENT.deadlineMs);
+  });
+
+  test("while another process has the lock of a deployment it is not started, and then it is", async () => {
+    const { executor, reported, dataDir } = await startExecutor();
+    const row = aRow({ command: "exec sleep 1000" });
+    const path = join(dataDir, "run", `${row.id}.lock`);
+    const holder = startLockHolder(path);
+    onTestFinished(async () => void (await holder.kill9()));
+    await holder.waitForLine(/^locked$/);
+    executor.want([wanted(row)]);
+    expect((await reported(row, "failed")).last_error).toContain(
+      "another process of this deployment still runs on this machine",
+    );
+    expect(executor.running()).toEqual([]);
+    await holder.kill9();
+    await reported(row, "running");
+  });
+
+  test("the lock lives with the child's processes, not with the agent that took it", async () => {
+    const dataDir = scratchDirectory("node");
+    const row = aRow({ command: "exec sleep 1000" });
+    const path = join(dataDir, "run", `${row.id}.lock`);
+    const agent = anAgent({ dataDir, all: [wanted(row)] });
+    const [, pid] = await agent.waitForLine(/^running (\d+)$/, PATIENT.deadlineMs);
+    expect(await triedLock(path)).toBe("taken");
+    await agent.freeze();
+    signal(guardOf(agent.pid) ?? 0, "SIGKILL");
+    await agent.kill9();
+    expect(await triedLock(path)).toBe("taken");
+    signal(Number(pid), "SIGKILL");
+    await nobodyOf(dataDir);
+    expect(await triedLock(path)).toBe("locked");
+  });
+});
+
+/** At most one process group per deployment. A new one may be seen before an old one that has died meanwhile. */
+function expectNoTwin(dataDir: string): void {
+  const seen = childrenOf(dataDir).map(({ pid, deploymentId }) => {
+    return { entry: readProcess(pid), deploymentId };
+  });
+  const alive = seen.filter(({ entry }) => entry && isStillAlive(entry));
+  const groups = new Set(
+    alive.map(({ entry, deploymentId }) => `${deploymentId} ${entry?.groupId}`),
+  );
+  const deployments = new Set(alive.map(({ deploymentId }) => deploymentId));
+  expect(groups.size).toBe(deployments.size);
+}
+
+async function triedLock(path: string): Promise<string | undefined> {
+  const holder = startLockHolder(path);
+  const [answer] = await holder.waitForLine(/^(locked|taken)$/);
+  await holder.kill9();
+  return answer;
+}
+
+/** A process that tries to lock the file, says whether it could, and keeps it. */
+function startLockHolder(path: string): RunningProcess {
+  const built = join(repositoryRoot, "packages/agent/dist/executor/locks.js");
+  const program = `
+    import { tryLock } from ${JSON.stringify(built)};
+    console.log(tryLock(${JSON.stringify(path)}) ? "locked" : "taken");
+    setInterval(() => {}, 1000);`;
+  return startProcess({ command: process.execPath, args: ["--input-type=module", "-e", program] });
+}

@@ -1,0 +1,95 @@
+import { mkdirSync, readdirSync, rmSync, statSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { monitorEventLoopDelay } from "node:perf_hooks";
+import { expect, test, vi } from "vitest";
+import { until } from "../../../../tests/support/until.ts";
+import { aRow, PATIENT, startExecutor, wanted } from "../../testing/executor-fixture.ts";
+
+vi.setConfig({ testTimeout: 120_000 });
+
+const MIB = 1024 * 1024;
+
+test("a child that writes as fast as it can fills neither memory nor disk, and the agent goes on", async () => {
+  const { executor, reported, dataDir } = await startExecutor();
+  const row = aRow({
+    command: "yes 'a line of a log as children write them, sixty-four bytes long....'",
+  });
+  const before = process.memoryUsage().rss;
+  const delay = monitorEventLoopDelay();
+  executor.want([wanted(row)]);
+  await reported(row, "running");
+  delay.enable();
+  const directory = join(dataDir, "logs", row.id);
+  const newest = (): number =>
+    Math.max(0, ...readdirSync(directory).map((name) => Number.parseInt(name, 10)));
+  await until(() => newest() > 12, { ...PATIENT, what: "120 MiB of log" });
+  delay.disable();
+  const files = readdirSync(directory).map((name) => statSync(join(directory, name)).size);
+  expect(files.length).toBeLessThanOrEqual(6);
+  expect(Math.max(...files)).toBeLessThanOrEqual(10 * MIB);
+  expect(process.memoryUsage().rss - before).toBeLessThan(150 * MIB);
+  // What else the agent has to do gets its turn all the time.
+  expect(delay.percentile(50) / 1e6).toBeLessThan(500);
+  const { lines } = await executor.readLog({ deployment_id: row.id, lines: 5 });
+  expect(new Set(lines)).toEqual(
+    new Set(["a line of a log as children write them, sixty-four bytes long...."]),
+  );
+});
+
+test("a full disk takes neither the child nor the agent down, and the loss is told once", async () => {
+  const { executor, reported, logs, dataDir } = await startExecutor({
+    tuning: {
+      startedAfterMs: 50,
+      logs: { fileBytesMax: MIB, filesMax: 5, retryAfterMs: 0, lookAgainMs: 0 },
+    },
+  });
+  const row = aRow({ command: "while :; do echo tick; sleep 0.01; done" });
+  const directory = join(dataDir, "logs", row.id);
+  mkdirSync(directory, { recursive: true });
+  symlinkSync("/dev/full", join(directory, "00000001.log"));
+  executor.want([wanted(row)]);
+  const { pid } = await reported(row, "running");
+  await until(() => logs.some(({ event }) => event === "child.log-failed"), {
+    ...PATIENT,
+    what: "the loss",
+  });
+  expect(executor.running()).toMatchObject([{ pid }]);
+  rmSync(join(directory, "00000001.log"));
+  const read = () => executor.readLog({ deployment_id: row.id });
+  await until(async () => (await read()).lines.length > 3, {
+    ...PATIENT,
+    what: "lines after the loss",
+  });
+  const { lines } = await read();
+  expect(
+    lines.filter((line) => /^\[tenure\] \d+ lines were dropped here: ENOSPC/.test(line)),
+  ).toHaveLength(1);
+  expect(logs.filter(({ event }) => event === "child.log-failed")).toHaveLength(1);
+  expect(executor.running()).toMatchObject([{ pid }]);
+});
+
+test("both streams of a child go to one log, whole line by whole line, also the last words", async () => {
+  const { executor, reported, logLines } = await startExecutor();
+  const row = aRow({
+    command: "printf 'one '; echo two >&2; echo three; printf 'last words' >&2; exit 1",
+  });
+  executor.want([wanted(row)]);
+  await reported(row, "backoff");
+  const lines = (await logLines(row, 3)).slice(0, 3);
+  expect([...lines].sort()).toEqual(["last words", "one three", "two"].sort());
+});
+
+test("the log of a deployment goes on across its restarts, and can be read when it is gone", async () => {
+  const { executor, reported, logLines, dataDir } = await startExecutor();
+  const row = aRow({ command: "echo $TENURE_FENCING_TOKEN; exec sleep 1000" });
+  executor.want([wanted(row)]);
+  await logLines(row, 1);
+  executor.want([wanted({ ...row, generation: 2 })]);
+  await logLines(row, 2);
+  executor.want([]);
+  await reported(row, "stopped");
+  expect(await logLines(row)).toEqual(["1", "2"]);
+  await executor.stop();
+  const next = await startExecutor({ dataDir });
+  expect(await next.logLines(row)).toEqual(["1", "2"]);
+});

@@ -1,0 +1,378 @@
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { identify, isAlive } from "../../../../tests/support/proc.ts";
+import { scratchDirectory } from "../../../../tests/support/scratch.ts";
+import { until } from "../../../../tests/support/until.ts";
+import { aRow, PATIENT, startExecutor, wanted } from "../../testing/executor-fixture.ts";
+import { isGroupAlive } from "./group.ts";
+
+const FOREVER = "exec sleep 1000";
+
+describe("what is wanted runs, and nothing else", () => {
+  test("a child is started, stopped when it is wanted no more, and every step is reported", async () => {
+    const { executor, reported, statesOf } = await startExecutor();
+    const row = aRow({ command: FOREVER, generation: 7 });
+    executor.want([wanted(row)]);
+    const { pid, spec_hash, started_at } = await reported(row, "running");
+    expect(executor.running()).toEqual([{ deploymentId: row.id, generation: 7, pid }]);
+    expect(spec_hash).toMatch(/^[0-9a-f]{32}$/);
+    expect(new Date(started_at ?? "").getTime()).toBeGreaterThan(0);
+    executor.want([]);
+    await reported(row, "stopped", (report) => report.pid === null);
+    expect(isGroupAlive(pid ?? 0)).toBe(false);
+    expect(executor.running()).toEqual([]);
+    expect(statesOf(row)).toEqual(["starting", "running", "stopping", "stopped"]);
+  });
+
+  test("the same child goes on when nothing but words about it change", async () => {
+    const { executor, reported, reports } = await startExecutor();
+    const row = aRow({ command: FOREVER, env: { A: "1", B: "2" } });
+    executor.want([wanted(row)]);
+    const { pid } = await reported(row, "running");
+    const count = reports.length;
+    const reworded = {
+      ...row,
+      name: "other",
+      revision: 9,
+      selector: { zone: "a" },
+      updated_at: "2027-01-01T00:00:00.000Z",
+      env: { B: "2", A: "1" },
+    };
+    for (let n = 0; n < 100; n++) executor.want([wanted(n % 2 === 0 ? reworded : row)]);
+    await executor.restart(row.id).catch(() => {}); // a later report: by now a wrong restart would show
+    await reported(row, "running", ({ restarts }) => restarts === 1);
+    expect(reports.slice(count).filter(({ state }) => state === "stopping")).toHaveLength(1);
+    expect(reports[count]).toMatchObject({ state: "stopping", pid });
+  });
+
+  test.each([
+    ["a new term", { generation: 2 }],
+    ["a new environment", { env: { COLOUR: "blue" } }],
+    ["other arguments", { args: ["one"] }],
+    ["another command", { command: `echo changed; ${FOREVER}` }],
+  ])("%s is another child", async (_, change) => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: FOREVER, args: [] });
+    executor.want([wanted(row)]);
+    const before = await reported(row, "running");
+    executor.want([wanted({ ...row, ...change })]);
+    const after = await reported(row, "starting", ({ pid }) => Boolean(pid) && pid !== before.pid);
+    expect(isGroupAlive(before.pid ?? 0)).toBe(false);
+    expect(after.restarts).toBe(0);
+  });
+
+  test("a row that came without its arguments and environment is not started with others", async () => {
+    const { executor, reported, reports } = await startExecutor();
+    const { args, env, ...bare } = aRow({ command: FOREVER });
+    executor.want([wanted(bare)]);
+    expect(executor.running()).toEqual([]);
+    expect(reports).toEqual([]);
+    executor.want([wanted({ ...bare, args: args ?? [], env: env ?? {} })]);
+    await reported(aRow(bare), "running");
+    executor.want([wanted({ ...bare })]);
+    expect(executor.running()).toHaveLength(1);
+  });
+
+  test("a restart that was asked for is one, and one of nothing is refused", async () => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: FOREVER });
+    executor.want([wanted(row)]);
+    const before = await reported(row, "running");
+    await executor.restart(row.id);
+    const after = await reported(row, "running", ({ pid }) => pid !== before.pid);
+    expect(after.restarts).toBe(1);
+    await expect(executor.restart(aRow().id)).rejects.toMatchObject({ code: "NOT_FOUND" });
+  });
+
+  test("everything is said again when it is asked for", async () => {
+    const { executor, reported, reports } = await startExecutor();
+    const row = aRow({ command: FOREVER });
+    executor.want([wanted(row)]);
+    const running = await reported(row, "running");
+    executor.reportAll();
+    expect(reports.at(-1)).toEqual(running);
+  });
+
+  test("what was gone a moment ago and is wanted again runs again", async () => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: FOREVER });
+    executor.want([wanted(row)]);
+    const before = await reported(row, "running");
+    executor.want([]);
+    executor.want([wanted({ ...row })]);
+    await reported(row, "running", ({ pid }) => pid !== before.pid);
+    expect(executor.running()).toHaveLength(1);
+  });
+
+  test("stop ends daemons too, and nothing is started after it", async () => {
+    const { executor, reported } = await startExecutor();
+    const rows = [aRow({ command: FOREVER }), aRow({ command: FOREVER, type: "daemon" })] as const;
+    executor.want(rows.map((row) => wanted(row)));
+    const pids = [await reported(rows[0], "running"), await reported(rows[1], "running")];
+    await executor.stop();
+    expect(pids.filter(({ pid }) => isGroupAlive(pid ?? 0))).toEqual([]);
+    executor.want([wanted(aRow({ command: FOREVER }))]);
+    expect(executor.running()).toEqual([]);
+  });
+});
+
+describe("what a child finds", () => {
+  test("is its own environment, and nothing of the agent's", async () => {
+    vi.stubEnv("HOST_TOKEN", "agent-secret-1");
+    vi.stubEnv("NODE_UNIT_PASSWORD", "agent-secret-2");
+    vi.stubEnv("SOME_VARIABLE", "agent-secret-3");
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const { executor, logLines, dataDir } = await startExecutor({ tenureUrl: "http://there:1" });
+    const row = aRow({
+      command: `env; echo done; ${FOREVER}`,
+      generation: 42,
+      env: { COLOUR: "a b\n$(c)", LANG: "xx", TENURE_FENCING_TOKEN: "99" },
+    });
+    executor.want([wanted(row)]);
+    const lines = await logLines(row, 8);
+    const text = lines.join("\n");
+    expect(text).not.toContain("agent-secret");
+    expect(lines).toContain(`TENURE_DEPLOYMENT_ID=${row.id}`);
+    expect(lines).toContain("TENURE_FENCING_TOKEN=42");
+    expect(lines).toContain("TENURE_URL=http://there:1");
+    expect(text).toContain("COLOUR=a b\n$(c)");
+    expect(lines).toContain("LANG=xx");
+    expect(lines).toContain(`HOME=${dataDir}/work/${row.id}`);
+    const names = lines.map((line) => /^([A-Z_]+)=/.exec(line)?.[1]).filter(Boolean);
+    const shells = ["PWD", "OLDPWD", "SHLVL", "_"];
+    expect(names.filter((name) => !shells.includes(name ?? "")).sort()).toEqual([
+      "COLOUR",
+      "HOME",
+      "LANG",
+      "PATH",
+      "TENURE_DEPLOYMENT_ID",
+      "TENURE_FENCING_TOKEN",
+      "TENURE_URL",
+      "TENURE_WORK_DIR",
+    ]);
+  });
+
+  test("are its arguments as they were written, and a directory of its own", async () => {
+    const { executor, logLines, dataDir } = await startExecutor();
+    const args = ["two words", "$(touch pwned)", "; exit 1", '"', "-n", "*"];
+    const row = aRow({ command: "pwd; printf '<%s>\\n'", args });
+    executor.want([wanted(row)]);
+    const lines = await logLines(row, 7);
+    expect(lines.slice(0, 7)).toEqual([
+      join(dataDir, "work", row.id),
+      ...args.map((arg) => `<${arg}>`),
+    ]);
+    expect(existsSync(join(dataDir, "work", row.id, "pwned"))).toBe(false);
+  });
+});
+
+describe("stopping", () => {
+  test("a child that does not hear SIGTERM is killed after the grace, and only then is the next one started", async () => {
+    const { executor, reported, logs } = await startExecutor({ stopGraceMs: 300 });
+    const trap = "trap '' TERM; echo deaf; while :; do sleep 0.1; done";
+    const row = aRow({ command: trap });
+    executor.want([wanted(row)]);
+    const deaf = await reported(row, "running");
+    const old = identify(deaf.pid ?? 0);
+    executor.want([
+      wanted({
+        ...row,
+        generation: 2,
+        command: `test -e /proc/${deaf.pid} && echo twin; ${FOREVER}`,
+      }),
+    ]);
+    await reported(row, "running", ({ generation }) => generation === 2);
+    expect(old && isAlive(old)).toBe(false);
+    expect(logs.map(({ event }) => event)).toContain("child.killed");
+    expect((await executor.readLog({ deployment_id: row.id })).lines).not.toContain("twin");
+  });
+
+  test("a child that stops in its own time has it", async () => {
+    const { executor, reported, logLines } = await startExecutor();
+    const row = aRow({
+      command:
+        "trap 'echo saving; sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
+    });
+    executor.want([wanted(row)]);
+    await logLines(row);
+    executor.want([]);
+    await reported(row, "stopped");
+    expect((await logLines(row)).at(-1)).toBe("saved");
+  });
+
+  test("its forks go with it, those that left its group too", async () => {
+    const directory = scratchDirectory("pids");
+    const { executor, reported, logs } = await startExecutor({ stopGraceMs: 300 });
+    const fork = (name: string, how: string): string =>
+      `${how} sh -c 'trap "" TERM; echo $$ > ${directory}/${name}; while :; do sleep 0.1; done' &`;
+    const row = aRow({ command: `${fork("near", "")} ${fork("far", "setsid")} ${FOREVER}` });
+    executor.want([wanted(row)]);
+    await reported(row, "running");
+    const pids = await until(
+      () => ["near", "far"].map((name) => Number(readFileSync(join(directory, name), "utf8"))),
+      { ...PATIENT, what: "the forks to begin" },
+    );
+    const forks = pids.map((pid) => identify(pid));
+    executor.want([]);
+    await reported(row, "stopped");
+    expect(forks.filter((one) => one && isAlive(one))).toEqual([]);
+    expect(logs.map(({ event }) => event)).toContain("child.strays-killed");
+  });
+
+  test("one that forks and goes away is not running: its forks are ended and it is started again", async () => {
+    const directory = scratchDirectory("pids");
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: `sleep 1000 & echo $! >> ${directory}/forks; sleep 0.1; exit 0` });
+    executor.want([wanted(row)]);
+    await reported(row, "backoff", ({ restarts }) => (restarts ?? 0) >= 2);
+    executor.want([]);
+    await reported(row, "stopped");
+    const forks = readFileSync(join(directory, "forks"), "utf8").trim().split("\n").map(Number);
+    expect(forks.length).toBeGreaterThanOrEqual(3);
+    expect(forks.map((pid) => identify(pid)).filter((one) => one && isAlive(one))).toEqual([]);
+  });
+});
+
+describe("failing", () => {
+  test("a child that crashes at once is reported with how and why, and tried again", async () => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: "echo unused; echo 'cannot find the thing' >&2; exit 3" });
+    executor.want([wanted(row)]);
+    const first = await reported(row, "backoff");
+    expect(first).toMatchObject({ exit_code: 3, signal: null, pid: null });
+    expect(first.last_error).toBe("exited with code 3: cannot find the thing");
+    await reported(row, "backoff", ({ restarts }) => restarts === 2);
+  });
+
+  test("one that is killed names the signal", async () => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: "kill -SEGV $$; sleep 1000" });
+    executor.want([wanted(row)]);
+    expect(await reported(row, "backoff")).toMatchObject({ exit_code: null, signal: "SIGSEGV" });
+  });
+
+  test("a daemon found not running says so in the seed's word, and is started again", async () => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: FOREVER, type: "daemon", generation: 0 });
+    executor.want([wanted(row)]);
+    const { pid } = await reported(row, "running");
+    process.kill(pid ?? 0, "SIGKILL");
+    const missing = await reported(row, "backoff");
+    expect(missing.last_error).toBe("ERR_DAEMON_MISSING: was ended by SIGKILL");
+    await reported(row, "running", (report) => report.pid !== pid);
+  });
+
+  test("what cannot be started is failed, and starts when it can", async () => {
+    const { executor, reported, dataDir } = await startExecutor();
+    const row = aRow({ command: FOREVER });
+    const inTheWay = join(dataDir, "work", row.id);
+    writeFileSync(inTheWay, "");
+    executor.want([wanted(row)]);
+    expect((await reported(row, "failed")).last_error).toContain("EEXIST");
+    rmSync(inTheWay);
+    await reported(row, "running");
+  });
+
+  test("words that no store takes do not keep a failure from being reported", async () => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: "printf 'a\\000b\\377c' >&2; exit 1" });
+    executor.want([wanted(row)]);
+    expect((await reported(row, "backoff")).last_error).toBe("exited with code 1: a\uFFFDb\uFFFDc");
+  });
+
+  test("a child that crashes for the next hour costs the others nothing", async () => {
+    const { executor, reported } = await startExecutor({ startConcurrencyMax: 1 });
+    const bad = aRow({ command: "exit 1" });
+    const good = aRow({ command: FOREVER });
+    executor.want([wanted(bad), wanted(good)]);
+    await reported(good, "running");
+    await reported(bad, "backoff", ({ restarts }) => (restarts ?? 0) > 2);
+    expect(executor.running().filter(({ deploymentId }) => deploymentId === good.id)).toHaveLength(
+      1,
+    );
+  });
+});
+
+describe("modes", () => {
+  test("what another node takes over is stopped and stays so, until it is our own again", async () => {
+    const { executor, reported, statesOf } = await startExecutor();
+    const row = aRow({ command: FOREVER });
+    executor.want([wanted(row)]);
+    const { pid } = await reported(row, "running");
+    executor.want([wanted(row, "hold")]);
+    await reported(row, "stopped");
+    expect(isGroupAlive(pid ?? 0)).toBe(false);
+    await expect(executor.restart(row.id)).resolves.toBeUndefined();
+    expect(executor.running()).toEqual([]);
+    executor.want([wanted(row)]);
+    await reported(row, "running");
+    expect(statesOf(row).slice(0, 4)).toEqual(["starting", "running", "stopping", "stopped"]);
+  });
+
+  test("what this node takes over next is said to be ready, and not started", async () => {
+    const { executor, reported, statesOf } = await startExecutor();
+    const row = aRow({ command: FOREVER });
+    executor.want([wanted(row, "prepare")]);
+    await reported(row, "stopped");
+    expect(statesOf(row)).toEqual(["stopped"]);
+    expect(executor.running()).toEqual([]);
+    executor.want([wanted({ ...row, generation: 2 })]);
+    await reported(row, "running", ({ generation }) => generation === 2);
+  });
+
+  test("what may not run here is refused with the reasons, and a child that runs is stopped first", async () => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: FOREVER });
+    executor.want([wanted(row)]);
+    const { pid } = await reported(row, "running");
+    executor.want([wanted(row, "run", ["command_not_allowed", "package_untrusted"])]);
+    const refused = await reported(row, "refused");
+    expect(refused.last_error).toBe("not allowed here: command_not_allowed, package_untrusted");
+    expect(isGroupAlive(pid ?? 0)).toBe(false);
+  });
+
+  test("out of contact the deployments stop and daemons go on; nothing starts until it is back", async () => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: FOREVER });
+    const late = aRow({ command: FOREVER });
+    const daemon = aRow({ command: FOREVER, type: "daemon" });
+    executor.want([wanted(row), wanted(daemon)]);
+    await reported(row, "running");
+    const { pid } = await reported(daemon, "running");
+    executor.suspend("no contact for 30 s");
+    expect((await reported(row, "stopped")).last_error).toBe("no contact for 30 s");
+    executor.want([wanted(row), wanted(late), wanted(daemon)]);
+    expect((await reported(late, "stopped")).last_error).toBe("no contact for 30 s");
+    expect(executor.running()).toEqual([{ deploymentId: daemon.id, generation: 1, pid }]);
+    executor.resume();
+    await Promise.all([reported(row, "running"), reported(late, "running")]);
+    expect(executor.running()).toHaveLength(3);
+  });
+});
+
+test("at most so many start at once, and each begins when another has", async () => {
+  const { executor, reports } = await startExecutor({ startConcurrencyMax: 2 });
+  const rows = Array.from({ length: 7 }, () => aRow({ command: FOREVER }));
+  executor.want(rows.map((row) => wanted(row)));
+  const running = (): number =>
+    new Set(reports.filter(({ state }) => state === "running").map(({ pid }) => pid)).size;
+  await until(() => running() === 7, { ...PATIENT, what: "all to run" });
+  const starting = new Set<string>();
+  let atOnceMax = 0;
+  for (const { deployment_id, state } of reports) {
+    if (state === "starting") starting.add(deployment_id);
+    else starting.delete(deployment_id);
+    atOnceMax = Math.max(atOnceMax, starting.size);
+  }
+  expect(atOnceMax).toBe(2);
+});
+
+test("a long list that did not change costs next to nothing", async () => {
+  const { executor } = await startExecutor();
+  const all = Array.from({ length: 2_000 }, () => wanted(aRow({ command: FOREVER }), "hold"));
+  executor.want(all);
+  const began = performance.now();
+  for (let n = 0; n < 50; n++) executor.want(all);
+  expect((performance.now() - began) / 50).toBeLessThan(50);
+});

@@ -1,0 +1,102 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { beforeAll, expect, test, vi } from "vitest";
+import { scratchDirectory } from "../../../../tests/support/scratch.ts";
+import { aRow, startExecutor, wanted } from "../../testing/executor-fixture.ts";
+import { type FakeRegistry, startFakeRegistry } from "../../testing/fake-registry.ts";
+
+vi.setConfig({ testTimeout: 120_000 });
+
+const cache = scratchDirectory("npm-cache");
+let registry: FakeRegistry;
+beforeAll(async () => {
+  registry = await startFakeRegistry();
+  return () => registry.close();
+});
+
+/** An executor whose npm knows our registry only. */
+const startWithRegistry = () =>
+  startExecutor({
+    env: {
+      PATH: process.env.PATH,
+      HOME: cache,
+      NPM_CONFIG_REGISTRY: registry.url,
+      npm_config_cache: cache,
+      npm_config_fetch_retries: "0",
+    },
+  });
+
+const SERVE = `#!/usr/bin/env node
+console.log("serving", ...process.argv.slice(2));
+setInterval(() => {}, 1000);`;
+
+test("a package is installed, then its program runs with the arguments", async () => {
+  registry.publish({
+    name: "@scope/server",
+    version: "1.2.3",
+    files: { "bin/serve": { text: SERVE, mode: 0o755 }, "bin/other.js": "" },
+    manifest: { bin: { other: "bin/other.js", server: "bin/serve" } },
+  });
+  const { executor, reported, statesOf, logLines } = await startWithRegistry();
+  const server = { package_name: "@scope/server", package_version: "1.2.3" };
+  const row = aRow({ ...server, args: ["--port", "80 80"] });
+  executor.want([wanted(row)]);
+  await reported(row, "running");
+  expect(statesOf(row)).toEqual(["installing", "starting", "running"]);
+  expect(await logLines(row)).toEqual(["serving --port 80 80"]);
+  // Another one of the same package installs nothing.
+  const twin = aRow(server);
+  executor.want([wanted(row), wanted(twin)]);
+  await reported(twin, "running");
+  expect(statesOf(twin)).toEqual(["starting", "running"]);
+});
+
+test("an install that fails says what npm said, is tried again, and works when it can", async () => {
+  const late = { name: "late", version: "1.0.0", files: { "index.js": SERVE } };
+  registry.publish({ ...late, tarball: "broken" });
+  const { executor, reported, dataDir } = await startWithRegistry();
+  const row = aRow({ package_name: "late", package_version: "1.0.0" });
+  executor.want([wanted(row)]);
+  const failed = await reported(row, "failed");
+  expect(failed.last_error).toMatch(/^npm install failed with exit code \d+: (.|\n)+/);
+  expect(existsSync(join(dataDir, "packages/late@1.0.0"))).toBe(false);
+  registry.publish(late);
+  await reported(row, "running");
+});
+
+test("what is taken over next is installed and not started, so that the start takes no time", async () => {
+  registry.publish({ name: "moving", version: "1.0.0", files: { "index.js": SERVE } });
+  const { executor, reported, statesOf } = await startWithRegistry();
+  const row = aRow({ package_name: "moving", package_version: "1.0.0" });
+  executor.want([wanted(row, "prepare")]);
+  await reported(row, "stopped");
+  expect(statesOf(row)).toEqual(["installing", "stopped"]);
+  executor.want([wanted({ ...row, generation: 2 })]);
+  await reported(row, "running", ({ generation }) => generation === 2);
+  expect(statesOf(row)).toEqual(["installing", "stopped", "starting", "running"]);
+});
+
+test("a command finds the commands of its package", async () => {
+  registry.publish({
+    name: "tool",
+    version: "1.0.0",
+    files: { "tool.js": "#!/usr/bin/env node\nconsole.log('tool speaks')" },
+    manifest: { bin: "tool.js" },
+  });
+  const { executor, logLines } = await startWithRegistry();
+  const row = aRow({
+    package_name: "tool",
+    package_version: "1.0.0",
+    command: "tool; exec sleep 1000",
+  });
+  executor.want([wanted(row)]);
+  expect(await logLines(row)).toEqual(["tool speaks"]);
+});
+
+test("a version that is none is failed without npm", async () => {
+  const { executor, reported } = await startWithRegistry();
+  const row = aRow({ package_name: "thing", package_version: "npm:other@1.0.0" });
+  executor.want([wanted(row)]);
+  expect((await reported(row, "failed")).last_error).toContain("is no exact version");
+  expect(registry.requests.filter((path) => /thing|other/.test(path))).toEqual([]);
+});

@@ -1,0 +1,228 @@
+import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { scratchDirectory } from "../../../../tests/support/scratch.ts";
+import { until } from "../../../../tests/support/until.ts";
+import { PATIENT } from "../../testing/executor-fixture.ts";
+import { type FakeRegistry, startFakeRegistry } from "../../testing/fake-registry.ts";
+import { startGuard } from "../executor/guard.ts";
+import { tryLock } from "../executor/locks.ts";
+import { createRunNpm } from "../executor/npm-run.ts";
+import { findEntryPoint } from "./entry-point.ts";
+import { createInstaller } from "./installer.ts";
+import { problemOf } from "./package-spec.ts";
+
+const never = new AbortController().signal;
+const cache = scratchDirectory("npm-cache");
+let registry: FakeRegistry;
+beforeAll(async () => {
+  registry = await startFakeRegistry();
+  return () => registry.close();
+});
+
+/** An installer with the real npm, which knows no registry but ours. */
+function anInstaller(directory = scratchDirectory("packages")) {
+  const lock = tryLock(join(scratchDirectory("run"), "lock"));
+  if (!lock) throw new Error("the directory is new");
+  const guard = startGuard({ workDirectory: "/nowhere", lockFd: lock.fd, log: () => {} });
+  onTestFinished(() => guard.close());
+  const env = {
+    PATH: process.env.PATH,
+    HOME: cache,
+    NPM_CONFIG_REGISTRY: registry.url,
+    npm_config_cache: cache,
+    npm_config_fetch_retries: "0",
+    HOST_TOKEN: "secret",
+  };
+  const runs: string[] = [];
+  const runNpm = createRunNpm(guard, env);
+  const installer = createInstaller({
+    directory,
+    runNpm(path, signal) {
+      runs.push(path);
+      return runNpm(path, signal);
+    },
+  });
+  return { installer, directory, runs };
+}
+
+function anInstallerWithoutNpm(directory = scratchDirectory("packages")) {
+  const runs: string[] = [];
+  const installer = createInstaller({
+    directory,
+    async runNpm(path) {
+      runs.push(path);
+      return { exit: "was not meant to run", output: "" };
+    },
+  });
+  return { installer, directory, runs };
+}
+
+describe("names and versions that never reach npm", () => {
+  const { installer, runs } = anInstallerWithoutNpm();
+
+  test.each([
+    ["../thing", "1.0.0"],
+    ["..", "1.0.0"],
+    [".hidden", "1.0.0"],
+    ["@scope/../thing", "1.0.0"],
+    ["@scope", "1.0.0"],
+    ["a/b", "1.0.0"],
+    ["--global", "1.0.0"],
+    ["thing@npm:other", "1.0.0"],
+    ["thing\n", "1.0.0"],
+    ["", "1.0.0"],
+    ["x".repeat(215), "1.0.0"],
+    ["thing", "npm:other@1.0.0"],
+    ["thing", "git+https://example.com/thing.git"],
+    ["thing", "github:user/thing"],
+    ["thing", "file:../thing"],
+    ["thing", "https://example.com/thing.tgz"],
+    ["thing", "latest"],
+    ["thing", "^1.0.0"],
+    ["thing", "1.x"],
+    ["thing", "1.0"],
+    ["thing", "v1.0.0"],
+    ["thing", "=1.0.0"],
+    ["thing", "01.0.0"],
+    ["thing", "1.0.0-.."],
+    ["thing", "1.0.0 || 2.0.0"],
+    ["thing", "1.0.0\n"],
+    ["thing", ""],
+  ])("%j at %j", async (name, version) => {
+    expect(problemOf({ name, version })).toMatch(/is no (name|exact version)/);
+    expect(installer.isInstalled({ name, version })).toBe(false);
+    await expect(installer.install({ name, version }, never)).rejects.toThrow(/is no /);
+    expect(runs).toEqual([]);
+  });
+
+  test.each([
+    ["thing", "0.0.0"],
+    ["JSONStream", "1.2.3-beta.1+build.5"],
+    ["@scope/a.b-c_d~e", "10.20.30"],
+  ])("%j at %j may", (name, version) => {
+    expect(problemOf({ name, version })).toBeUndefined();
+  });
+});
+
+describe("installing", () => {
+  test("a package comes with what it depends on, from the registry of the environment, and runs no code", async () => {
+    const marker = join(scratchDirectory("marker"), "ran");
+    const scripts = { preinstall: `touch ${marker}`, postinstall: `touch ${marker}` };
+    registry.publish({ name: "dependency", version: "2.0.0", files: { "index.js": "" } });
+    registry.publish({
+      name: "@scope/thing",
+      version: "1.0.0",
+      files: { "cli.js": "", "main.js": "" },
+      manifest: {
+        bin: "cli.js",
+        scripts,
+        dependencies: { dependency: "2.0.0" },
+        devDependencies: { "does-not-exist": "1.0.0" },
+      },
+    });
+    const { installer, directory } = anInstaller();
+    const spec = { name: "@scope/thing", version: "1.0.0" };
+    expect(installer.isInstalled(spec)).toBe(false);
+    const installed = await installer.install(spec, never);
+    expect(installed.directory).toBe(
+      join(directory, "@scope/thing@1.0.0/node_modules/@scope/thing"),
+    );
+    expect(existsSync(join(installed.directory, "../../dependency/package.json"))).toBe(true);
+    expect(existsSync(marker)).toBe(false);
+    expect(installer.isInstalled(spec)).toBe(true);
+    expect(await findEntryPoint(installed.directory)).toEqual({
+      path: join(installed.directory, "cli.js"),
+      isNode: true,
+    });
+  });
+
+  test("two who want the same share one npm", async () => {
+    registry.publish({ name: "shared", version: "1.0.0", files: { "index.js": "" } });
+    const { installer, runs } = anInstaller();
+    const spec = { name: "shared", version: "1.0.0" };
+    const [one, other] = await Promise.all([
+      installer.install(spec, never),
+      installer.install(spec, never),
+    ]);
+    expect(one).toEqual(other);
+    expect(runs).toHaveLength(1);
+    await installer.install(spec, never);
+    expect(runs).toHaveLength(1);
+  });
+
+  test("a package nobody has fails with what npm says, and leaves nothing", async () => {
+    const { installer, directory } = anInstaller();
+    await expect(installer.install({ name: "nobody", version: "1.0.0" }, never)).rejects.toThrow(
+      /npm install failed with exit code 1: (.|\n)*404/,
+    );
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
+  test("one that breaks off half-way leaves nothing, and is whole when it works", async () => {
+    const half = { name: "half", version: "1.0.0", files: { "index.js": "x".repeat(100_000) } };
+    registry.publish({ ...half, tarball: "broken" });
+    const { installer, directory } = anInstaller();
+    const spec = { name: "half", version: "1.0.0" };
+    await expect(installer.install(spec, never)).rejects.toThrow(/npm install failed/);
+    expect(installer.isInstalled(spec)).toBe(false);
+    expect(readdirSync(directory)).toEqual([]);
+    registry.publish(half);
+    await installer.install(spec, never);
+    expect(installer.isInstalled(spec)).toBe(true);
+  });
+
+  test("it is given up when nobody wants it any more, but not before", async () => {
+    const slow = { name: "slow", version: "1.0.0", files: { "index.js": "" } };
+    registry.publish({ ...slow, tarball: "hanging" });
+    const { installer, directory, runs } = anInstaller();
+    const spec = { name: "slow", version: "1.0.0" };
+    const users = [new AbortController(), new AbortController()] as const;
+    const results = users.map(({ signal }) =>
+      installer.install(spec, signal).then(
+        () => "installed",
+        (error: Error) => error.message,
+      ),
+    );
+    await until(() => registry.requests.some((path) => path.startsWith("slow/-/")), {
+      ...PATIENT,
+      what: "npm to ask for the tarball",
+    });
+    users[0].abort(new Error("changed my mind"));
+    expect(await results[0]).toBe("changed my mind");
+    expect(readdirSync(directory)).toHaveLength(1);
+    users[1].abort(new Error("me too"));
+    expect(await results[1]).toBe("me too");
+    // Whoever asks now begins anew instead of sharing what was given up.
+    registry.publish(slow);
+    await installer.install(spec, never);
+    expect(runs).toHaveLength(2);
+    await until(() => readdirSync(directory).length === 1, {
+      ...PATIENT,
+      what: "the first attempt to be cleared away",
+    });
+    expect(readdirSync(directory)).toEqual(["slow@1.0.0"]);
+  });
+});
+
+describe("removing", () => {
+  test("what was wanted within a week stays, also across restarts; the rest goes", async () => {
+    const { installer, directory } = anInstallerWithoutNpm();
+    const names = ["used@1.0.0", "@scope/old@1.0.0", "recent@1.0.0", ".unfinished-abc"];
+    const long = new Date(Date.now() - 8 * 24 * 60 * 60_000);
+    for (const name of names) {
+      mkdirSync(join(directory, name, "node_modules"), { recursive: true });
+      writeFileSync(join(directory, name, "package.json"), "{}");
+      if (name !== "recent@1.0.0") utimesSync(join(directory, name), long, long);
+    }
+    await installer.removeUnused((name) => name === "used@1.0.0");
+    expect(readdirSync(directory).sort()).toEqual(
+      [".unfinished-abc", "@scope", "recent@1.0.0", "used@1.0.0"].sort(),
+    );
+    expect(readdirSync(join(directory, "@scope"))).toEqual([]);
+    await installer.removeUnused(() => false);
+    expect(readdirSync(directory)).toContain("used@1.0.0");
+    await installer.removeUnfinished();
+    expect(readdirSync(directory)).not.toContain(".unfinished-abc");
+  });
+});

@@ -1,0 +1,74 @@
+import { PassThrough, Readable } from "node:stream";
+import { describe, expect, test } from "vitest";
+import { LINE_BYTES_MAX, pumpLines } from "./line-pump.ts";
+import { createTail } from "./tail.ts";
+
+async function pumped(...chunks: string[]): Promise<string[]> {
+  const taken: string[] = [];
+  await pumpLines(Readable.from(chunks.map((chunk) => Buffer.from(chunk))), async (lines) => {
+    taken.push(lines.toString());
+  });
+  return taken;
+}
+
+describe("what a child says is passed on", () => {
+  test("in whole lines, however it comes", async () => {
+    expect(await pumped("a", "b\nc", "\n", "d\ne\n")).toEqual(["ab\n", "c\n", "d\ne\n"]);
+  });
+
+  test("to the last word, with the line break it lacks", async () => {
+    expect(await pumped("a\nlast")).toEqual(["a\n", "last\n"]);
+    expect(await pumped()).toEqual([]);
+  });
+
+  test("before a line without an end fills memory", async () => {
+    const piece = "x".repeat(1_000);
+    const taken = await pumped(...Array.from({ length: 100 }, () => piece));
+    expect(taken.length).toBeGreaterThan(5);
+    expect(Math.max(...taken.map((one) => one.length))).toBeLessThan(LINE_BYTES_MAX + 1_001);
+    expect(taken.join("").replaceAll("\n", "")).toBe(piece.repeat(100));
+  });
+
+  test("no faster than it is taken", async () => {
+    const stream = new PassThrough({ highWaterMark: 1_000 });
+    let take: () => void = () => {};
+    const pump = pumpLines(stream, () => new Promise((resolve) => (take = resolve)));
+    const isTaken = (): boolean => stream.write(`${"x".repeat(999)}\n`);
+    for (let n = 0; n < 5 && isTaken(); n++) await new Promise((resolve) => setImmediate(resolve));
+    expect(isTaken()).toBe(false);
+    const release = setInterval(() => take(), 1);
+    stream.end();
+    await pump;
+    clearInterval(release);
+  });
+
+  test("also when its pipe breaks", async () => {
+    const stream = new PassThrough();
+    const taken: string[] = [];
+    const pump = pumpLines(stream, async (lines) => void taken.push(lines.toString()));
+    stream.write("a\nb");
+    await new Promise((resolve) => setImmediate(resolve));
+    stream.destroy(new Error("reset"));
+    await pump;
+    expect(taken).toEqual(["a\n", "b\n"]);
+  });
+});
+
+describe("the tail keeps", () => {
+  const small = { bytesMax: 20, linesMax: 2 };
+
+  test("the last lines, and no more bytes than it may", () => {
+    const tail = createTail(small);
+    tail.add(Buffer.from("one\ntwo\n"));
+    tail.add(Buffer.from("three\n"));
+    expect(tail.text()).toBe("two\nthree");
+    tail.add(Buffer.from("x".repeat(1_000)));
+    expect(tail.text()).toBe("x".repeat(20));
+  });
+
+  test("text that every store takes", () => {
+    const tail = createTail(small);
+    tail.add(Buffer.from([0x61, 0x00, 0xff, 0x62]));
+    expect(tail.text()).toBe("a\uFFFD\uFFFDb");
+  });
+});

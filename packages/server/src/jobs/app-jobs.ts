@@ -1,0 +1,83 @@
+import type { Config } from "../config.ts";
+import type { Delivery } from "../delivery/contract.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import type { Random } from "../kernel/random.ts";
+import type { HotStore } from "../store/hot-store.ts";
+import type { Telemetry } from "../telemetry.ts";
+import type { JobsSettings } from "./context.ts";
+import { createJobs, type Jobs } from "./jobs.ts";
+import type { JobMeter } from "./meter.ts";
+
+export interface AppJobsOptions {
+  config: Config;
+  hot: HotStore;
+  instanceId: string;
+  heartbeatIntervalMs: number;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  telemetry: Telemetry;
+  delivery: Pick<Delivery, "send" | "nowMs">;
+}
+
+/** A node that was silent for so many heartbeats has lost its slots. */
+const SLOT_HEARTBEATS = 3;
+
+/** Jobs as the settings want them, with their metrics. */
+export function createAppJobs(options: AppJobsOptions): Jobs {
+  const { config, heartbeatIntervalMs, telemetry } = options;
+  return createJobs({
+    ...options,
+    settings: settingsOf(config, heartbeatIntervalMs),
+    meter: meterOf(telemetry),
+  });
+}
+
+function settingsOf(config: Config, heartbeatIntervalMs: number): JobsSettings {
+  const { jobs, job_timeout: timeout, model_not_available: storm, limits, scheduler } = config;
+  return {
+    retentionMs: jobs.retention_seconds * 1_000,
+    queueMax: jobs.queue_max,
+    pendingTimeoutMs: timeout.pending_timeout_seconds * 1_000,
+    ackTimeoutMs: timeout.ack_timeout_seconds * 1_000,
+    runTimeoutMs: timeout.run_timeout_seconds * 1_000,
+    attemptsMax: timeout.attempts_max,
+    slotTtlMs: SLOT_HEARTBEATS * heartbeatIntervalMs,
+    payloadBytesMax: limits.payload_bytes,
+    resultBytesMax: limits.result_bytes,
+    affinityWaitMs: scheduler.affinity_wait_ms,
+    sessionGoneAfterMs: scheduler.session_gone_after_seconds * 1_000,
+    tenantJobsOpenMax: limits.tenant_jobs_open_max,
+    tenantSubmitsPerSecondMax: limits.tenant_submits_per_second_max,
+    storm: {
+      unavailableTtlMs: storm.unavailable_ttl_seconds * 1_000,
+      debounceWindowMs: storm.debounce_window_seconds * 1_000,
+      reportWindowMs: storm.node_ratelimit_window_seconds * 1_000,
+      reportsMax: storm.node_ratelimit_max,
+    },
+  };
+}
+
+function meterOf(telemetry: Telemetry): JobMeter {
+  return {
+    submitted: (result) => telemetry.jobsSubmitted.inc({ result }),
+    dispatched: (seconds) => telemetry.jobDispatchSeconds.observe(seconds),
+    retried: (reason) => telemetry.jobRetries.inc({ reason }),
+    finished(outcome, attempts) {
+      telemetry.jobsFinished.inc({ outcome });
+      telemetry.jobAttempts.observe(attempts);
+    },
+    reported: (kind, answer) => telemetry.jobReports.inc({ kind, answer }),
+    rescued: (action) => telemetry.jobsRescued.inc({ action }),
+    stormReported: (result) => telemetry.serviceReports.inc({ result }),
+    affinity: (outcome) => telemetry.turnAffinity.inc({ outcome }),
+    observed({ waiting, oldestWaitSeconds, live }) {
+      telemetry.jobsWaiting.set(waiting);
+      telemetry.jobQueueAgeSeconds.set(oldestWaitSeconds);
+      telemetry.jobsLive.set(live);
+    },
+    slotsLeaked: (count) => telemetry.slotsLeaked.set(count),
+    turnsLeft: (count) => telemetry.turnsLeft.set(count),
+  };
+}

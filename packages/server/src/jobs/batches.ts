@@ -1,0 +1,8 @@
+/** Redis' Lua unpacks a few thousand values at most; nobody needs more in one call. */
+const BATCH_MAX = 1_000;
+
+/** The same things in parts that one script takes. */
+export function inBatches<T>(things: readonly T[], batchMax = BATCH_MAX): T[][] {
+  const count = Math.ceil(things.length / batchMax);
+  return Array.from({ length: count }, (_, at) => things.slice(at * batchMax, (at + 1) * batchMax));
+}

@@ -1,0 +1,80 @@
+import type { Destination, Received } from "../delivery/contract.ts";
+import type { Doorbell } from "../delivery/doorbell.ts";
+import { instanceOf } from "../membership/route.ts";
+import type { JobsContext } from "./context.ts";
+import { readAttempts, readJob } from "./job-store.ts";
+import type { LiveJob } from "./live-job.ts";
+import type { Results } from "./results.ts";
+import { assignText } from "./wire.ts";
+
+/** What other instances tell this one about jobs. The record says what there is to do. */
+export interface Bells {
+  receive(message: Doorbell): Promise<Received>;
+  route(message: Doorbell): Promise<Destination>;
+}
+
+export function createBells(
+  context: JobsContext,
+  story: { results: Results; takeUp(jobId: string): Promise<LiveJob | undefined> },
+): Bells {
+  const { hot, instanceId, links, book, deadlines } = context;
+
+  async function receive(message: Doorbell): Promise<Received> {
+    switch (message.kind) {
+      case "job.assign":
+        return assign(message);
+      case "job.cancel":
+        return cancel(message);
+      case "job.result":
+        return result(message);
+      case "job.ended":
+        await story.results.endedElsewhere(message.job_id);
+        return "done";
+      default:
+        return "retry"; // of a newer version: somebody who knows it may adopt it
+    }
+  }
+
+  async function assign({ job_id, attempt_id, node_id = "" }: Doorbell): Promise<Received> {
+    const node = links.node(node_id);
+    if (!node) return "elsewhere";
+    const job = await story.takeUp(job_id);
+    const isMeant = job?.attemptId === attempt_id && job.nodeId === node_id;
+    if (!isMeant || job.state !== "DISPATCHED") return "superseded";
+    const payload = job.payload ?? (await readJob(hot, job_id, { payload: true }))?.payload;
+    if (payload === undefined) return "superseded";
+    node.link.sendText(assignText(job, payload));
+    job.payload = undefined;
+    return "done";
+  }
+
+  async function cancel({ job_id, attempt_id, node_id = "", reason }: Doorbell): Promise<Received> {
+    const node = links.node(node_id);
+    if (!node) return "elsewhere";
+    const job = book.get(job_id);
+    if (job?.attemptId === attempt_id && job.nodeId === node_id && book.drop(job))
+      deadlines.clear(job_id);
+    const words = typeof reason === "string" ? reason : "over";
+    node.link.send({ type: "job_cancel", job_id, attempt_id, reason: words });
+    return "done";
+  }
+
+  async function result({ job_id, session_id = "" }: Doorbell): Promise<Received> {
+    const session = links.session(session_id);
+    if (!session) return "elsewhere";
+    return (await story.results.bring(session, job_id)) === "sent" ? "done" : "superseded";
+  }
+
+  async function route(message: Doorbell): Promise<Destination> {
+    const to = await instanceOf(hot, message, instanceId);
+    if (to !== undefined) return { to };
+    // A session that comes back finds its results in its set; a node that comes back says what it runs.
+    if (message.kind === "job.result" || message.kind === "job.cancel") return "gone";
+    if (message.kind !== "job.assign") return "wait";
+    const [now] = await readAttempts(hot, [{ jobId: message.job_id }]);
+    const isOver = now?.attemptId !== message.attempt_id || now.state !== "DISPATCHED";
+    return isOver ? "gone" : "wait";
+  }
+
+  return { receive, route };
+}

@@ -1,0 +1,64 @@
+import { isTenureError } from "@tenure/protocol";
+import type { Delivery } from "../delivery/contract.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import type { Random } from "../kernel/random.ts";
+import type { HotStore } from "../store/hot-store.ts";
+import type { Deadlines } from "./deadlines.ts";
+import type { Links } from "./links.ts";
+import type { Book, LiveJob } from "./live-job.ts";
+import type { JobMeter } from "./meter.ts";
+import type { Roster } from "./roster.ts";
+import type { Telling } from "./telling.ts";
+import type { JobTracing } from "./tracing.ts";
+import type { WaitingRoom } from "./waiting.ts";
+
+export interface JobsSettings {
+  retentionMs: number;
+  /** Jobs that may wait in one pool. */
+  queueMax: number;
+  pendingTimeoutMs: number;
+  ackTimeoutMs: number;
+  runTimeoutMs: number;
+  attemptsMax: number;
+  /** Three heartbeats. */
+  slotTtlMs: number;
+  payloadBytesMax: number;
+  resultBytesMax: number;
+  affinityWaitMs: number;
+  sessionGoneAfterMs: number;
+  tenantJobsOpenMax: number;
+  tenantSubmitsPerSecondMax: number;
+  storm: {
+    unavailableTtlMs: number;
+    debounceWindowMs: number;
+    reportWindowMs: number;
+    reportsMax: number;
+  };
+}
+
+/** What every part of jobs works with. */
+export interface JobsContext {
+  hot: HotStore;
+  instanceId: string;
+  settings: JobsSettings;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  meter: JobMeter;
+  tracing: JobTracing;
+  book: Book;
+  roster: Roster;
+  links: Links;
+  waiting: WaitingRoom<LiveJob>;
+  deadlines: Deadlines;
+  telling: Telling;
+  ring: Ring;
+  /** The store's time as far as it is known here: for the deadlines of messages, which are generous. */
+  storeNowMs(): number;
+}
+
+export type Ring = Delivery["send"];
+
+/** The store is away: nobody knows what became of the call. The due index, or the next try, will find out. */
+export const isStoreDown = (error: unknown): boolean => isTenureError(error, "DEPENDENCY_DOWN");

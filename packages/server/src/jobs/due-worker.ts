@@ -1,0 +1,170 @@
+import { isPresent } from "../delivery/roll-store.ts";
+import { every, type Service } from "../kernel/service.ts";
+import { bind } from "./binding-store.ts";
+import { isStoreDown, type JobsContext } from "./context.ts";
+import { type DueAction, dueAction, LOOK_AGAIN_MS } from "./due.ts";
+import { leaveDue, rescheduleDue, takeDue } from "./due-store.ts";
+import type { Endings } from "./ending.ts";
+import { DUE_SHARDS } from "./job-keys.ts";
+import type { JobRecord } from "./job-record.ts";
+import { dropJob, persistJob, readJob } from "./job-store.ts";
+import type { LiveJob } from "./live-job.ts";
+import type { Placement } from "./placement.ts";
+import { endingOf, type Results } from "./results.ts";
+import { holdsSlot } from "./slot-store.ts";
+
+export interface DueStory {
+  endings: Endings;
+  placement: Placement;
+  results: Results;
+  takeUp(jobId: string): Promise<LiveJob | undefined>;
+  giveUpWaiting(job: LiveJob): void;
+  storeTimeMs(): Promise<number>;
+}
+
+const INTERVAL_MS = 1_000;
+const TAKEN_MAX = 100;
+/** Longer than this a job in hand is never past its deadline: something went wrong, look at the record. */
+const OVERDUE_MS = 30_000;
+const PRESENCE_TRUST_MS = 1_000;
+
+/**
+ * Takes what is due from the index and does what its record says, whoever began it. A job that somebody here has in
+ * hand is passed over; one of a dead instance is finished by whoever comes first.
+ */
+export function createDueWorker(context: JobsContext, story: DueStory): Service {
+  const { hot, instanceId, book, clock, log, meter, settings } = context;
+  const present = new Map<string, { answer: Promise<boolean>; untilMs: number }>();
+  /** Until the nodes had time for two heartbeats after an outage, an absent slot proves nothing. */
+  let slotsTrustedAtMs = clock.monotonicMs() + settings.slotTtlMs;
+
+  async function round(signal: AbortSignal): Promise<void> {
+    const shards = Array.from({ length: DUE_SHARDS }, (_, shard) => shard);
+    const taken = await Promise.all(
+      shards.map((shard) => takeDue(hot, shard, { countMax: TAKEN_MAX })),
+    );
+    const jobIds = taken.flatMap((each) => each.jobIds).filter((jobId) => !isInHand(jobId));
+    if (jobIds.length === 0) return;
+    const nowMs = await story.storeTimeMs();
+    for (let from = 0; from < jobIds.length && !signal.aborted; from += TAKEN_MAX)
+      await Promise.all(jobIds.slice(from, from + TAKEN_MAX).map((jobId) => rescue(jobId, nowMs)));
+    if (taken.some((each) => each.jobIds.length === TAKEN_MAX)) loop.wake();
+  }
+
+  /** Taking it has moved it ahead: it comes again. */
+  function isInHand(jobId: string): boolean {
+    const job = book.get(jobId);
+    if (!job) return false;
+    const limitMs = job.pendingTimeoutMs + job.ackTimeoutMs + 2 * job.timeoutMs + OVERDUE_MS;
+    return clock.monotonicMs() - job.attemptSinceMs < limitMs;
+  }
+
+  async function rescue(jobId: string, nowMs: number): Promise<void> {
+    try {
+      const record = await readJob(hot, jobId, { result: true });
+      const isHeld = record !== undefined && (await isWithAnother(record));
+      const action = dueAction(record, { nowMs, isHeld });
+      if (action.do !== "look_again" && action.do !== "check_slot") meter.rescued(action.do);
+      await act(jobId, record, action, nowMs);
+    } catch (error) {
+      if (isStoreDown(error)) throw error;
+      log.error({ event: "job.not-rescued", jobId, error }, "will be looked at again");
+    }
+  }
+
+  async function isWithAnother({ originInstanceId, state }: JobRecord): Promise<boolean> {
+    if (state !== "CREATED" || originInstanceId === instanceId) return false;
+    const nowMs = clock.monotonicMs();
+    const known = present.get(originInstanceId);
+    if (known && known.untilMs > nowMs) return known.answer;
+    if (present.size > 1_000) present.clear();
+    const answer = isPresent(hot, originInstanceId);
+    present.set(originInstanceId, { answer, untilMs: nowMs + PRESENCE_TRUST_MS });
+    return answer;
+  }
+
+  async function act(
+    jobId: string,
+    record: JobRecord | undefined,
+    action: DueAction,
+    nowMs: number,
+  ): Promise<void> {
+    switch (action.do) {
+      case "leave":
+        await leaveDue(hot, [jobId]);
+        return;
+      case "look_again":
+        return rescheduleDue(hot, [{ jobId, inMs: action.inMs }]);
+      case "bind":
+        if (await isBound(record!)) await adopt(jobId);
+        return;
+      case "adopt":
+        return adopt(jobId);
+      case "give_up": {
+        const job = await story.takeUp(jobId);
+        if (job) story.giveUpWaiting(job);
+        return;
+      }
+      case "check_slot":
+        return checkSlot(record!, action.inMs);
+      case "retry": {
+        const job = await story.takeUp(jobId);
+        if (job) await story.endings.retry(job, action.reason);
+        return;
+      }
+      case "conclude":
+        return conclude(record!, action.released, nowMs);
+    }
+  }
+
+  /** The submitter stopped before it was certain: now it is, for this job or for another. */
+  async function isBound(record: JobRecord): Promise<boolean> {
+    const { jobId, tenant, requestId, bodyHash } = record;
+    const ttlMs = settings.retentionMs + record.attemptsMax * record.runTimeoutMs;
+    const bound = await bind(hot, { jobId, tenant, requestId, bodyHash, ttlMs });
+    if (bound.outcome === "bound") return (await persistJob(hot, jobId)) === "persisted";
+    if ((await dropJob(hot, jobId)) !== "kept") await leaveDue(hot, [jobId]);
+    return false;
+  }
+
+  async function adopt(jobId: string): Promise<void> {
+    const job = await story.takeUp(jobId);
+    if (job?.state === "CREATED") story.placement.place(job);
+  }
+
+  async function checkSlot(record: JobRecord, inMs: number): Promise<void> {
+    const { jobId, attemptId, nodeId } = record;
+    const isTrusted = clock.monotonicMs() >= slotsTrustedAtMs;
+    if (!isTrusted || !nodeId || (await holdsSlot(hot, nodeId, { jobId, attemptId })))
+      return rescheduleDue(hot, [{ jobId, inMs }]);
+    const job = await story.takeUp(jobId);
+    if (job?.attemptId === attemptId && job.nodeId === nodeId) {
+      meter.rescued("node_lost");
+      await story.endings.retry(job, "node_lost", "its slot ran out");
+    }
+  }
+
+  async function conclude(record: JobRecord, released: boolean, nowMs: number): Promise<void> {
+    const { jobId, sessionId, originInstanceId, outcome } = record;
+    if (!outcome) return;
+    // Ever less often: a session that never acknowledges must not be sent its results all day.
+    const inMs = Math.min(Math.max(nowMs - record.stateMs, LOOK_AGAIN_MS), 300_000);
+    await rescheduleDue(hot, [{ jobId, inMs }]);
+    if (sessionId && story.results.isAwaited(sessionId, jobId)) return;
+    const ending = { ...endingOf(record, outcome), sessionId, originInstanceId, released };
+    // Not waited for: it ends when the session acknowledges.
+    story.endings.conclude(ending).catch((error) => {
+      if (!isStoreDown(error))
+        log.error({ event: "job.not-concluded", jobId, error }, "the due index will find it");
+    });
+  }
+
+  const loop = every(INTERVAL_MS, round, {
+    clock,
+    onError: (error) => {
+      slotsTrustedAtMs = clock.monotonicMs() + settings.slotTtlMs;
+      log.warn({ event: "due.not-looked", error }, "will look again in a moment");
+    },
+  });
+  return loop;
+}

@@ -1,0 +1,228 @@
+import { type JobError, type JobOutcome, TenureError } from "@tenure/protocol";
+import { failpoint } from "#failpoint";
+import { perTurn } from "../kernel/per-turn.ts";
+import { isStoreDown, type JobsContext } from "./context.ts";
+import { leaveDue } from "./due-store.ts";
+import { type Advanced, advance } from "./fsm-store.ts";
+import { dueShard } from "./job-keys.ts";
+import type { LiveJob } from "./live-job.ts";
+import type { RetryReason } from "./meter.ts";
+import { exclusionWords, type Placement } from "./placement.ts";
+import type { Results } from "./results.ts";
+import type { Slots } from "./slots.ts";
+import { type Ending, resultText } from "./wire.ts";
+
+/** How attempts and jobs come to their end. */
+export interface Endings {
+  /** This attempt came to nothing: another one elsewhere, or the end of the job. */
+  retry(job: LiveJob, reason: RetryReason, words?: string): Promise<void>;
+  /** The steps that end an attempt after a failure, for whoever writes them together with others. */
+  afterFailure(job: LiveJob, reason: RetryReason, words: string): FailureSteps;
+  /** Another attempt was written: the job goes on from there. */
+  beginAnew(job: LiveJob, advanced: Advanced, reason: RetryReason): void;
+  /** FINISHED was written by us: everything that follows from it. */
+  finished(job: LiveJob, end: JobEnd): void;
+  /** Finishes what an instance left that is gone: slot, RELEASED, delivery. Rejects when the store is down. */
+  conclude(ending: ConcludedJob): Promise<void>;
+  cancel(job: LiveJob): Promise<Advanced | { outcome: "absent" }>;
+  /** The alarm that was set for a job in hand. */
+  onDeadline(jobId: string): void;
+}
+
+export interface JobEnd {
+  outcome: JobOutcome;
+  attemptId: number;
+  nodeId: string | undefined;
+  /** As `resultText` made it. */
+  result: string;
+}
+
+export interface ConcludedJob extends Ending {
+  sessionId: string | undefined;
+  originInstanceId: string;
+  released: boolean;
+}
+
+export type FailureSteps =
+  | { event: "reassign"; reason: string; counts: boolean; avoid: boolean }
+  | { event: "give_up"; outcome: "attempts_exhausted" | "timed_out"; error: JobError };
+
+/** Attempts that end for the server's or the operator's reasons are not held against the job. */
+const UNCOUNTED: ReadonlySet<RetryReason> = new Set(["node_draining", "inbox_full"]);
+
+/** Also uncounted attempts end some day: nobody may send a job around for ever. */
+const ATTEMPTS_TOTAL_MAX = 100;
+
+const WORDS: Record<RetryReason, string> = {
+  ack_timeout: "the node did not accept it in time",
+  run_timeout: "it did not end in time",
+  node_lost: "its node was lost",
+  node_draining: "its node takes no more jobs",
+  failed: "it failed",
+  model_not_available: "its node cannot serve it now",
+  inbox_full: "the instance of its node is overloaded",
+};
+
+const RETRY_PAUSE_MS = 500;
+
+export function createEndings(
+  context: JobsContext,
+  parts: {
+    slots: Slots;
+    results: Results;
+    placement: () => Placement;
+    /** Whether a node's report about it is under way to the store. */
+    isReported: (jobId: string) => boolean;
+    cancelOnNode: (
+      attempt: { jobId: string; attemptId: number; nodeId: string },
+      reason: string,
+    ) => void;
+  },
+): Endings {
+  const { hot, instanceId, clock, log, book, waiting, deadlines, meter, settings } = context;
+  const { slots, results } = parts;
+  const leave = perTurn<string, void>(async (_shard, jobIds) => {
+    await leaveDue(hot, jobIds);
+    return [];
+  });
+
+  function afterFailure(job: LiveJob, reason: RetryReason, words: string): FailureSteps {
+    const counts = !UNCOUNTED.has(reason);
+    const attempts = job.countedAttempts + (counts ? 1 : 0);
+    const isUsedUp = attempts >= job.attemptsMax || job.attemptId >= ATTEMPTS_TOTAL_MAX;
+    if (!isUsedUp)
+      return { event: "reassign", reason: sentence(reason, words), counts, avoid: true };
+    if (reason === "run_timeout")
+      return { event: "give_up", outcome: "timed_out", error: errorOf(timeout(job)) };
+    const exhausted = new TenureError("ATTEMPTS_EXHAUSTED", { job_id: job.jobId, attempts });
+    const error = errorOf(exhausted, sentence(reason, words));
+    return { event: "give_up", outcome: "attempts_exhausted", error };
+  }
+
+  async function retry(job: LiveJob, reason: RetryReason, words = ""): Promise<void> {
+    const step = afterFailure(job, reason, words);
+    const { jobId, attemptId, nodeId } = job;
+    if (step.event === "give_up") return giveUp(job, step, sentence(reason, words));
+    const answered = await advance(hot, { jobId, attemptId, nodeId, instanceId, steps: [step] });
+    if (answered.outcome === "answered" && answered.answers[0] === "applied") {
+      if (nodeId) parts.cancelOnNode({ jobId, attemptId, nodeId }, sentence(reason, words));
+      beginAnew(job, answered, reason);
+    } else letGo(job);
+  }
+
+  function beginAnew(job: LiveJob, advanced: Advanced, reason: RetryReason): void {
+    const { jobId, attemptId, nodeId } = job;
+    meter.retried(reason);
+    context.tracing.attemptEnded(job, reason);
+    if (nodeId) slots.free(nodeId, { jobId, attemptId }).catch(() => {});
+    if (nodeId) job.former.add(nodeId);
+    job.state = "CREATED";
+    job.attemptId = advanced.attemptId;
+    job.countedAttempts = advanced.countedAttempts;
+    job.nodeId = undefined;
+    job.lastReason = reason;
+    job.attemptSinceMs = clock.monotonicMs();
+    deadlines.clear(jobId);
+    parts.placement().place(job);
+  }
+
+  async function giveUp(
+    job: LiveJob,
+    end: { outcome: Exclude<JobOutcome, "succeeded">; error: JobError },
+    reason: string,
+  ): Promise<void> {
+    const { jobId, attemptId, nodeId } = job;
+    const result = resultText({ error: end.error });
+    const step = { event: "give_up", outcome: end.outcome, reason } as const;
+    const answered = await advance(hot, { jobId, attemptId, instanceId, steps: [step], result });
+    if (answered.outcome === "absent" || answered.answers[0] !== "applied") return letGo(job);
+    const former = nodeId ?? answered.formerNodeId;
+    if (former) parts.cancelOnNode({ jobId, attemptId, nodeId: former }, reason);
+    finished(job, { outcome: end.outcome, attemptId, nodeId: former, result });
+  }
+
+  /** Somebody else has it by now, or it is over. */
+  function letGo(job: LiveJob): void {
+    if (!book.drop(job)) return;
+    deadlines.clear(job.jobId);
+    waiting.remove(job.jobId);
+  }
+
+  function finished(job: LiveJob, end: JobEnd): void {
+    letGo(job);
+    meter.finished(end.outcome, end.attemptId);
+    context.tracing.jobEnded(job, end);
+    const { jobId, requestId, turnId, sessionId, originInstanceId } = job;
+    const names = { jobId, requestId, turnId, sessionId, originInstanceId };
+    conclude({ ...names, ...end, released: false }).catch((error) => {
+      if (!isStoreDown(error))
+        log.error({ event: "job.not-concluded", jobId, error }, "the due index will find it");
+    });
+  }
+
+  async function conclude(ending: ConcludedJob): Promise<void> {
+    await failpoint("result.after-finished");
+    // The session need not wait until the slot is free.
+    const [delivered] = await Promise.all([results.deliver(ending), release(ending)]);
+    await failpoint("result.after-delivered");
+    if (delivered === "out") await leave(String(dueShard(ending.jobId)), ending.jobId);
+  }
+
+  async function release({ jobId, attemptId, nodeId, released }: ConcludedJob): Promise<void> {
+    if (released) return;
+    if (nodeId) await slots.free(nodeId, { jobId, attemptId });
+    await failpoint("result.after-freed");
+    const steps = [{ event: "released", keepMs: settings.retentionMs }] as const;
+    await advance(hot, { jobId, attemptId, instanceId, steps });
+    await failpoint("result.after-released");
+  }
+
+  async function cancel(job: LiveJob): Promise<Advanced | { outcome: "absent" }> {
+    const { jobId, attemptId } = job;
+    const error = errorOf(new TenureError("JOB_CANCELLED", { job_id: jobId }));
+    const result = resultText({ error });
+    const step = { event: "give_up", outcome: "cancelled", reason: "cancelled" } as const;
+    const answered = await advance(hot, { jobId, attemptId, instanceId, steps: [step], result });
+    if (answered.outcome === "answered" && answered.answers[0] === "applied") {
+      const nodeId = answered.formerNodeId;
+      if (nodeId) parts.cancelOnNode({ jobId, attemptId, nodeId }, "cancelled");
+      finished(job, { outcome: "cancelled", attemptId, nodeId, result });
+    }
+    return answered;
+  }
+
+  function onDeadline(jobId: string): void {
+    const job = book.get(jobId);
+    if (!job) return;
+    if (parts.isReported(jobId)) {
+      deadlines.set(jobId, RETRY_PAUSE_MS);
+      return;
+    }
+    tooLate(job).catch((error) => {
+      if (book.get(jobId) === job) deadlines.set(jobId, RETRY_PAUSE_MS);
+      if (!isStoreDown(error))
+        log.error({ event: "job.deadline-missed", jobId, error }, "will be tried again");
+    });
+  }
+
+  async function tooLate(job: LiveJob): Promise<void> {
+    if (job.state === "CREATED") {
+      const excluded = exclusionWords(context, job);
+      const none = errorOf(new TenureError("NO_AVAILABLE_NODE", { pool: job.pool }), excluded);
+      return giveUp(job, { outcome: "no_node", error: none }, `no node in time: ${excluded}`);
+    }
+    return retry(job, job.state === "DISPATCHED" ? "ack_timeout" : "run_timeout");
+  }
+
+  return { retry, afterFailure, beginAnew, finished, conclude, cancel, onDeadline };
+}
+
+const timeout = ({ jobId }: LiveJob) => new TenureError("JOB_TIMEOUT", { job_id: jobId });
+
+const sentence = (reason: RetryReason, words: string): string =>
+  words === "" ? WORDS[reason] : `${WORDS[reason]}: ${words}`;
+
+const errorOf = (error: TenureError, words = ""): JobError => ({
+  code: error.code,
+  message: words === "" ? error.message : `${error.message} (${words})`.slice(0, 4_096),
+});

@@ -1,0 +1,54 @@
+import { createHash } from "node:crypto";
+
+/**
+ * One job's keys share a tag, and so do one node's and one session's: a script touches one of them, never two.
+ * An instance may stop between any two scripts, and the due index finds what it left.
+ */
+export const jobKeys = {
+  fsm: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:fsm`,
+  payload: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:payload`,
+  result: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:result`,
+  timeline: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:timeline`,
+  due: (prefix: string, shard: number) => `${prefix}:v1:jobs:due:${shard}`,
+  recent: (prefix: string) => `${prefix}:v1:jobs:recent`,
+  binding: (prefix: string, request: RequestName) =>
+    `${prefix}:v1:requests:binding:${requestKey(request)}`,
+  reserved: (prefix: string, nodeId: string) => `${prefix}:v1:nodes:{node:${nodeId}}:reserved`,
+  unavailable: (prefix: string, nodeId: string) =>
+    `${prefix}:v1:nodes:{node:${nodeId}}:unavailable`,
+  reports: (prefix: string, nodeId: string) => `${prefix}:v1:nodes:{node:${nodeId}}:na_count`,
+  undelivered: (prefix: string, sessionId: string) =>
+    `${prefix}:v1:sessions:{session:${sessionId}}:undelivered`,
+};
+
+export type JobKey = "fsm" | "payload" | "result" | "timeline";
+
+export function keysOfJob(prefix: string, jobId: string): Record<JobKey, string> {
+  return {
+    fsm: jobKeys.fsm(prefix, jobId),
+    payload: jobKeys.payload(prefix, jobId),
+    result: jobKeys.result(prefix, jobId),
+    timeline: jobKeys.timeline(prefix, jobId),
+  };
+}
+
+/** A request id means something only beside its tenant: another tenant's same word is another request. */
+export interface RequestName {
+  tenant: string;
+  requestId: string;
+}
+
+function requestKey({ tenant, requestId }: RequestName): string {
+  return `${tenant}:${createHash("sha256").update(requestId).digest("hex")}`;
+}
+
+export const DUE_SHARDS = 64;
+
+/**
+ * The shard comes from the time in the id (UUID v7), not from a hash of it: jobs that are submitted in the same
+ * moment share a shard, so that one command enters them all. Over two seconds every shard has its turn.
+ */
+export function dueShard(jobId: string): number {
+  const lowMs = Number.parseInt(jobId.slice(4, 8) + jobId.slice(9, 13), 16);
+  return (lowMs >>> 5) & (DUE_SHARDS - 1);
+}

@@ -1,0 +1,296 @@
+import type { JobState } from "@tenure/protocol";
+import * as z from "zod";
+import type { HotStore } from "../store/hot-store.ts";
+import type { MemorySpace } from "../store/memory-space.ts";
+import { defineScript } from "../store/script.ts";
+import { jobKeys, keysOfJob } from "./job-keys.ts";
+import {
+  firstEntry,
+  type JobRecord,
+  type JobSpecRecord,
+  recordOf,
+  specFields,
+  TIMELINE_MAX,
+} from "./job-record.ts";
+import { trusted, trustedReply } from "./trusted.ts";
+
+/** How long a record lives that nobody has said is its request's job: longer than any submit takes. */
+export const UNBOUND_EXPIRY_MS = 60_000;
+/** How long a job that gave way to another cannot be written any more: longer than any command is under way. */
+const VOID_EXPIRY_MS = 600_000;
+const VOID = "VOID";
+
+interface CreateArgs {
+  fields: string[];
+  expiry_ms: number;
+  payload_text: string;
+}
+
+const createScript = defineScript<
+  "fsm" | "payload",
+  CreateArgs,
+  readonly ["created", number] | readonly ["duplicate"] | readonly ["void"]
+>({
+  file: new URL("./lua/create-job.lua", import.meta.url),
+  keys: ["fsm", "payload"],
+  texts: ["payload_text"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, args) => {
+  const fields = space.hash(keys.fsm);
+  const held = fields.get("state");
+  if (held) return [held === VOID ? "void" : "duplicate"];
+  const now = String(space.nowMs());
+  fields.set("state", "CREATED").set("attempt_id", "1").set("node_id", "");
+  fields.set("counted_attempts", "0").set("state_ms", now).set("attempt_ms", now);
+  fields.set("created_ms", now);
+  setAll(fields, args.fields);
+  space.expire(keys.fsm, args.expiry_ms);
+  space.set(keys.payload, args.payload_text, args.expiry_ms);
+  return ["created", Number(now)];
+});
+
+const persistScript = defineScript({
+  file: new URL("./lua/persist-job.lua", import.meta.url),
+  keys: ["fsm", "payload"],
+  args: trusted<{ fields: string[] }>(),
+  reply: z.tuple([z.enum(["persisted", "absent"])]),
+}).inMemory((space, keys, { fields }) => {
+  if (!isThere(space, keys.fsm)) return ["absent"];
+  setAll(space.hash(keys.fsm), fields);
+  persistInMemory(space, keys);
+  return ["persisted"];
+});
+
+const dropScript = defineScript({
+  file: new URL("./lua/drop-job.lua", import.meta.url),
+  keys: ["fsm", "payload"],
+  args: z.object({}),
+  reply: z.tuple([z.enum(["dropped", "kept", "absent"])]),
+}).inMemory((space, { fsm, payload }) => {
+  if (!isThere(space, fsm)) return ["absent"];
+  if (space.hash(fsm).has("persisted")) return ["kept"];
+  space.delete(fsm);
+  space.delete(payload);
+  return ["dropped"];
+});
+
+const voidScript = defineScript({
+  file: new URL("./lua/void-job.lua", import.meta.url),
+  keys: ["fsm"],
+  args: z.object({ expiry_ms: z.int().positive() }),
+  reply: z.tuple([z.enum(["void", "exists"])]),
+}).inMemory((space, { fsm }, { expiry_ms }) => {
+  if (isThere(space, fsm)) return ["exists"];
+  space.hash(fsm).set("state", VOID);
+  space.expire(fsm, expiry_ms);
+  return ["void"];
+});
+
+const listenScript = defineScript({
+  file: new URL("./lua/listen-job.lua", import.meta.url),
+  keys: ["fsm"],
+  args: z.object({ instance: z.string(), length_max: z.int().positive() }),
+  reply: trustedReply<readonly ["absent"] | readonly ["found", JobState, number, string]>(),
+}).inMemory((space, { fsm }, { instance, length_max }) => {
+  if (!isThere(space, fsm)) return ["absent"];
+  const fields = space.hash(fsm);
+  const listeners = fields.get("listeners") ?? "";
+  const words = `${instance} ${listeners}`;
+  if (!` ${listeners}`.includes(` ${instance} `) && words.length <= length_max)
+    fields.set("listeners", words);
+  return attemptOf(fields);
+});
+
+interface WantedParts {
+  payload: boolean;
+  result: boolean;
+  timeline: boolean;
+}
+
+const readScript = defineScript<
+  "fsm" | "payload" | "result" | "timeline",
+  WantedParts,
+  readonly ["absent"] | readonly ["found", string, string, number, ...string[]]
+>({
+  file: new URL("./lua/read-job.lua", import.meta.url),
+  keys: ["fsm", "payload", "result", "timeline"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, wanted) => {
+  if (!isThere(space, keys.fsm)) return ["absent"];
+  const entries = wanted.timeline && space.has(keys.timeline) ? space.list(keys.timeline) : [];
+  return [
+    "found",
+    (wanted.payload && space.get(keys.payload)) || "",
+    (wanted.result && space.get(keys.result)) || "",
+    entries.length,
+    ...entries,
+    ...[...space.hash(keys.fsm)].flat(),
+  ];
+});
+
+const readAttemptScript = defineScript({
+  file: new URL("./lua/read-attempt.lua", import.meta.url),
+  keys: ["fsm"],
+  args: trusted<object>(),
+  reply: trustedReply<readonly ["absent"] | readonly ["found", JobState, number, string]>(),
+}).inMemory((space, { fsm }) => {
+  return isThere(space, fsm) ? attemptOf(space.hash(fsm)) : ["absent"];
+});
+
+/** `payload` is JSON text, kept beside the record and given back as it is. */
+export interface NewJob extends JobSpecRecord {
+  payload: string;
+}
+
+/**
+ * `created`: with the store's time. `duplicate`: this id has a record already. `void`: whoever found its binding
+ * without a record has bound the request to another job (`voidJob`); this one must not go on.
+ */
+export type Created =
+  | { outcome: "created"; createdMs: number }
+  | { outcome: "duplicate" }
+  | { outcome: "void" };
+
+/** Step 1 of a submit. The record runs out after `UNBOUND_EXPIRY_MS` unless it is persisted or advanced. */
+export async function createJob(hot: HotStore, job: NewJob): Promise<Created> {
+  const keys = {
+    fsm: jobKeys.fsm(hot.prefix, job.jobId),
+    payload: jobKeys.payload(hot.prefix, job.jobId),
+  };
+  const reply = await hot.run(createScript, keys, {
+    fields: specFields(job),
+    expiry_ms: UNBOUND_EXPIRY_MS,
+    payload_text: job.payload,
+  });
+  if (reply[0] !== "created") return { outcome: reply[0] };
+  return { outcome: "created", createdMs: reply[1] };
+}
+
+/** Step 4, for the job its request is bound to. `absent`: it ran out or gave way; the submit begins anew. */
+export async function persistJob(
+  hot: HotStore,
+  jobId: string,
+  { turnId }: { turnId?: string | undefined } = {},
+): Promise<"persisted" | "absent"> {
+  const keys = {
+    fsm: jobKeys.fsm(hot.prefix, jobId),
+    payload: jobKeys.payload(hot.prefix, jobId),
+  };
+  const [outcome] = await hot.run(persistScript, keys, {
+    fields: turnId ? ["turn_id", turnId] : [],
+  });
+  return outcome;
+}
+
+/** For a job that lost its request to another. `kept`: it is the winner after all. */
+export async function dropJob(
+  hot: HotStore,
+  jobId: string,
+): Promise<"dropped" | "kept" | "absent"> {
+  const keys = {
+    fsm: jobKeys.fsm(hot.prefix, jobId),
+    payload: jobKeys.payload(hot.prefix, jobId),
+  };
+  return (await hot.run(dropScript, keys, {}))[0];
+}
+
+/** Before a binding whose job has no record is replaced. `exists`: it has one after all, follow it. */
+export async function voidJob(hot: HotStore, jobId: string): Promise<"void" | "exists"> {
+  const fsm = jobKeys.fsm(hot.prefix, jobId);
+  return (await hot.run(voidScript, { fsm }, { expiry_ms: VOID_EXPIRY_MS }))[0];
+}
+
+/** The record, and those of the texts beside it that are asked for. */
+export async function readJob(
+  hot: HotStore,
+  jobId: string,
+  wanted: Partial<WantedParts> = {},
+): Promise<JobRecord | undefined> {
+  const reply = await hot.run(readScript, keysOfJob(hot.prefix, jobId), {
+    payload: wanted.payload ?? false,
+    result: wanted.result ?? false,
+    timeline: wanted.timeline ?? false,
+  });
+  if (reply[0] === "absent") return undefined;
+  const [, payload, result, count, ...rest] = reply;
+  const entries = rest.slice(0, count);
+  const record = recordOf(jobId, fieldsOf(rest.slice(count)), { payload, result, entries });
+  if (wanted.timeline && count < TIMELINE_MAX) record.timeline.unshift(firstEntry(record));
+  return record;
+}
+
+/** One attempt of one job: what slots, heartbeats and messages of nodes speak of. */
+export interface JobAttempt {
+  jobId: string;
+  attemptId: number;
+}
+
+/** Where a job is now. */
+export interface AttemptNow extends JobAttempt {
+  state: JobState;
+  nodeId: string | undefined;
+}
+
+/** In the order asked; `undefined` for a job without a record. */
+export async function readAttempts(
+  hot: HotStore,
+  jobs: readonly { jobId: string }[],
+): Promise<Array<AttemptNow | undefined>> {
+  return Promise.all(
+    jobs.map(async ({ jobId }) => {
+      const fsm = jobKeys.fsm(hot.prefix, jobId);
+      const reply = await hot.run(readAttemptScript, { fsm }, {});
+      if (reply[0] === "absent") return undefined;
+      const [, state, attemptId, nodeId] = reply;
+      return { jobId, state, attemptId, nodeId: nodeId || undefined };
+    }),
+  );
+}
+
+/** Instance ids of up to 128 letters: eight fit, and usually many more. */
+const LISTENERS_LENGTH_MAX = 8 * 129;
+
+/**
+ * Asks that `instanceId` be told when the job ends: whoever ends it finds the listeners in the answer of `advance`.
+ * Says where the job is; one that is FINISHED has told its listeners, and this one must look for itself.
+ */
+export async function listen(
+  hot: HotStore,
+  jobId: string,
+  instanceId: string,
+): Promise<AttemptNow | undefined> {
+  const fsm = jobKeys.fsm(hot.prefix, jobId);
+  const args = { instance: instanceId, length_max: LISTENERS_LENGTH_MAX };
+  const reply = await hot.run(listenScript, { fsm }, args);
+  if (reply[0] === "absent") return undefined;
+  return { jobId, state: reply[1], attemptId: reply[2], nodeId: reply[3] || undefined };
+}
+
+function attemptOf(fields: ReadonlyMap<string, string>) {
+  const state = fields.get("state") as JobState;
+  return ["found", state, Number(fields.get("attempt_id")), fields.get("node_id")!] as const;
+}
+
+/** Also for a step in memory: what is applied is kept for good. */
+export function persistInMemory(space: MemorySpace, keys: { fsm: string; payload: string }): void {
+  space.hash(keys.fsm).set("persisted", "1");
+  space.expire(keys.fsm, Number.POSITIVE_INFINITY);
+  space.expire(keys.payload, Number.POSITIVE_INFINITY);
+}
+
+function isThere(space: MemorySpace, fsm: string): boolean {
+  const held = space.has(fsm) && space.hash(fsm).get("state");
+  return Boolean(held) && held !== VOID;
+}
+
+function setAll(fields: Map<string, string>, pairs: readonly string[]): void {
+  for (let at = 0; at < pairs.length; at += 2) fields.set(pairs[at]!, pairs[at + 1]!);
+}
+
+function fieldsOf(pairs: readonly string[]): Map<string, string> {
+  const fields = new Map<string, string>();
+  setAll(fields, pairs);
+  return fields;
+}

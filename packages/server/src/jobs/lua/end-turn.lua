@@ -1,0 +1,16 @@
+-- Forget the node of a turn that is over. What stays is a mark that runs out by itself, so that a placement which is
+-- late does not bring the turn back.
+--
+-- Replies { 'ended' } | { 'already' }.
+
+local turn = KEYS[1]
+-- args { session: string, reason: string, expiry_ms: number }
+
+if redis.call('HEXISTS', turn, 'ended') == 1 then
+  return { 'already' }
+end
+redis.call('HDEL', turn, 'affinity_node_id')
+redis.call('HSET', turn, 'ended', args.reason)
+redis.call('HSETNX', turn, 'session_id', args.session)
+redis.call('PEXPIRE', turn, args.expiry_ms)
+return { 'ended' }

@@ -1,0 +1,178 @@
+import { failpoint } from "#failpoint";
+import { every, type Service } from "../kernel/service.ts";
+import { isStoreDown, type JobsContext } from "./context.ts";
+import type { Endings } from "./ending.ts";
+import { type AttemptNow, readAttempts, readJob } from "./job-store.ts";
+import type { NodeEnd } from "./links.ts";
+import type { LiveJob } from "./live-job.ts";
+import type { Placement } from "./placement.ts";
+import { fillSlots, freeSlots, type JobAttempt, listSlots, renewSlots } from "./slot-store.ts";
+import { assignText } from "./wire.ts";
+
+/** Nodes as they come, beat and go, and what that means for their jobs and slots. */
+export interface NodeDesk extends Service {
+  /** Before it is a candidate anywhere: what it says it runs has its slot. */
+  registering(node: {
+    nodeId: string;
+    capacity: number;
+    running: readonly JobAttempt[];
+  }): Promise<void>;
+  joined(node: NodeEnd, running: readonly JobAttempt[]): Promise<void>;
+  /** `isLeave`: it is gone, and not only connected elsewhere. */
+  left(node: NodeEnd, isLeave: boolean): Promise<void>;
+  heartbeat(node: NodeEnd, beat: Heartbeat): Promise<void>;
+}
+
+export interface Heartbeat {
+  running: readonly JobAttempt[];
+  capacity: number;
+  draining: boolean;
+}
+
+export interface NodeDeskStory {
+  endings: Endings;
+  placement: Placement;
+  /** The job's record as a job in hand, with its deadline set; one in hand already as it is. */
+  takeUp(jobId: string): Promise<LiveJob | undefined>;
+  load(jobId: string): Promise<LiveJob | undefined>;
+}
+
+const RECONCILE_INTERVAL_MS = 10_000;
+
+export function createNodeDesk(context: JobsContext, story: NodeDeskStory): NodeDesk {
+  const { hot, settings, links, book, deadlines, roster, clock, log } = context;
+  const ttlMs = settings.slotTtlMs;
+
+  const isCurrent = (nodeId: string, slot: JobAttempt, now: AttemptNow | undefined): boolean =>
+    now !== undefined &&
+    now.attemptId === slot.attemptId &&
+    now.nodeId === nodeId &&
+    now.state !== "FINISHED" &&
+    now.state !== "RELEASED";
+
+  /** Of these, which are over or elsewhere. */
+  async function outdated<Slot extends JobAttempt>(nodeId: string, slots: readonly Slot[]) {
+    const now = await readAttempts(hot, slots);
+    return slots.filter((slot, at) => !isCurrent(nodeId, slot, now[at]));
+  }
+
+  async function registering({
+    nodeId,
+    capacity,
+    running,
+  }: Parameters<NodeDesk["registering"]>[0]) {
+    if (running.length === 0) return;
+    // Filled first, then compared: a job that ends meanwhile is FINISHED before its slot is removed.
+    await fillSlots(hot, { nodeId, capacity, ttlMs, wanted: running });
+    const over = await outdated(nodeId, running);
+    if (over.length > 0) await freeSlots(hot, nodeId, over);
+  }
+
+  async function joined(node: NodeEnd, running: readonly JobAttempt[]): Promise<void> {
+    const { nodeId } = node;
+    links.addNode(node);
+    const slots = await listSlots(hot, nodeId);
+    const over = await outdated(nodeId, running);
+    for (const attempt of over) sendCancel(node, attempt, "this attempt is over");
+    const known = new Set(running.map(nameOf));
+    await Promise.all(slots.map((slot) => resume(node, slot, known.has(nameOf(slot)))));
+    story.placement.freed(nodeId);
+  }
+
+  /** A slot the node holds: its job is in our hands now, and goes on where it was. */
+  async function resume(node: NodeEnd, slot: JobAttempt, isKnown: boolean): Promise<void> {
+    const job = await story.takeUp(slot.jobId);
+    if (!job || job.attemptId !== slot.attemptId || job.nodeId !== node.nodeId) return;
+    if (isKnown) return;
+    // Dispatched, and never heard of there: the message was lost with the instance that sent it.
+    if (job.state === "DISPATCHED") return assign(node, job);
+    await story.endings.retry(job, "node_lost", "the node came back without it");
+  }
+
+  async function assign(node: NodeEnd, job: LiveJob): Promise<void> {
+    const payload = job.payload ?? (await readJob(hot, job.jobId, { payload: true }))?.payload;
+    if (payload !== undefined) node.link.sendText(assignText(job, payload));
+  }
+
+  async function left(node: NodeEnd, isLeave: boolean): Promise<void> {
+    const { nodeId, epoch } = node;
+    if (!links.removeNode(node)) return; // a newer connection has its place
+    const own = [...book.values()].filter((job) => job.nodeId === nodeId);
+    if (!isLeave) {
+      for (const job of own) if (book.drop(job)) deadlines.clear(job.jobId);
+      return;
+    }
+    const reason = roster.get(nodeId)?.draining ? "node_draining" : "node_lost";
+    roster.left(nodeId, epoch);
+    await failpoint("node.after-leave");
+    const held = await listSlots(hot, nodeId).catch(() => []);
+    const others = held.filter(({ jobId }) => !own.some((job) => job.jobId === jobId));
+    const loaded = await Promise.all(others.map(({ jobId }) => story.load(jobId)));
+    const lost = [...own, ...loaded].filter((job) => job?.nodeId === nodeId);
+    await Promise.all(lost.map((job) => job && story.endings.retry(job, reason)));
+  }
+
+  async function heartbeat(
+    node: NodeEnd,
+    { running, capacity, draining }: Heartbeat,
+  ): Promise<void> {
+    const { nodeId } = node;
+    roster.leaving(nodeId, draining);
+    const answers = await renewSlots(hot, { nodeId, ttlMs, slots: running });
+    const absent = running.filter((_, at) => answers[at] === "absent");
+    if (absent.length === 0) return;
+    const over = await outdated(nodeId, absent);
+    for (const attempt of over)
+      if (!isInHand(nodeId, attempt)) sendCancel(node, attempt, "this attempt is over");
+    // Current, but without a slot: it ran out while the store was away. Filled, then compared, as at a register.
+    const bare = absent.filter((attempt) => !over.includes(attempt));
+    if (bare.length > 0) await registering({ nodeId, capacity, running: bare });
+  }
+
+  /** It ended a moment ago, here: the node knows by now, or will with the next message. */
+  function isInHand(nodeId: string, { jobId, attemptId }: JobAttempt): boolean {
+    const job = book.get(jobId);
+    return job?.attemptId === attemptId && job.nodeId === nodeId;
+  }
+
+  function sendCancel(node: NodeEnd, { jobId, attemptId }: JobAttempt, reason: string): void {
+    node.link.send({ type: "job_cancel", job_id: jobId, attempt_id: attemptId, reason });
+  }
+
+  /** Slots whose job is over, seen twice in a row: somebody forgot to free them. There must be none. */
+  let suspects = new Set<string>();
+  async function reconcile(): Promise<void> {
+    const seen = new Set<string>();
+    let leaked = 0;
+    for (const { nodeId } of links.nodes()) {
+      const over = await outdated(nodeId, await listSlots(hot, nodeId));
+      const leaks = over.filter((slot) => suspects.has(`${nodeId} ${nameOf(slot)}`));
+      for (const slot of over) seen.add(`${nodeId} ${nameOf(slot)}`);
+      if (leaks.length === 0) continue;
+      leaked += leaks.length;
+      await freeSlots(hot, nodeId, leaks);
+      log.warn({ event: "slots.leaked", nodeId, leaks }, "slots of ended jobs were still in use");
+    }
+    suspects = seen;
+    context.meter.slotsLeaked(leaked);
+  }
+
+  const loop = every(RECONCILE_INTERVAL_MS, reconcile, {
+    clock,
+    onError: (error) => {
+      if (!isStoreDown(error))
+        log.error({ event: "slots.not-reconciled", error }, "will be looked at again");
+    },
+  });
+
+  return {
+    registering,
+    joined,
+    left,
+    heartbeat,
+    start: () => loop.start(),
+    stop: () => loop.stop(),
+  };
+}
+
+const nameOf = ({ jobId, attemptId }: JobAttempt): string => `${jobId}:${attemptId}`;

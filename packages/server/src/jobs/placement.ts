@@ -1,0 +1,181 @@
+import { failpoint } from "#failpoint";
+import { every, type Service } from "../kernel/service.ts";
+import { isStoreDown, type JobsContext } from "./context.ts";
+import { advance } from "./fsm-store.ts";
+import { persistJob, readJob } from "./job-store.ts";
+import type { LiveJob } from "./live-job.ts";
+import type { RetryReason } from "./meter.ts";
+import type { RosterNode } from "./roster.ts";
+import { countExclusions, pickNode } from "./select-node.ts";
+import { countSlots } from "./slot-store.ts";
+import type { Slots } from "./slots.ts";
+import { assignText, updateFrame } from "./wire.ts";
+
+/** Brings jobs that are CREATED to nodes. */
+export interface Placement extends Service {
+  /** Finds a node for a job in hand, or lets it wait. Never rejects: what fails here is tried again. */
+  place(job: LiveJob): void;
+  /** Slots of this node may be free: whoever waits for one is next. */
+  freed(nodeId: string): void;
+  /** The fleet changed: somebody may have come whom others wait for. */
+  look(): void;
+}
+
+export interface PlacementStory {
+  /** The attempt came to nothing before the node heard of it. */
+  retry(job: LiveJob, reason: RetryReason): void;
+  /** The record is gone: its store was emptied. */
+  vanished(job: LiveJob): void;
+}
+
+/** How often those who wait are looked after although nothing was heard of a free slot. */
+const LOOK_INTERVAL_MS = 250;
+/** Nodes whose slots are counted anew in one look. */
+const COUNTED_MAX = 64;
+/** How long a node is believed that it cannot serve what it was asked for, when only the store said so. */
+const MARK_TRUST_MS = 5_000;
+/** A larger payload is not kept in memory while its job waits. */
+const KEPT_PAYLOAD_LENGTH_MAX = 8_192;
+
+export function createPlacement(
+  context: JobsContext,
+  slots: Slots,
+  story: PlacementStory,
+): Placement {
+  const { hot, instanceId, clock, random, log, roster, waiting, book, deadlines, meter } = context;
+
+  function place(job: LiveJob): void {
+    // Nobody goes past those who wait already; `serve` takes them in their order.
+    const node = waiting.sizeOf(job.pool) === 0 ? choose(job) : undefined;
+    if (node) return void offer(job, node);
+    wait(job);
+    serve(job.pool);
+  }
+
+  function choose(job: LiveJob): RosterNode | undefined {
+    return pickNode(roster.inPool(job.pool), job, random);
+  }
+
+  function serve(pool: string): void {
+    waiting.serve(pool, (job) => {
+      const node = choose(job);
+      if (node) void offer(job, node);
+      return node !== undefined;
+    });
+  }
+
+  function wait(job: LiveJob): void {
+    if (waiting.has(job.jobId)) return;
+    if (job.payload && job.payload.length > KEPT_PAYLOAD_LENGTH_MAX) job.payload = undefined;
+    waiting.add(job);
+    const waitedMs = clock.monotonicMs() - job.attemptSinceMs;
+    deadlines.set(job.jobId, job.pendingTimeoutMs - waitedMs);
+    // Until now the record would run out by itself; the job may wait for longer than that.
+    persistJob(hot, job.jobId).catch(() => {});
+  }
+
+  /** One try with one node. Refused, it looks for the next. */
+  async function offer(job: LiveJob, node: RosterNode): Promise<void> {
+    try {
+      const answer = await slots.reserve(node, job);
+      if (answer === "reserved") return await dispatch(job, node);
+      if (answer === "unavailable" && job.service)
+        roster.mark(node.nodeId, job.service, MARK_TRUST_MS);
+      place(job);
+    } catch (error) {
+      if (!isStoreDown(error))
+        log.error({ event: "job.not-placed", jobId: job.jobId, error }, "will be tried again");
+      // Not at once: while the store is away each look finds the same. The index knows the job too.
+      if (book.get(job.jobId) === job && job.state === "CREATED") wait(job);
+    }
+  }
+
+  async function dispatch(job: LiveJob, node: RosterNode): Promise<void> {
+    const { jobId, attemptId } = job;
+    const { nodeId } = node;
+    await failpoint("dispatch.after-reserve");
+    const steps = [{ event: "dispatched", affinity: job.affinity }] as const;
+    const answered = await advance(hot, { jobId, attemptId, nodeId, instanceId, steps });
+    const answer = answered.outcome === "absent" ? "absent" : answered.answers[0];
+    if (answer !== "applied" && answer !== "duplicate") {
+      // It ended while it waited, or another instance was faster with another node.
+      if (book.drop(job)) deadlines.clear(jobId);
+      if (answer === "absent") story.vanished(job);
+      return slots.free(nodeId, { jobId, attemptId });
+    }
+    await failpoint("dispatch.after-dispatched");
+    if (book.get(jobId) !== job) return; // cancelled in this very moment; whoever did it frees the slot
+    Object.assign(job, { state: "DISPATCHED", nodeId });
+    deadlines.set(jobId, job.ackTimeoutMs);
+    meter.dispatched((clock.monotonicMs() - job.sinceMs) / 1_000);
+    if (job.sessionId)
+      context.telling.tell(
+        job.sessionId,
+        updateFrame({ jobId, state: "DISPATCHED", attemptId, nodeId }),
+      );
+    await send(job, node);
+  }
+
+  async function send(job: LiveJob, node: RosterNode): Promise<void> {
+    const near = context.links.node(node.nodeId);
+    if (!near) return sendFar(job, node);
+    const payload = job.payload ?? (await readJob(hot, job.jobId, { payload: true }))?.payload;
+    if (payload === undefined) return; // it ended meanwhile
+    near.link.sendText(assignText(job, payload));
+    job.payload = undefined;
+  }
+
+  /** From now on it is in the hands of the instance the node is connected to. */
+  async function sendFar(job: LiveJob, node: RosterNode): Promise<void> {
+    const { jobId, attemptId, ackTimeoutMs } = job;
+    if (!node.instanceId || node.instanceId === instanceId) return story.retry(job, "node_lost");
+    const sent = await context.ring(node.instanceId, {
+      kind: "job.assign",
+      job_id: jobId,
+      attempt_id: attemptId,
+      node_id: node.nodeId,
+      deadline_ms: context.storeNowMs() + ackTimeoutMs,
+    });
+    if (sent.outcome === "full") return story.retry(job, "inbox_full");
+    if (book.drop(job)) deadlines.clear(jobId);
+  }
+
+  /** Slots may have been freed on other instances, and nodes may have come, without a word to us. */
+  async function lookAfterWaiting(): Promise<void> {
+    const pools = waiting.pools();
+    const full = pools.flatMap((pool) =>
+      [...roster.inPool(pool)].filter((node) => node.online && node.reserved >= node.capacity),
+    );
+    const some = [...new Set(full)].slice(0, COUNTED_MAX);
+    await Promise.all(
+      some.map(async ({ nodeId }) => roster.counted(nodeId, await countSlots(hot, nodeId))),
+    );
+    for (const pool of pools) serve(pool);
+  }
+
+  const loop = every(LOOK_INTERVAL_MS, lookAfterWaiting, {
+    clock,
+    onError: (error) => {
+      if (!isStoreDown(error))
+        log.error({ event: "jobs.not-served", error }, "will look again in a moment");
+    },
+  });
+
+  return {
+    place,
+    look: () => waiting.pools().forEach(serve),
+    freed(nodeId) {
+      for (const pool of roster.poolsOf(nodeId)) if (waiting.sizeOf(pool) > 0) serve(pool);
+    },
+    start: () => loop.start(),
+    stop: () => loop.stop(),
+  };
+}
+
+/** `2 full, 1 draining`: what `NO_AVAILABLE_NODE` says besides. */
+export function exclusionWords(context: Pick<JobsContext, "roster">, job: LiveJob): string {
+  const counts = Object.entries(countExclusions(context.roster.all(), job));
+  return counts.length === 0
+    ? "there is no node at all"
+    : counts.map(([reason, count]) => `${count} ${reason}`).join(", ");
+}

@@ -1,0 +1,99 @@
+import { type Job, type JobOutcome, type JobState, type List, TenureError } from "@tenure/protocol";
+import type { HotStore } from "../store/hot-store.ts";
+import { readBinding } from "./binding-store.ts";
+import type { JobRecord } from "./job-record.ts";
+import { readJob } from "./job-store.ts";
+import { listRecent } from "./recent-store.ts";
+
+export interface JobFilter {
+  tenant: string;
+  state?: JobState | undefined;
+  outcome?: JobOutcome | undefined;
+  pool?: string | undefined;
+  request_id?: string | undefined;
+  session_id?: string | undefined;
+  limit: number;
+  cursor?: string | undefined;
+}
+
+/** Pages of ids that are looked through for one page of a filtered list, before the caller has to ask again. */
+const ROUNDS_MAX = 10;
+
+/** What jobs look like from outside. */
+export function createReading(hot: HotStore) {
+  /** Somebody else's job does not exist. */
+  async function find(jobId: string, tenant: string): Promise<JobRecord> {
+    const record = await readJob(hot, jobId, { result: true, timeline: true });
+    if (record?.tenant !== tenant) throw noJob(jobId);
+    return record;
+  }
+
+  async function list(filter: JobFilter): Promise<List<Job>> {
+    if (filter.request_id !== undefined) return listRequest(filter.request_id, filter);
+    const items: Job[] = [];
+    let before = parseCursor(filter.cursor);
+    for (let round = 0; round < ROUNDS_MAX; round++) {
+      const jobIds = await listRecent(hot, { tenant: filter.tenant, limit: filter.limit, before });
+      const records = await Promise.all(
+        jobIds.map((jobId) => readJob(hot, jobId, { result: true, timeline: true })),
+      );
+      for (const [at, record] of records.entries()) {
+        before = jobIds[at];
+        if (record && fits(record, filter)) items.push(renderJob(record));
+        if (items.length === filter.limit) return { items, next_cursor: before ?? null };
+      }
+      if (jobIds.length < filter.limit) return { items, next_cursor: null };
+    }
+    return { items, next_cursor: before ?? null };
+  }
+
+  async function listRequest(requestId: string, filter: JobFilter): Promise<List<Job>> {
+    const bound = await readBinding(hot, { tenant: filter.tenant, requestId });
+    const record = bound && (await readJob(hot, bound.jobId, { result: true, timeline: true }));
+    const items = record && fits(record, filter) ? [renderJob(record)] : [];
+    return { items, next_cursor: null };
+  }
+
+  return {
+    find,
+    list,
+    read: async (jobId: string, tenant: string) => renderJob(await find(jobId, tenant)),
+  };
+}
+
+const fits = (record: JobRecord, filter: JobFilter): boolean =>
+  (filter.state === undefined || record.state === filter.state) &&
+  (filter.outcome === undefined || record.outcome === filter.outcome) &&
+  (filter.pool === undefined || record.pool === filter.pool) &&
+  (filter.session_id === undefined || record.sessionId === filter.session_id);
+
+export const noJob = (jobId: string): TenureError =>
+  new TenureError("NOT_FOUND", { what: "job", id: jobId });
+
+export function renderJob(record: JobRecord): Job {
+  const { body, error } = JSON.parse(record.result ?? "{}") as Pick<Job, "body" | "error">;
+  return {
+    job_id: record.jobId,
+    request_id: record.requestId,
+    pool: record.pool,
+    state: record.state,
+    attempt_id: record.attemptId,
+    ...(record.nodeId && { node_id: record.nodeId }),
+    ...(record.outcome && { outcome: record.outcome }),
+    ...(body !== undefined && { body }),
+    ...(error && { error }),
+    created_at: new Date(record.createdMs).toISOString(),
+    timeline: record.timeline,
+    ...(record.sessionId && { session_id: record.sessionId }),
+    ...(record.turnId && { turn_id: record.turnId }),
+    ...(record.affinity && { affinity: record.affinity }),
+    ...(record.service && { service: record.service }),
+    priority: record.priority,
+    ...(record.traceId && { trace_id: record.traceId }),
+  };
+}
+
+function parseCursor(cursor: string | undefined): string | undefined {
+  if (cursor === undefined || /^[0-9a-f-]{36}$/.test(cursor)) return cursor;
+  throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
+}

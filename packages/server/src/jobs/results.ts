@@ -1,0 +1,233 @@
+import { failpoint } from "#failpoint";
+import { instanceOf } from "../membership/route.ts";
+import type { JobsContext } from "./context.ts";
+import { leaveDue } from "./due-store.ts";
+import { readJob } from "./job-store.ts";
+import type { SessionEnd } from "./links.ts";
+import { ackUndelivered, addUndelivered, listUndelivered } from "./undelivered-store.ts";
+import { type Ending, resultFrame } from "./wire.ts";
+
+/** Brings results to sessions, wherever they are. */
+export interface Results {
+  /**
+   * `out`: nobody needs to look at this job again. `stay`: it was sent on, and the index keeps it until it is
+   * acknowledged.
+   */
+  deliver(ending: DeliveredEnding): Promise<"out" | "stay">;
+  /** A result for a session connected here, by another instance's word. `absent`: there is nothing to tell. */
+  bring(session: SessionEnd, jobId: string): Promise<"sent" | "absent">;
+  acked(session: SessionEnd, jobId: string): void;
+  /** It was sent to a session connected here, which has not acknowledged it yet. */
+  isAwaited(sessionId: string, jobId: string): boolean;
+  /** After its owner was written: what came in while it was away. */
+  sessionJoined(session: SessionEnd): Promise<void>;
+  sessionLeft(session: SessionEnd): Promise<void>;
+  /** Another session asked for the same job, or an HTTP caller waits: called once, when it has ended. */
+  follow(jobId: string, hear: (ending: Ending) => void): () => void;
+  /** Somebody ended it elsewhere. */
+  endedElsewhere(jobId: string): Promise<void>;
+}
+
+export interface DeliveredEnding extends Ending {
+  sessionId: string | undefined;
+  originInstanceId: string;
+}
+
+/** Sent to a session connected here, and not acknowledged. */
+interface Unacked {
+  /** It is in the session's undelivered set: another connection of the session will find it there. */
+  kept: boolean;
+  settle: (delivered: "out" | "stay") => void;
+}
+
+const UNDELIVERED_MAX = 10_000;
+
+export function createResults(context: JobsContext): Results {
+  const { hot, instanceId, links, settings, log } = context;
+  // By connection, not by session: what the old socket did not acknowledge is not what the new one was sent.
+  const unacked = new Map<SessionEnd, Map<string, Unacked>>();
+  const followers = new Map<string, Set<(ending: Ending) => void>>();
+
+  async function deliver(ending: DeliveredEnding): Promise<"out" | "stay"> {
+    tellFollowers(ending);
+    const { sessionId } = ending;
+    if (!sessionId) return ringOrigin(ending);
+    const session = links.session(sessionId);
+    return session ? hand(session, ending) : sendAfter(sessionId, ending);
+  }
+
+  /** Straight to the socket. Should it close before it is acknowledged, `sessionLeft` sees to it. */
+  function hand(session: SessionEnd, ending: Ending): Promise<"out" | "stay"> {
+    return new Promise((resolve) => {
+      note(session, ending.jobId, { kept: false, settle: resolve });
+      session.link.sendText(resultFrame(ending));
+    });
+  }
+
+  function note(session: SessionEnd, jobId: string, entry: Unacked): void {
+    const jobs = unacked.get(session) ?? new Map<string, Unacked>();
+    unacked.set(session, jobs);
+    // The one before is about the same result: whoever waits for it hears of the same acknowledgement.
+    const former = jobs.get(jobId);
+    const settle = former
+      ? (delivered: "out" | "stay") => {
+          former.settle(delivered);
+          entry.settle(delivered);
+        }
+      : entry.settle;
+    jobs.set(jobId, { kept: entry.kept || (former?.kept ?? false), settle });
+  }
+
+  /**
+   * FINISHED is written, the set is written, then the owner is read. A session that connects writes its owner
+   * before it reads the set: one of the two always sees the other.
+   */
+  async function sendAfter(
+    sessionId: string,
+    { jobId, attemptId }: Ending,
+  ): Promise<"out" | "stay"> {
+    await addUndelivered(hot, sessionId, [jobId], { keepMs: settings.retentionMs });
+    await failpoint("result.after-undelivered");
+    return ringOwner(sessionId, { jobId, attemptId });
+  }
+
+  async function ringOwner(
+    sessionId: string,
+    { jobId, attemptId }: { jobId: string; attemptId: number },
+  ): Promise<"out" | "stay"> {
+    const to = await instanceOf(hot, { session_id: sessionId }, instanceId);
+    if (to === undefined) return "out"; // away: it will read the set when it comes
+    if (to === instanceId) return bringHere(sessionId, jobId);
+    await context.ring(to, {
+      kind: "job.result",
+      job_id: jobId,
+      attempt_id: attemptId,
+      session_id: sessionId,
+      deadline_ms: context.storeNowMs() + settings.retentionMs,
+    });
+    return "stay";
+  }
+
+  /** It has come meanwhile. One that is just coming has not read the set yet, and will find it there. */
+  async function bringHere(sessionId: string, jobId: string): Promise<"out" | "stay"> {
+    const session = links.session(sessionId);
+    return session && (await bring(session, jobId)) === "sent" ? "stay" : "out";
+  }
+
+  async function ringOrigin({ jobId, attemptId, originInstanceId }: DeliveredEnding) {
+    if (originInstanceId !== instanceId && hot.kind !== "memory") {
+      const deadline_ms = context.storeNowMs() + RING_LIMIT_MS;
+      const bell = { kind: "job.ended", job_id: jobId, attempt_id: attemptId, deadline_ms };
+      await context.ring(originInstanceId, bell);
+    }
+    return "out" as const;
+  }
+
+  function tellFollowers(ending: Ending): void {
+    const hearing = followers.get(ending.jobId);
+    followers.delete(ending.jobId);
+    for (const hear of hearing ?? []) hear(ending);
+  }
+
+  async function bring(session: SessionEnd, jobId: string): Promise<"sent" | "absent"> {
+    const ending = await readEnding(jobId);
+    if (!ending) {
+      await ackUndelivered(hot, session.sessionId, [jobId]);
+      return "absent";
+    }
+    const settle = (delivered: "out" | "stay") => {
+      if (delivered === "out") void forget(session.sessionId, jobId);
+    };
+    note(session, jobId, { kept: true, settle });
+    session.link.sendText(resultFrame(ending));
+    return "sent";
+  }
+
+  async function readEnding(jobId: string): Promise<Ending | undefined> {
+    const record = await readJob(hot, jobId, { result: true });
+    return record?.outcome && endingOf(record, record.outcome);
+  }
+
+  /** Acknowledged. Should this fail, the result is sent and acknowledged once more. */
+  async function forget(sessionId: string, jobId: string): Promise<void> {
+    try {
+      await Promise.all([ackUndelivered(hot, sessionId, [jobId]), leaveDue(hot, [jobId])]);
+    } catch (error) {
+      log.debug({ event: "result.not-forgotten", jobId, error }, "will be acknowledged again");
+    }
+  }
+
+  /** Sent over a former connection. Whether it was this session's at all, its own set tells. */
+  async function ackedLate(sessionId: string, jobId: string): Promise<void> {
+    const removed = await ackUndelivered(hot, sessionId, [jobId]).catch(() => 0);
+    if (removed > 0) await leaveDue(hot, [jobId]).catch(() => {});
+  }
+
+  return {
+    deliver,
+    bring,
+    acked(session, jobId) {
+      const jobs = unacked.get(session);
+      const entry = jobs?.get(jobId);
+      if (!entry) return void ackedLate(session.sessionId, jobId);
+      jobs?.delete(jobId);
+      if (jobs?.size === 0) unacked.delete(session);
+      entry.settle("out");
+    },
+    isAwaited(sessionId, jobId) {
+      const session = links.session(sessionId);
+      return (session && unacked.get(session)?.has(jobId)) ?? false;
+    },
+    async sessionJoined(session) {
+      const jobIds = await listUndelivered(hot, session.sessionId, UNDELIVERED_MAX);
+      await Promise.all(jobIds.map((jobId) => bring(session, jobId)));
+    },
+    async sessionLeft(session) {
+      const { sessionId } = session;
+      const jobs = unacked.get(session);
+      unacked.delete(session);
+      if (!jobs) return;
+      const open = [...jobs].filter(([, { kept }]) => !kept);
+      try {
+        const jobIds = open.map(([jobId]) => jobId);
+        const keepMs = settings.retentionMs;
+        if (jobIds.length > 0) await addUndelivered(hot, sessionId, jobIds, { keepMs });
+        for (const [jobId, { settle }] of open)
+          settle(await ringOwner(sessionId, { jobId, attemptId: 1 }));
+      } catch (error) {
+        for (const [, { settle }] of open) settle("stay");
+        throw error;
+      }
+    },
+    follow(jobId, hear) {
+      const hearing = followers.get(jobId) ?? new Set();
+      followers.set(jobId, hearing.add(hear));
+      return () => {
+        hearing.delete(hear);
+        if (hearing.size === 0 && followers.get(jobId) === hearing) followers.delete(jobId);
+      };
+    },
+    async endedElsewhere(jobId) {
+      if (!followers.has(jobId)) return;
+      const ending = await readEnding(jobId);
+      if (ending) tellFollowers(ending);
+    },
+  };
+}
+
+const RING_LIMIT_MS = 60_000;
+
+export const endingOf = (
+  record: Pick<Ending, "jobId" | "requestId" | "turnId" | "attemptId" | "nodeId"> & {
+    result?: string | undefined;
+  },
+  outcome: Ending["outcome"],
+): Ending => ({
+  jobId: record.jobId,
+  requestId: record.requestId,
+  turnId: record.turnId,
+  attemptId: record.attemptId,
+  nodeId: record.nodeId,
+  outcome,
+  result: record.result ?? "{}",
+});

@@ -1,0 +1,223 @@
+import { hash } from "node:crypto";
+import { type FinalizeReason, type JobSpec, TenureError } from "@tenure/protocol";
+import { failpoint } from "#failpoint";
+import { perTurn } from "../kernel/per-turn.ts";
+import { uuid7 } from "../kernel/random.ts";
+import { type Bound, bind, readBinding } from "./binding-store.ts";
+import type { JobsContext } from "./context.ts";
+import { type DueEntry, enterDue, leaveDue } from "./due-store.ts";
+import type { JobRecord, JobSpecRecord } from "./job-record.ts";
+import { createJob, dropJob, readJob, voidJob } from "./job-store.ts";
+import { type LiveJob, needOf } from "./live-job.ts";
+import type { Placement } from "./placement.ts";
+import { addRecent, type RecentJob } from "./recent-store.ts";
+import { createTenantLimits } from "./tenant-limits.ts";
+
+export interface Submission extends JobSpec {
+  tenant: string;
+  sessionId?: string | undefined;
+  turn?: boolean | undefined;
+  finalize?: FinalizeReason | undefined;
+}
+
+/** `duplicate`: the request has its job already, and this is it. */
+export type Submitted =
+  | { outcome: "accepted"; job: LiveJob }
+  | { outcome: "duplicate"; record: JobRecord };
+
+export interface Submit {
+  /**
+   * Takes a job in. `accept` is called once it is certain which job it is, before anything else is said of it.
+   * Throws what the caller is told: `REQUEST_ID_REUSED`, `QUEUE_FULL`, `RATE_LIMITED`, `PAYLOAD_TOO_LARGE`,
+   * `DEPENDENCY_DOWN`.
+   */
+  submit(submission: Submission, accept: (submitted: Submitted) => void): Promise<void>;
+}
+
+export interface SubmitStory {
+  placement: Placement;
+  /** Of a job that belongs to a turn: which turn that is. */
+  joinTurn(job: LiveJob): Promise<void>;
+}
+
+/** After so long without a word another instance looks whether somebody has the job in hand. */
+export const DUE_AFTER_MS = 2_000;
+
+export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
+  const { hot, instanceId, clock, random, settings, book, waiting, meter } = context;
+  const limits = createTenantLimits(context);
+  /** By pool: let in, but not yet placed or waiting. */
+  const entering = new Map<string, number>();
+  const enter = perTurn<DueEntry, void>(async (_, entries) => {
+    await enterDue(hot, entries);
+    return [];
+  });
+  const list = perTurn<RecentJob, void>(async (_, jobs) => {
+    await addRecent(hot, jobs, { keepMs: settings.retentionMs });
+    return [];
+  });
+
+  async function submit(
+    submission: Submission,
+    accept: (submitted: Submitted) => void,
+  ): Promise<void> {
+    const payload = JSON.stringify(submission.payload);
+    await letIn(submission, payload);
+    const { pool } = submission;
+    entering.set(pool, (entering.get(pool) ?? 0) + 1);
+    try {
+      const submitted = await begin(submission, payload);
+      meter.submitted(submitted.outcome);
+      accept(submitted);
+      if (submitted.outcome === "accepted") story.placement.place(submitted.job);
+    } finally {
+      const left = (entering.get(pool) ?? 1) - 1;
+      if (left === 0) entering.delete(pool);
+      else entering.set(pool, left);
+    }
+  }
+
+  /** Before anything is written: whoever is refused here has left no trace. */
+  async function letIn(
+    { tenant, request_id: requestId, pool }: Named,
+    payload: string,
+  ): Promise<void> {
+    const { payloadBytesMax, queueMax } = settings;
+    if (payload.length * 3 > payloadBytesMax && Buffer.byteLength(payload) > payloadBytesMax)
+      throw new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: payloadBytesMax });
+    limits.check(tenant);
+    if (waiting.sizeOf(pool) + (entering.get(pool) ?? 0) < queueMax) return;
+    // A request that has its job is no newcomer: it may always ask for it.
+    if (!(await readBinding(hot, { tenant, requestId })))
+      throw new TenureError("QUEUE_FULL", { queue: `the queue of pool ${pool}`, limit: queueMax });
+  }
+
+  async function begin(submission: Submission, payload: string): Promise<Submitted> {
+    for (;;) {
+      const spec = specOf(submission, payload);
+      const { jobId } = spec;
+      // In this order, and in one pipeline: each is a step that anybody can go on from.
+      const created = createJob(hot, { ...spec, payload });
+      const entered = enter("", { jobId, inMs: DUE_AFTER_MS });
+      const suitor = { ...spec, ttlMs: bindingTtlMs(spec) };
+      const [answer, , bound] = await Promise.all([created, entered, bind(hot, suitor)]);
+      await failpoint("submit.after-binding");
+      // Somebody saw the binding before the record, and took the request over: then it has its job.
+      if (answer.outcome === "void") continue;
+      const winner = await decide(suitor, bound);
+      if (winner === "ours") {
+        const createdMs = answer.outcome === "created" ? answer.createdMs : clock.wallMs();
+        return { outcome: "accepted", job: await take(spec, payload, createdMs) };
+      }
+      await Promise.all([dropJob(hot, jobId), leaveDue(hot, [jobId])]);
+      if (winner === "reused")
+        throw new TenureError("REQUEST_ID_REUSED", { request_id: submission.request_id });
+      // Should its submitter have died before it was in the index: from now on somebody looks after it.
+      if (winner.state === "CREATED")
+        await enterDue(hot, [{ jobId: winner.jobId, inMs: DUE_AFTER_MS }]);
+      return { outcome: "duplicate", record: winner };
+    }
+  }
+
+  type Suitor = Parameters<typeof bind>[1];
+
+  /** Which job is the request's: ours, or the one that was there before. */
+  async function decide(suitor: Suitor, first: Bound): Promise<"ours" | "reused" | JobRecord> {
+    for (let bound = first; ; ) {
+      if (bound.outcome === "bound") return "ours";
+      const record = await readJob(hot, bound.jobId, { result: true });
+      if (record) return bound.outcome === "reused" ? "reused" : record;
+      // A binding whose job has no record, and after this never will have one.
+      if ((await voidJob(hot, bound.jobId)) === "void")
+        bound = await bind(hot, suitor, bound.jobId);
+    }
+  }
+
+  async function take(spec: JobSpecRecord, payload: string, createdMs: number): Promise<LiveJob> {
+    const job = newJob(spec, { payload, createdMs, nowMs: clock.monotonicMs() });
+    context.tracing.jobBegun(job);
+    book.add(job);
+    list("", { jobId: job.jobId, tenant: job.tenant }).catch(() => {});
+    if (spec.turn) await story.joinTurn(job);
+    return job;
+  }
+
+  function specOf(submission: Submission, payload: string): JobSpecRecord {
+    const { pool, service, priority = 0, timeout_ms } = submission;
+    const runTimeoutMs = timeout_ms ?? settings.runTimeoutMs;
+    return {
+      jobId: uuid7(random, clock.wallMs()),
+      tenant: submission.tenant,
+      requestId: submission.request_id,
+      bodyHash: bodyHash(submission, payload),
+      pool,
+      service,
+      priority,
+      traceId: submission.trace_id,
+      sessionId: submission.sessionId,
+      turn: submission.turn ?? false,
+      finalize: submission.finalize,
+      originInstanceId: instanceId,
+      pendingTimeoutMs: settings.pendingTimeoutMs,
+      ackTimeoutMs: settings.ackTimeoutMs,
+      runTimeoutMs,
+      attemptsMax: settings.attemptsMax,
+    };
+  }
+
+  /** As long as the job may take, and as long as it is kept then. */
+  function bindingTtlMs(spec: JobSpecRecord): number {
+    const attemptMs = spec.pendingTimeoutMs + spec.ackTimeoutMs + 2 * spec.runTimeoutMs;
+    return settings.retentionMs + (spec.attemptsMax + 1) * attemptMs;
+  }
+
+  return { submit };
+}
+
+interface Named {
+  tenant: string;
+  request_id: string;
+  pool: string;
+}
+
+/** What was asked for, without how it is traced: the same request must have the same. */
+function bodyHash({ pool, service, priority, timeout_ms }: JobSpec, payload: string): string {
+  const words = JSON.stringify([pool, service ?? null, priority ?? 0, timeout_ms ?? null]);
+  return hash("sha256", words + payload, "base64url");
+}
+
+function newJob(
+  spec: JobSpecRecord,
+  at: { payload: string; createdMs: number; nowMs: number },
+): LiveJob {
+  return {
+    jobId: spec.jobId,
+    tenant: spec.tenant,
+    requestId: spec.requestId,
+    pool: spec.pool,
+    service: spec.service,
+    priority: spec.priority,
+    pendingTimeoutMs: spec.pendingTimeoutMs,
+    ackTimeoutMs: spec.ackTimeoutMs,
+    timeoutMs: spec.runTimeoutMs,
+    attemptsMax: spec.attemptsMax,
+    originInstanceId: spec.originInstanceId,
+    traceId: spec.traceId,
+    sessionId: spec.sessionId,
+    turnId: undefined,
+    finalize: spec.finalize,
+    payload: at.payload,
+    state: "CREATED",
+    attemptId: 1,
+    countedAttempts: 0,
+    nodeId: undefined,
+    former: new Set(),
+    affinity: undefined,
+    createdAtMs: at.createdMs,
+    sinceMs: at.nowMs,
+    attemptSinceMs: at.nowMs,
+    affinityUntilMs: undefined,
+    need: needOf(spec.service),
+    lastReason: undefined,
+  };
+}

@@ -1,0 +1,94 @@
+import type { JobError, JobOutcome, JobState } from "@tenure/protocol";
+import type { LiveJob } from "./live-job.ts";
+
+/**
+ * Messages about jobs as the text of their frame. Payloads and results are JSON already: they are put in as they
+ * are, parsed by the one who needs them and by nobody on the way.
+ */
+
+/** What a job came to, as its record keeps it: `{"body":…,"error":{"code","message"}}`, each if there is one. */
+export function resultText({
+  body,
+  error,
+}: {
+  body?: string | undefined;
+  error?: JobError | undefined;
+}): string {
+  const parts: string[] = [];
+  if (body !== undefined) parts.push(`"body":${body}`);
+  if (error) parts.push(`"error":${JSON.stringify({ code: error.code, message: error.message })}`);
+  return `{${parts.join()}}`;
+}
+
+type Assigned = Pick<
+  LiveJob,
+  "jobId" | "attemptId" | "requestId" | "sessionId" | "turnId" | "pool" | "timeoutMs" | "traceId"
+>;
+
+export function assignText(job: Assigned, payload: string): string {
+  const head = JSON.stringify({
+    type: "job_assign",
+    job_id: job.jobId,
+    attempt_id: job.attemptId,
+    request_id: job.requestId,
+    session_id: job.sessionId,
+    turn_id: job.turnId,
+    pool: job.pool,
+    timeout_ms: job.timeoutMs,
+    trace_id: job.traceId,
+  });
+  return `${head.slice(0, -1)},"payload":${payload}}`;
+}
+
+/** How a job ended: what its session, or whoever asked for it, is told. */
+export interface Ending {
+  jobId: string;
+  requestId: string;
+  turnId?: string | undefined;
+  attemptId: number;
+  nodeId?: string | undefined;
+  outcome: JobOutcome;
+  /** As `resultText` made it. */
+  result: string;
+}
+
+export function resultFrame(ending: Ending): string {
+  const head = JSON.stringify({
+    type: "job_result",
+    request_id: ending.requestId,
+    job_id: ending.jobId,
+    attempt_id: ending.attemptId,
+    node_id: ending.nodeId,
+    turn_id: ending.turnId,
+    success: ending.outcome === "succeeded",
+    outcome: ending.outcome,
+  });
+  const rest = ending.result.slice(1, -1);
+  return rest === "" ? head : `${head.slice(0, -1)},${rest}}`;
+}
+
+export const updateFrame = (update: {
+  jobId: string;
+  state: JobState;
+  attemptId: number;
+  nodeId?: string | undefined;
+}): string =>
+  JSON.stringify({
+    type: "job_update",
+    job_id: update.jobId,
+    state: update.state,
+    attempt_id: update.attemptId,
+    node_id: update.nodeId,
+  });
+
+export const progressFrame = (progress: {
+  jobId: string;
+  attemptId: number;
+  body: unknown;
+}): string =>
+  JSON.stringify({
+    type: "job_progress",
+    job_id: progress.jobId,
+    attempt_id: progress.attemptId,
+    body: progress.body,
+  });
