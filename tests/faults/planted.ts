@@ -1,4 +1,5 @@
-import { mkdirSync } from "node:fs";
+import { appendFileSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
 import { breakBuild } from "./build.ts";
 import type { Plant } from "./plants.ts";
 import { runFaults } from "./suite.ts";
@@ -7,7 +8,7 @@ import { WORKLOADS } from "./workloads.ts";
 /** What the suite found with one protection taken out; undefined when it found nothing. */
 export async function runPlanted(
   plant: Plant,
-  { directory, print = () => {} }: { directory: string; print?: (line: string) => void },
+  { directory }: { directory: string },
 ): Promise<string | undefined> {
   mkdirSync(directory, { recursive: true });
   const workloads = WORKLOADS.filter(({ name }) => plant.workloads.includes(name));
@@ -24,7 +25,7 @@ export async function runPlanted(
       pace: { gapMs: [300, 1_200] },
       settleMs: plant.settleMs ?? 60_000,
       directory: `${directory}/${attempt}`,
-      print,
+      print: (line) => appendFileSync(join(directory, "log"), `${line}\n`),
     });
     if (violations[0] !== undefined) return violations[0];
   }

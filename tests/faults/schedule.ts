@@ -29,9 +29,13 @@ export interface Pace {
 
 const PACE: Pace = { gapMs: [700, 2_500] };
 
+/** Nominal: what was killed also has to start again before something else can be done to it. */
+const RECOVERY_MS = 2_000;
+
 /**
  * The faults of a run: the same for the same seed, deck and length. Dealt from a shuffled deck, again and again, so
- * that a short run has every fault before any has come twice, and none is left out by chance.
+ * that a short run has every fault before any has come twice, and none is left out by chance. One thing at a time is
+ * done to one target; a card that finds all its targets busy goes back under the hand.
  */
 export function planFaults(
   deck: readonly Card[],
@@ -39,20 +43,27 @@ export function planFaults(
 ): PlannedFault[] {
   const random = createSeeded(seed);
   const plan: PlannedFault[] = [];
+  const freeAtMs = new Map<string, number>();
   let hand: Card[] = [];
   for (let atMs = 0; deck.length > 0; ) {
     atMs += Math.round(random.between(...pace.gapMs));
     if (atMs >= lengthMs) break;
     if (hand.length === 0) hand = shuffle(deck, random);
     const card = hand.pop()!;
+    const free = Array.from({ length: card.count }, (_, target) => target).filter(
+      (target) => (freeAtMs.get(`${card.role}-${target}`) ?? 0) <= atMs,
+    );
+    const target = free[pick(random, free.length)];
+    if (target === undefined) {
+      hand.unshift(card);
+      continue;
+    }
     const variants = card.variants ?? [""];
+    // What is begun late is ended in time: the plan says how long, the end of the run does not.
+    const forMs = Math.min(Math.round(random.between(...card.lastsMs)), lengthMs - atMs);
+    freeAtMs.set(`${card.role}-${target}`, atMs + forMs + RECOVERY_MS);
     plan.push({
-      atMs,
-      fault: card.fault,
-      role: card.role,
-      target: pick(random, card.count),
-      // What is begun late is ended in time: the plan says how long, the end of the run does not.
-      forMs: Math.min(Math.round(random.between(...card.lastsMs)), lengthMs - atMs),
+      ...{ atMs, fault: card.fault, role: card.role, target, forMs },
       variant: variants[pick(random, variants.length)] ?? "",
     });
   }
