@@ -3,7 +3,8 @@ import { fileURLToPath } from "node:url";
 import type { ProcessSpec } from "../support/process.ts";
 import type { Scene } from "./workload.ts";
 
-export type Phase = "load" | "settle" | "check";
+/** `load`, `settle`, `check`, or the name of a program of the workload. */
+export type Phase = string;
 
 /** How a program of a workload is started: the phase, and a file that tells it everything else. */
 export function programSpec(phase: Phase, scene: Scene): ProcessSpec {

@@ -2,29 +2,18 @@ import { existsSync, readFileSync } from "node:fs";
 import { basename } from "node:path";
 import { createHistory } from "../support/history.ts";
 import { historyOf } from "./history-of.ts";
-import type { Phase } from "./program-spec.ts";
-import type { Scene, Workload } from "./workload.ts";
+import type { LoadContext, Scene, Workload } from "./workload.ts";
 import { WORKLOADS } from "./workloads.ts";
 
 // A program of a workload: it makes the load, or settles what is unknown, or checks. Each in a process of its own.
 //
-//   node program.js load|settle|check <file with the scene>
+//   node program.js load|settle|check|<program of the workload> <file with the scene>
 
-const phases: Record<Phase, (workload: Workload, scene: Scene) => Promise<void>> = {
+const phases: Record<string, (workload: Workload, scene: Scene) => Promise<void>> = {
   async load(workload, scene) {
-    const quiet = new AbortController();
-    process.once("SIGUSR2", () => quiet.abort());
     console.log("loading");
-    // Connections stay as they are until somebody ends the process.
-    const stay = setInterval(() => {}, 60_000);
-    const history = createHistory(scene.historyFile);
-    try {
-      await workload.load({ scene, history, quiet: quiet.signal });
-      console.log("quiet");
-    } catch (error) {
-      clearInterval(stay);
-      throw error;
-    }
+    await stay(scene, workload.load);
+    console.log("quiet");
   },
   async settle(workload, scene) {
     const history = createHistory(scene.historyFile);
@@ -41,13 +30,23 @@ const phases: Record<Phase, (workload: Workload, scene: Scene) => Promise<void>>
   },
 };
 
+/** Connections stay as they are until somebody ends the process. */
+async function stay(scene: Scene, program: (context: LoadContext) => Promise<void>): Promise<void> {
+  const quiet = new AbortController();
+  process.once("SIGUSR2", () => quiet.abort());
+  setInterval(() => {}, 60_000);
+  await program({ scene, history: createHistory(scene.historyFile), quiet: quiet.signal });
+}
+
 const [, , phase = "", sceneFile = ""] = process.argv;
-const run = phases[phase as Phase];
-if (!run || !existsSync(sceneFile)) {
-  console.error(`usage: ${basename(import.meta.filename)} load|settle|check <scene>`);
+if (!existsSync(sceneFile)) {
+  console.error(`usage: ${basename(import.meta.filename)} <phase> <scene>`);
   process.exit(2);
 }
 const scene = JSON.parse(readFileSync(sceneFile, "utf8")) as Scene;
 const workload = WORKLOADS.find(({ name }) => name === scene.workload);
 if (!workload) throw new Error(`there is no workload ${scene.workload}`);
+const program = workload.programs?.[phase];
+const run = phases[phase] ?? (program && (() => stay(scene, program)));
+if (!run) throw new Error(`${workload.name} has no program ${phase}`);
 await run(workload, scene);

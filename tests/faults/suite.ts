@@ -114,11 +114,15 @@ async function settleAll(
       const settling = startProcess(programSpec("settle", world.sceneOf(workload, "settle")));
       const outcome = await finish(settling, /^settled$/, settleMs + PROGRAM_MS);
       if (outcome instanceof Error)
-        problems.push(`${workload.name} is not live: ${outcome.message}`);
+        problems.push(`${workload.name} is not live: ${reasonIn(outcome.message)}`);
     }),
   );
   return problems;
 }
+
+/** Its own words, of all that a program writes when it fails. */
+const reasonIn = (output: string): string =>
+  /^\w*Error: (.*)$/m.exec(output)?.[1] ?? output.slice(0, 500);
 
 async function checkAll(
   world: World,

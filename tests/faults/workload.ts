@@ -81,6 +81,8 @@ export interface Workload {
   survivesHotLoss: boolean;
   /** Whether its checker can tell right from wrong when the database's clock jumps: the others compare with ours. */
   survivesStoreClock?: boolean;
+  /** Further programs of ours that parties may be. */
+  programs?: Record<string, (context: LoadContext) => Promise<void>>;
   /** Until `quiet`, and then until nothing is under way. Connections it keeps open stay open. */
   load(context: LoadContext): Promise<void>;
   /** In peace: finds out what was unknown, and shows that work goes on. Throws when it does not. */
