@@ -52,7 +52,7 @@ export function createActor({
   name,
   lines,
   spared = [],
-  awayMaxMs = 5_000,
+  awayMaxMs = 7_000,
   clock,
   spec,
   readyLine,

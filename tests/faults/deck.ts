@@ -26,7 +26,7 @@ export interface PartyTargets {
 
 const DIRECTIONS = ["both", "up", "down"] as const;
 
-/** Every fault that makes sense for these workloads. `only` keeps those of which the name begins so. */
+/** Every fault that makes sense for these workloads, or those of them that `only` names. */
 export function createDeck(
   { instances, parties, hot, redisNodes, clocks }: Targets,
   workloads: readonly Workload[],
@@ -73,7 +73,7 @@ export function createDeck(
   for (const { role, count, lines, spared, awayMaxMs } of parties) {
     const own: Card[] = [
       { role, count, fault: "kill", lastsMs: [200, awayMaxMs] },
-      { role, count, fault: "freeze", lastsMs: [500, 10_000] },
+      { role, count, fault: "freeze", lastsMs: [500, 2 * awayMaxMs] },
       ...lines.flatMap((line): Card[] => [
         {
           role,
@@ -87,7 +87,7 @@ export function createDeck(
     ];
     cards.push(...own.filter(({ fault }) => !spared.includes(fault)));
   }
-  return only.length === 0 ? cards : cards.filter((card) => isChosen(card, only));
+  return only.length === 0 ? cards : cards.flatMap((card) => chosen(card, only));
 }
 
 const HOUR = ["3600", "-3600"] as const;
@@ -95,9 +95,14 @@ const HOUR = ["3600", "-3600"] as const;
 /** What the bytes of a statement say whose reply is to be lost: its commit is done, its caller does not know. */
 const CUT_AT = ["nonce_commit", "node_unit", "deployment"] as const;
 
-/** `freeze` is every freeze, `instance.freeze` that of an instance. */
-function isChosen({ fault, role }: Card, only: readonly string[]): boolean {
-  return only.some((name) => name === fault || name === `${role}.${fault}` || name === `${role}.*`);
+/** `freeze` is every freeze, `instance.freeze` that of an instance, `instance.freeze:9000` one of 9 s, always. */
+function chosen(card: Card, only: readonly string[]): Card[] {
+  const { fault, role } = card;
+  const names = [fault, `${role}.${fault}`, `${role}.*`];
+  const wish = only.map((name) => name.split(":")).find(([name = ""]) => names.includes(name));
+  if (!wish) return [];
+  const ms = Number(wish[1]);
+  return [wish[1] === undefined ? card : { ...card, lastsMs: [ms, ms] }];
 }
 
 export function partyTargets(

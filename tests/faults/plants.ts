@@ -25,6 +25,8 @@ const usual = { seed: 2, seconds: 15, attempts: 3, instances: 2 };
 const rivals = { ...usual, workloads: ["fence"], faults: ["fence.*"], instances: 1 };
 const signers = { ...usual, workloads: ["nonces"] };
 const units = { ...usual, workloads: ["claims"] };
+const work = { ...usual, workloads: ["jobs"], instances: 2 };
+const nodes = { ...usual, workloads: ["processes"], instances: 1 };
 // Nobody but the readers is needed, and no instance.
 const letters = { ...usual, workloads: ["inbox"], instances: 0 };
 
@@ -196,8 +198,8 @@ export const PLANTS: readonly Plant[] = [
     name: "report-not-fenced",
     what: "a former term's report is written over the current one's",
     ...units,
-    faults: ["claims.freeze", "instance.edge-partition", "claims.kill"],
-    seconds: 25,
+    faults: ["claims.freeze:12000", "claims.hosts-partition:14000"],
+    seconds: 40,
     edits: [
       {
         file: "server/dist/deployments/status-store.js",
@@ -262,6 +264,93 @@ export const PLANTS: readonly Plant[] = [
         file: "server/dist/delivery/lua/bury-message.lua",
         protection: "if args.keep then",
         instead: "if false then",
+      },
+    ],
+  },
+  {
+    name: "binding-not-decisive",
+    what: "the same request at two instances in one instant becomes two jobs",
+    ...work,
+    faults: ["edge-reset"],
+    edits: [
+      {
+        file: "server/dist/jobs/lua/bind-request.lua",
+        protection: "if job ~= args.former then return { 'taken', job } end",
+        instead: "",
+      },
+    ],
+  },
+  {
+    name: "attempt-not-compared",
+    what: "a node that was given up ends a job that runs elsewhere by now",
+    ...work,
+    faults: ["worker.freeze:7000", "worker.kill"],
+    seconds: 30,
+    edits: [
+      {
+        file: "server/dist/jobs/lua/advance-job.lua",
+        protection: "if args.attempt_id ~= attempt then",
+        instead: "if false then",
+      },
+      {
+        file: "server/dist/jobs/lua/advance-job.lua",
+        protection: "if elsewhere and not ANY_NODE[step.event] then return 'other_node' end",
+        instead: "",
+      },
+    ],
+  },
+  {
+    name: "slots-not-bounded",
+    what: "two instances give a node more jobs than it can run",
+    ...work,
+    faults: ["worker.kill"],
+    edits: [
+      {
+        file: "server/dist/jobs/lua/reserve-slots.lua",
+        protection: "if not marked and used < args.capacity then",
+        instead: "if not marked then",
+      },
+    ],
+  },
+  {
+    name: "due-index-not-read",
+    what: "what an instance had in hand when it was killed is never finished",
+    ...work,
+    faults: ["instance.kill"],
+    settleMs: 45_000,
+    edits: [
+      {
+        file: "server/dist/jobs/lua/take-due.lua",
+        protection: "'LIMIT', 0, args.count)",
+        instead: "'LIMIT', 0, 0)",
+      },
+    ],
+  },
+  {
+    name: "children-outlive-agent",
+    what: "a killed node-unit leaves its deployments running beside their successors",
+    ...nodes,
+    faults: ["unit.kill:25000"],
+    seconds: 45,
+    edits: [
+      {
+        file: "agent/dist/executor/guard.js",
+        protection: 'for group in $groups; do kill -KILL -- "-$group"; done',
+        instead: "exit 0",
+      },
+    ],
+  },
+  {
+    name: "no-self-stop",
+    what: "a node-unit out of contact runs on while others have taken its deployments over",
+    ...nodes,
+    faults: ["unit.hosts-partition:45000"],
+    seconds: 60,
+    edits: [
+      {
+        file: "agent/dist/contact.js",
+        protection: `stopNow(\`no contact for \${selfStopMs} ms\`);`,
+        instead: "watch();",
       },
     ],
   },

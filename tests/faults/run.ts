@@ -17,7 +17,7 @@ const USAGE = `npm run faults -- [options]
   --seed N        the same faults for the same seed (default: by chance, and printed)
   --minutes M     of load and faults (default 3); healing, settling and checking come on top
   --only a,b      workloads: ${WORKLOADS.map(({ name }) => name).join(", ")}
-  --faults a,b    only these faults: freeze, instance.kill, postgres.*
+  --faults a,b    only these faults: freeze, instance.kill, postgres.*, instance.freeze:9000
   --hot KIND      redis or redis-cluster (default: by the seed)
   --instances N   default 3
   --planted       with one protection taken out at a time: ${PLANTS.length} bugs, each must be caught
