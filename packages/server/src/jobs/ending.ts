@@ -42,7 +42,11 @@ export type FailureSteps =
   | { event: "give_up"; outcome: "attempts_exhausted" | "timed_out"; error: JobError };
 
 /** Attempts that end for the server's or the operator's reasons are not held against the job. */
-const UNCOUNTED: ReadonlySet<RetryReason> = new Set(["node_draining", "inbox_full"]);
+const UNCOUNTED: ReadonlySet<RetryReason> = new Set([
+  "node_draining",
+  "inbox_full",
+  "instance_lost",
+]);
 
 /** Also uncounted attempts end some day: nobody may send a job around for ever. */
 const ATTEMPTS_TOTAL_MAX = 100;
@@ -55,6 +59,7 @@ const WORDS: Record<RetryReason, string> = {
   failed: "it failed",
   model_not_available: "its node cannot serve it now",
   inbox_full: "the instance of its node is overloaded",
+  instance_lost: "the instance that had it in hand was lost",
 };
 
 const RETRY_PAUSE_MS = 500;
