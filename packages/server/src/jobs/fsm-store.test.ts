@@ -255,7 +255,7 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
   test("a timeline is bounded, its newest entries stay, and any words of a worker survive", async () => {
     const { jobId } = newJob();
     await createJob(store.hot, newJob({ jobId, attemptsMax: 1_000 }));
-    const reason = 'a|b "quoted" \\ \u{1f4a5} \ud800 \n end';
+    const reason = 'a|b "quoted" \\ \u{1f4a5} \ud800 \r\n end';
     for (let attemptId = 1; attemptId <= TIMELINE_MAX; attemptId++) {
       const steps: JobStep[] = [dispatched, { ...lost, reason } as JobStep];
       await ask(jobId, { attemptId, nodeId: NODE_A, steps });
@@ -264,7 +264,7 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
     expect(timeline).toHaveLength(TIMELINE_MAX);
     expect(attemptId).toBe(TIMELINE_MAX + 1);
     expect(timeline.at(-1)).toMatchObject({ state: "CREATED", attempt_id: TIMELINE_MAX + 1 });
-    expect(timeline.at(-1)!.reason).toBe('a|b "quoted" \\ \u{1f4a5} \ufffd \n end');
+    expect(timeline.at(-1)!.reason).toBe('a|b "quoted" \\ \u{1f4a5} \ufffd   end');
     expect(lastFailure).toBe(timeline.at(-1)!.reason);
     expect(new Set(avoid)).toEqual(new Set([NODE_A]));
   });
