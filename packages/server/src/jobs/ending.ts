@@ -5,7 +5,7 @@ import { isStoreDown, type JobsContext } from "./context.ts";
 import { leaveDue } from "./due-store.ts";
 import { type Advanced, advance } from "./fsm-store.ts";
 import { dueShard } from "./job-keys.ts";
-import type { LiveJob } from "./live-job.ts";
+import { type LiveJob, NODE_LOST_WORDS, needOf } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
 import { exclusionWords, type Placement } from "./placement.ts";
 import type { Results } from "./results.ts";
@@ -54,7 +54,7 @@ const ATTEMPTS_TOTAL_MAX = 100;
 const WORDS: Record<RetryReason, string> = {
   ack_timeout: "the node did not accept it in time",
   run_timeout: "it did not end in time",
-  node_lost: "its node was lost",
+  node_lost: NODE_LOST_WORDS,
   node_draining: "its node takes no more jobs",
   failed: "it failed",
   model_not_available: "its node cannot serve it now",
@@ -124,6 +124,8 @@ export function createEndings(
     job.countedAttempts = advanced.countedAttempts;
     job.nodeId = undefined;
     job.lastReason = reason;
+    job.isSuspect ||= reason === "node_lost";
+    job.need = needOf(job.service, job);
     job.attemptSinceMs = clock.monotonicMs();
     deadlines.clear(jobId);
     parts.placement().place(job);
@@ -212,6 +214,13 @@ export function createEndings(
 
   async function tooLate(job: LiveJob): Promise<void> {
     if (job.state === "CREATED") {
+      const troubleMs = context.trouble.atMs();
+      if (troubleMs > job.attemptSinceMs) {
+        // While the store was away nobody could be chosen. It has its time after that.
+        job.attemptSinceMs = troubleMs;
+        const waitedMs = clock.monotonicMs() - troubleMs;
+        return deadlines.set(job.jobId, job.pendingTimeoutMs - waitedMs);
+      }
       const excluded = exclusionWords(context, job);
       const none = errorOf(new TenureError("NO_AVAILABLE_NODE", { pool: job.pool }), excluded);
       return giveUp(job, { outcome: "no_node", error: none }, `no node in time: ${excluded}`);
