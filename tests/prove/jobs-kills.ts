@@ -32,7 +32,7 @@ async function runOn(hot: HotKind, { size, seed, print }: ProofRun): Promise<voi
     const sessions = [0, 1, 2, 3].map((n) =>
       scene.openSession({ url: crowd.urlsFrom(n), patienceMs: 300_000 }),
     );
-    const load = startLoad(sessions, { perSecond, workMs: 50 });
+    const load = startLoad(sessions, { perSecond, workMs: 200 });
     const startedMs = performance.now();
     for (let kill = 0; kill < kills; kill++) {
       await wait(seeded.between(200, 1_500));

@@ -7,6 +7,8 @@ import type { Proof, ProofRun } from "./proof.ts";
 
 const ATTEMPTS_MAX = 3;
 const WORKERS = 4;
+/** Who shares a worker with poison dies with it, and may be unlucky more than once. */
+const SUCCEEDED_SHARE_MIN = 0.8;
 
 export const jobsPoison: Proof = {
   name: "jobs-poison",
@@ -31,15 +33,14 @@ export const jobsPoison: Proof = {
       const session = scene.openSession({ url: b.url });
       const load = startLoad([session], { perSecond: 20, workMs: 20 });
       for (let n = 0; n < poisons; n++) {
-        const before = deaths;
         const failure = await session
           .submit({ pool: POOL, payload: { poison: true } })
           .catch((error: unknown) => error);
         assert(failure instanceof JobFailed, `poison ended as ${failure}`);
         assert.equal(failure.outcome, "attempts_exhausted");
         assert.equal(failure.code, "ATTEMPTS_EXHAUSTED");
-        assert(deaths - before <= ATTEMPTS_MAX, `${deaths - before} workers died of one job`);
-        await assertEndedOnce(a.url, failure.result!);
+        const { attempt_id } = await assertEndedOnce(a.url, failure.result!);
+        assert(attempt_id <= ATTEMPTS_MAX, `it was tried ${attempt_id} times`);
         if (n === 0) print(`it says: ${failure.message}`);
       }
       const ended = await load.finish();
@@ -47,7 +48,9 @@ export const jobsPoison: Proof = {
         `${poisons} poisoned jobs killed ${deaths} workers; meanwhile ${ended.length} others: ` +
           `${outcomesOf(ended)}, slowest ${slowest(ended)} ms`,
       );
-      assert(deaths <= poisons * ATTEMPTS_MAX);
+      assert(deaths <= poisons * ATTEMPTS_MAX, "more workers died than were poisoned");
+      const succeeded = ended.filter(({ result }) => result.outcome === "succeeded").length;
+      assert(succeeded >= ended.length * SUCCEEDED_SHARE_MIN, "the others did not go on");
       await scene.untilAllSlotsAreFree();
     } finally {
       isOver = true;

@@ -16,6 +16,8 @@ import {
   type SubmitOptions,
   type TurnPlace,
   toFrame,
+  unanswered,
+  watchSignal,
 } from "./submission.ts";
 import { createTurns, type Turns } from "./turns.ts";
 import { unsentError } from "./unsent.ts";
@@ -328,21 +330,4 @@ export function createSubmissions({
       turns.abandon();
     },
   };
-}
-
-const unanswered = ({ state }: Submission): TenureError =>
-  new TenureError("DEPENDENCY_DOWN", {
-    dependency: "the server",
-    reason: state === "waiting" ? "not connected" : "no answer",
-  });
-
-function watchSignal(
-  signal: AbortSignal | undefined,
-  { handle }: Submission,
-  cancel: () => void,
-): void {
-  if (!signal) return;
-  signal.addEventListener("abort", cancel, { once: true });
-  const forget = () => signal.removeEventListener("abort", cancel);
-  handle.then(forget, forget);
 }

@@ -46,6 +46,8 @@ export interface JobNode extends RawNode {
   say(type: string, about: { job_id: string; attempt_id: number }, words?: object): void;
   /** Acknowledges, starts and ends an assignment. */
   finish(assign: { job_id: string; attempt_id: number }, words?: object): void;
+  /** From now on it finishes whatever it is given. */
+  obey(): void;
 }
 
 export interface JobSession extends RawSession {
@@ -57,6 +59,8 @@ export interface JobSession extends RawSession {
   results(jobId?: string): FromServer<"job_result">[];
   states(jobId: string): string[];
   error(about: { request_id?: string; job_id?: string }): Promise<FromServer<"error">>;
+  /** From now on it acknowledges every result. */
+  obey(): void;
 }
 
 export async function openJobFleet(
@@ -146,12 +150,24 @@ function asJobNode(raw: RawNode): JobNode {
       until(() => assignments(jobId)[nth - 1], {
         what: `assignment ${nth} of ${jobId ?? "any job"}`,
       }),
-    finish(assign, words = { success: true, body: "done" }) {
-      say("job_ack", assign);
-      say("job_started", assign);
-      say("job_result", assign, words);
+    finish,
+    obey() {
+      for (const assign of assignments()) finish(assign);
+      raw.socket.on("message", (data) => {
+        const message = JSON.parse(String(data)) as ServerToNode;
+        if (message.type === "job_assign") finish(message);
+      });
     },
   };
+
+  function finish(
+    assign: { job_id: string; attempt_id: number },
+    words: object = { success: true, body: "done" },
+  ): void {
+    say("job_ack", assign);
+    say("job_started", assign);
+    say("job_result", assign, words);
+  }
 }
 
 function asJobSession(
@@ -194,6 +210,12 @@ function asJobSession(
     states: (jobId) =>
       find("job_update", ({ job_id }) => job_id === jobId).map(({ state }) => state),
     error: (about) => first("error", named(about)),
+    obey() {
+      raw.socket.on("message", (data) => {
+        const { type, job_id } = JSON.parse(String(data)) as { type: string; job_id?: string };
+        if (type === "job_result") raw.send({ type: "job_result_ack", job_id });
+      });
+    },
   };
 }
 

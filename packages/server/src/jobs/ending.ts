@@ -5,7 +5,7 @@ import { isStoreDown, type JobsContext } from "./context.ts";
 import { leaveDue } from "./due-store.ts";
 import { type Advanced, advance } from "./fsm-store.ts";
 import { dueShard } from "./job-keys.ts";
-import type { LiveJob } from "./live-job.ts";
+import { type LiveJob, NODE_LOST_WORDS, needOf } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
 import { exclusionWords, type Placement } from "./placement.ts";
 import type { Results } from "./results.ts";
@@ -42,7 +42,11 @@ export type FailureSteps =
   | { event: "give_up"; outcome: "attempts_exhausted" | "timed_out"; error: JobError };
 
 /** Attempts that end for the server's or the operator's reasons are not held against the job. */
-const UNCOUNTED: ReadonlySet<RetryReason> = new Set(["node_draining", "inbox_full"]);
+const UNCOUNTED: ReadonlySet<RetryReason> = new Set([
+  "node_draining",
+  "inbox_full",
+  "instance_lost",
+]);
 
 /** Also uncounted attempts end some day: nobody may send a job around for ever. */
 const ATTEMPTS_TOTAL_MAX = 100;
@@ -50,11 +54,12 @@ const ATTEMPTS_TOTAL_MAX = 100;
 const WORDS: Record<RetryReason, string> = {
   ack_timeout: "the node did not accept it in time",
   run_timeout: "it did not end in time",
-  node_lost: "its node was lost",
+  node_lost: NODE_LOST_WORDS,
   node_draining: "its node takes no more jobs",
   failed: "it failed",
   model_not_available: "its node cannot serve it now",
   inbox_full: "the instance of its node is overloaded",
+  instance_lost: "the instance that had it in hand was lost",
 };
 
 const RETRY_PAUSE_MS = 500;
@@ -119,6 +124,8 @@ export function createEndings(
     job.countedAttempts = advanced.countedAttempts;
     job.nodeId = undefined;
     job.lastReason = reason;
+    job.isSuspect ||= reason === "node_lost";
+    job.need = needOf(job.service, job);
     job.attemptSinceMs = clock.monotonicMs();
     deadlines.clear(jobId);
     parts.placement().place(job);
@@ -207,6 +214,13 @@ export function createEndings(
 
   async function tooLate(job: LiveJob): Promise<void> {
     if (job.state === "CREATED") {
+      const troubleMs = context.trouble.atMs();
+      if (troubleMs > job.attemptSinceMs) {
+        // While the store was away nobody could be chosen. It has its time after that.
+        job.attemptSinceMs = troubleMs;
+        const waitedMs = clock.monotonicMs() - troubleMs;
+        return deadlines.set(job.jobId, job.pendingTimeoutMs - waitedMs);
+      }
       const excluded = exclusionWords(context, job);
       const none = errorOf(new TenureError("NO_AVAILABLE_NODE", { pool: job.pool }), excluded);
       return giveUp(job, { outcome: "no_node", error: none }, `no node in time: ${excluded}`);

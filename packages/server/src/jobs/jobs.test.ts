@@ -213,6 +213,29 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     await Promise.all([freed(lost.key.address), freed(other.key.address)]);
   });
 
+  test("jobs that lost a node together are kept apart: one of them may have been the cause", async () => {
+    const lost = await fleet.node(app, { capacity: 2 });
+    const client = await fleet.session(app);
+    for (let nth = 1; nth <= 2; nth++) {
+      await client.accepted(client.submit());
+      lost.say("job_ack", await lost.assigned(nth));
+    }
+    const other = await fleet.node(app, { capacity: 2 });
+    await lost.close();
+    const first = await other.assigned();
+    const innocent = await client.accepted(client.submit());
+    // The one that lost no node need not wait; the other suspect does.
+    expect((await other.assigned(2)).job_id).toBe(innocent.job_id);
+    other.finish(await other.assigned(2));
+    await client.result(innocent);
+    expect(other.assignments()).toHaveLength(2);
+    other.finish(first);
+    const second = await other.assigned(3);
+    expect([first.attempt_id, second.attempt_id]).toEqual([2, 2]);
+    other.finish(second);
+    await client.result(second);
+  });
+
   test("a node without the model is left out for the service, and the job goes elsewhere", async () => {
     const services = ["whisper"];
     const lacking = await fleet.node(app, { services, capacity: 10 });

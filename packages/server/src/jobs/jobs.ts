@@ -13,7 +13,7 @@ import type { Random } from "../kernel/random.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { type Bells, createBells } from "./bells.ts";
-import { isStoreDown, type JobsContext, type JobsSettings } from "./context.ts";
+import { isStoreDown, type JobsContext, type JobsSettings, type StoreTrouble } from "./context.ts";
 import { createDeadlines } from "./deadlines.ts";
 import { rescheduleDue } from "./due-store.ts";
 import { createDueWorker } from "./due-worker.ts";
@@ -83,7 +83,8 @@ export interface HttpJobs {
 const FIGURES_INTERVAL_MS = 1_000;
 
 export function createJobs(options: JobsOptions): Jobs {
-  const { hot, instanceId, clock, log, delivery, meter } = options;
+  const { instanceId, clock, log, delivery, meter } = options;
+  const { hot, trouble } = watchStore(options.hot, clock);
   const book = createBook();
   const links = createLinks();
   const roster = createRoster({ clock });
@@ -101,7 +102,7 @@ export function createJobs(options: JobsOptions): Jobs {
   let storeOffsetMs = 0;
   const context: JobsContext = {
     ...options,
-    ...{ book, links, roster, waiting, deadlines, telling },
+    ...{ hot, trouble, book, links, roster, waiting, deadlines, telling },
     tracing: createTracing(),
     ring: delivery.send,
     storeNowMs: () => Math.floor(clock.wallMs() + storeOffsetMs),
@@ -364,6 +365,20 @@ export function createJobs(options: JobsOptions): Jobs {
       waitingJobs.map(({ jobId }) => ({ jobId, inMs: 0 })),
     );
   }
+}
+
+/** The same store, with an eye on whether it answers. */
+function watchStore(hot: HotStore, clock: Clock): { hot: HotStore; trouble: StoreTrouble } {
+  let troubleMs = Number.NEGATIVE_INFINITY;
+  const note = (error: unknown) => {
+    if (isStoreDown(error)) troubleMs = clock.monotonicMs();
+  };
+  const run: HotStore["run"] = (script, keys, args) => {
+    const reply = hot.run(script, keys, args);
+    reply.catch(note);
+    return reply;
+  };
+  return { hot: { ...hot, run }, trouble: { atMs: () => troubleMs } };
 }
 
 const CANCEL_LIMIT_MS = 60_000;

@@ -2,7 +2,7 @@ import { failpoint } from "#failpoint";
 import { instanceOf } from "../membership/route.ts";
 import type { JobsContext } from "./context.ts";
 import { leaveDue } from "./due-store.ts";
-import { readJob } from "./job-store.ts";
+import { readAttempts, readJob } from "./job-store.ts";
 import type { SessionEnd } from "./links.ts";
 import { ackUndelivered, addUndelivered, listUndelivered } from "./undelivered-store.ts";
 import { type Ending, resultFrame } from "./wire.ts";
@@ -152,10 +152,16 @@ export function createResults(context: JobsContext): Results {
     return record?.outcome && endingOf(record, record.outcome);
   }
 
+  /** Whoever ended it may have stopped before its slot was free; then somebody must look at it once more. */
+  async function leaveIfReleased(jobId: string): Promise<void> {
+    const [now] = await readAttempts(hot, [{ jobId }]);
+    if (now?.state !== "FINISHED") await leaveDue(hot, [jobId]);
+  }
+
   /** Acknowledged. Should this fail, the result is sent and acknowledged once more. */
   async function forget(sessionId: string, jobId: string): Promise<void> {
     try {
-      await Promise.all([ackUndelivered(hot, sessionId, [jobId]), leaveDue(hot, [jobId])]);
+      await Promise.all([ackUndelivered(hot, sessionId, [jobId]), leaveIfReleased(jobId)]);
     } catch (error) {
       log.debug({ event: "result.not-forgotten", jobId, error }, "will be acknowledged again");
     }
@@ -164,7 +170,7 @@ export function createResults(context: JobsContext): Results {
   /** Sent over a former connection. Whether it was this session's at all, its own set tells. */
   async function ackedLate(sessionId: string, jobId: string): Promise<void> {
     const removed = await ackUndelivered(hot, sessionId, [jobId]).catch(() => 0);
-    if (removed > 0) await leaveDue(hot, [jobId]).catch(() => {});
+    if (removed > 0) await leaveIfReleased(jobId).catch(() => {});
   }
 
   return {

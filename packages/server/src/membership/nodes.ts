@@ -76,6 +76,8 @@ export interface Nodes {
   onLook(look: MembersLook): void;
   /** Renews owners, presence and snapshots of the nodes connected here; once per refresh interval. */
   renew(): Promise<void>;
+  /** The hot store may have forgotten them: the next renewal writes all of them. */
+  announceAll(): void;
   /** Our own stop is no LEAVE: presence is set one TTL ahead, and the nodes are sent to the others. */
   sendAway(urls: string[]): Promise<void>;
 }
@@ -285,6 +287,9 @@ export function createNodes(options: NodesOptions): Nodes {
       const dueBeforeMs = clock.monotonicMs() - Math.min(presenceTtlMs, ownerTtlMs) / 3;
       const due = [...held.values()].filter((node) => node.dirty || node.writtenAtMs < dueBeforeMs);
       await Promise.all(due.map(announce));
+    },
+    announceAll() {
+      for (const node of held.values()) node.dirty = true;
     },
     async sendAway(urls) {
       stopping = true;

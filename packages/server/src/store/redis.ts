@@ -85,8 +85,15 @@ export function openRedis(settings: RedisSettings): RedisStore {
       heard.set(channel, [...(heard.get(channel) ?? []), hear]);
       if (subscriber.status === "ready") await subscriber.subscribe(channel).catch(unavailable);
     },
+    onBack(hear) {
+      client.on("ready", hear);
+    },
     async ping() {
-      await (client instanceof Cluster ? pingCluster(client) : client.ping()).catch(unavailable);
+      // A write: a Redis that is full, or cannot save, answers every other question as if nothing were wrong.
+      await (client instanceof Cluster
+        ? pingCluster(client)
+        : client.set(`${settings.prefix}:ping`, "1", "PX", PING_KEPT_MS)
+      ).catch(unavailable);
     },
     async close() {
       for (const connection of opened) connection.disconnect();
@@ -156,8 +163,19 @@ async function pingCluster(cluster: Cluster): Promise<void> {
   const masters = cluster.nodes("master");
   const states = await Promise.all(masters.map((master) => master.cluster("INFO")));
   if (states.length === 0) throw new Error("no master of the cluster is known");
+  const memories = await Promise.all(masters.map((master) => master.info("memory")));
+  if (memories.some(isFull)) throw new Error("a master of the cluster has no memory left");
   if (!states.every((state) => state.includes("cluster_state:ok")))
     throw new Error("the cluster does not serve all slots");
+}
+
+const PING_KEPT_MS = 10_000;
+
+/** Which keys are on which master is not known here, so their own word is taken instead of a write. */
+function isFull(memory: string): boolean {
+  const figure = (name: string) =>
+    Number(new RegExp(`^${name}:(\\d+)`, "m").exec(memory)?.[1] ?? 0);
+  return figure("maxmemory") > 0 && figure("used_memory") >= figure("maxmemory");
 }
 
 interface ConnectionUse {
