@@ -22,7 +22,7 @@ export interface Unit {
   leave(): Promise<void>;
 }
 
-export interface UnitOptions {
+export interface PlayedNodeOptions {
   url: string;
   token?: string;
   name: string;
@@ -30,7 +30,7 @@ export interface UnitOptions {
   describe?: Partial<NodeRegister>;
 }
 
-export function startUnit({ url, token, name, usage, describe = {} }: UnitOptions): Unit {
+export function playNode({ url, token, name, usage, describe = {} }: PlayedNodeOptions): Unit {
   const key = createTestNodeKey();
   const logs = new Map<string, string[]>();
   const followers = new Map<string, (lines: string[]) => void>();

@@ -1,15 +1,18 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { ROUTES } from "@tenure/protocol";
 import type { Page } from "playwright-core";
-import { startFleet } from "../prove/fleet.ts";
+import { startPostgres } from "../support/postgres.ts";
+import { startRedis } from "../support/redis.ts";
 import { repositoryRoot } from "../support/repository.ts";
 import { until } from "../support/until.ts";
 import { NARROW, openBrowser, openWindow, signIn, WIDE } from "./browser.ts";
+import { createOperator } from "./fleet-scene.ts";
 import { raiseShowcase, type Showcase } from "./showcase.ts";
+import { ADMIN, raiseStage } from "./stage.ts";
 
 // Takes the pictures of the documentation: node tests/dist/console/screenshots.js [directory] [--all]
 
-const TOKEN = "showcase-admin";
 const [directory = join(repositoryRoot, "docs/img"), mode] = process.argv.slice(2);
 
 function pagesOf({ deployments, signer, units }: Showcase): [name: string, path: string][] {
@@ -23,6 +26,7 @@ function pagesOf({ deployments, signer, units }: Showcase): [name: string, path:
     ["logs", `/deployments/${deployments.running}/logs`],
     ["history", `/deployments/${deployments.running}/history`],
     ["jobs", "/jobs"],
+    ["job", "job"],
     ["sessions", "/sessions"],
     ["signers", "/signers"],
     ["signer", `/signers/${encodeURIComponent(signer)}`],
@@ -39,11 +43,17 @@ const VIEWS = [
 ] as const;
 
 mkdirSync(directory, { recursive: true });
-const fleet = await startFleet("redis");
-const env = { TENURE_TOKENS: `admin:${TOKEN}`, TENURE_NONCE_HOLD_TTL_MS: "10000" };
-const { url } = await fleet.startInstance({ env });
-await fleet.startInstance({ env });
-const showcase = await raiseShowcase({ url, token: TOKEN });
+const postgres = await startPostgres();
+const redis = await startRedis();
+const stage = await raiseStage({
+  postgresUri: postgres.uri(),
+  redisUrl: redis.url,
+  instances: 2,
+  env: { TENURE_NONCE_HOLD_TTL_MS: "10000" },
+});
+const { url } = stage;
+const showcase = await raiseShowcase({ url, token: ADMIN });
+await stage.spoilInbox(Buffer.from([0x7b, 0x22, 0x6b, 0x00, 0xff]));
 const browser = await openBrowser();
 try {
   const waitMs = Number(process.env.SCENE_MS ?? 20_000);
@@ -51,9 +61,10 @@ try {
   for (const { name, viewport, colors } of VIEWS) {
     const window = await openWindow(browser, { viewport, colors });
     const page = await window.newPage();
-    await signIn(page, url, TOKEN);
+    await signIn(page, url, ADMIN);
     for (const [title, path] of pagesOf(showcase)) {
-      await page.goto(url + path);
+      if (path === "job") await openJob(page);
+      else await page.goto(url + path);
       await settled(page);
       await page.screenshot({ path: join(directory, `${title}-${name}.png`) });
     }
@@ -63,7 +74,18 @@ try {
 } finally {
   await browser.close();
   await showcase.stop();
-  await fleet.stop();
+  await stage.stop();
+  await Promise.all([postgres.discard(), redis.discard()]);
+}
+
+/** One that took more than one attempt, where there is one. */
+async function openJob(page: Page): Promise<void> {
+  const { items } = await createOperator(url, ADMIN).call(ROUTES.listJobs, {
+    query: { limit: 500 },
+  });
+  const ended = items.filter(({ outcome }) => outcome);
+  const job = ended.find(({ attempt_id }) => attempt_id > 1) ?? ended[0];
+  await page.goto(`${url}/jobs/${job?.job_id}`);
 }
 
 /** Everything read and drawn. */
