@@ -1,3 +1,4 @@
+import { ROUTES } from "@tenure/protocol";
 import { Worker } from "@tenure/sdk";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
@@ -6,11 +7,13 @@ import { type RunningUnit, startUnit } from "../support/node-unit.ts";
 import { stores } from "../support/stores.ts";
 import { until } from "../support/until.ts";
 import { complaintsOf, openBrowser, openWindow, signIn } from "./browser.ts";
+import { createOperator } from "./fleet-scene.ts";
 import { ADMIN, raiseStage, type Stage, VIEWER } from "./stage.ts";
 
 // Real processes and a real browser on a busy machine: only never is wrong.
 vi.setConfig({ testTimeout: 240_000, hookTimeout: 240_000 });
 const PATIENCE = { timeout: 90_000 };
+const SIGNER = "eip155:1:0x52908400098527886e0f7030069857d2e4169ee7";
 
 let database: TestDatabase;
 let stage: Stage;
@@ -23,7 +26,12 @@ let complaints: string[];
 beforeAll(async () => {
   const { postgresAdminUri, redisUrl } = stores();
   database = await createDatabase(postgresAdminUri);
-  stage = await raiseStage({ postgresUri: database.uri, redisUrl });
+  const holds = { TENURE_NONCE_HOLD_TTL_MS: "10000" };
+  stage = await raiseStage({ postgresUri: database.uri, redisUrl, env: holds });
+  await createOperator(stage.url, ADMIN).call(ROUTES.allocateNonces, {
+    params: { signer: SIGNER },
+    body: { request_id: "forgotten" },
+  });
   const env = { HOST_TOKEN: ADMIN };
   const [made] = await Promise.all([
     Promise.all(["alpha", "beta"].map((name) => startUnit({ name, urls: [stage.url], env }))),
@@ -104,6 +112,22 @@ describe("an operator", () => {
     await page.locator(".event-name", { hasText: "node.left" }).first().waitFor(PATIENCE);
   });
 
+  test("changes what runs, sees what the change was, and takes it back", async () => {
+    await page.goto(`${stage.url}/deployments/ticker`);
+    await page.getByRole("button", { name: "Edit" }).click();
+    const form = page.getByRole("dialog");
+    await form.getByLabel("Environment").fill("COLOUR=red");
+    await form.getByRole("button", { name: "Save" }).click();
+    await page.getByText("ticker was changed", { exact: true }).waitFor(PATIENCE);
+    await page.getByRole("link", { name: "History" }).click();
+    const newest = page.locator(".revision").first();
+    await newest.getByText("env COLOUR").waitFor(PATIENCE);
+    await page.getByRole("button", { name: "Roll back" }).first().click();
+    await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
+    await newest.getByText("Revision 3").waitFor(PATIENCE);
+    expect(await newest.locator("del").allTextContents()).toEqual(["red"]);
+  });
+
   test("submits a job and reads its timeline and result", async () => {
     await menu("Jobs").click();
     await page.getByRole("button", { name: "Submit a job" }).click();
@@ -134,6 +158,20 @@ describe("an operator", () => {
     await page.getByRole("dialog").getByRole("button", { name: "Redrive" }).click();
     await page.getByText("The message was sent again").waitFor(PATIENCE);
     await page.getByText("No dead letter").waitFor(PATIENCE);
+  });
+
+  test("settles a number whose holder fell silent, after saying it twice", async () => {
+    await menu("Signers").click();
+    await page.locator(".row-link").first().click();
+    await page.getByRole("button", { name: "Resolve" }).click(PATIENCE);
+    const form = page.getByRole("dialog");
+    const settle = form.getByRole("button", { name: "Resolve" });
+    await form.getByLabel("Never used").check();
+    await form.getByLabel("How do you know").fill("the account nonce is 0");
+    expect(await settle.isDisabled()).toBe(true);
+    await form.getByLabel("Type 0 to confirm").fill("0");
+    await settle.click();
+    await page.locator(".list-row", { hasText: "released" }).waitFor(PATIENCE);
   });
 
   test("drains a node and lets it take work again", async () => {
