@@ -32,7 +32,7 @@ export interface SubmissionLimits {
 export const SUBMISSION_LIMITS: SubmissionLimits = {
   outstandingMax: 10_000,
   patienceMs: 60_000,
-  checkEveryMs: 15_000,
+  checkEveryMs: 10_000,
 };
 
 export interface Submissions {
@@ -187,7 +187,10 @@ export function createSubmissions({
     submission.lastError = undefined;
     submission.heardMs = clock.monotonicMs();
     if (place) place.turn.id = message.turn_id ?? place.turn.id;
-    if (isNews) submission.feed.push(message);
+    if (isNews) {
+      submission.checks = 0;
+      submission.feed.push(message);
+    }
     if (submission.isCancelled) sayCancel(submission);
     arrive(submission);
   }

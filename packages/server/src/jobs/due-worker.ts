@@ -145,13 +145,14 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
   }
 
   async function conclude(record: JobRecord, released: boolean, nowMs: number): Promise<void> {
-    const { jobId, sessionId, originInstanceId, outcome } = record;
+    const { jobId, sessionId, originInstanceId, listeners, outcome } = record;
     if (!outcome) return;
     // Ever less often: a session that never acknowledges must not be sent its results all day.
     const inMs = Math.min(Math.max(nowMs - record.stateMs, LOOK_AGAIN_MS), 300_000);
     await rescheduleDue(hot, [{ jobId, inMs }]);
     if (sessionId && story.results.isAwaited(sessionId, jobId)) return;
-    const ending = { ...endingOf(record, outcome), sessionId, originInstanceId, released };
+    const names = { sessionId, originInstanceId, listeners };
+    const ending = { ...endingOf(record, outcome), ...names, released };
     // Not waited for: it ends when the session acknowledges.
     story.endings.conclude(ending).catch((error) => {
       if (!isStoreDown(error))

@@ -10,7 +10,7 @@ import type { RetryReason } from "./meter.ts";
 import { exclusionWords, type Placement } from "./placement.ts";
 import type { Results } from "./results.ts";
 import type { Slots } from "./slots.ts";
-import { type Ending, resultText } from "./wire.ts";
+import { type Ending, type JobEnd, resultText } from "./wire.ts";
 
 /** How attempts and jobs come to their end. */
 export interface Endings {
@@ -29,17 +29,11 @@ export interface Endings {
   onDeadline(jobId: string): void;
 }
 
-export interface JobEnd {
-  outcome: JobOutcome;
-  attemptId: number;
-  nodeId: string | undefined;
-  /** As `resultText` made it. */
-  result: string;
-}
-
 export interface ConcludedJob extends Ending {
   sessionId: string | undefined;
   originInstanceId: string;
+  /** Instances where somebody else waits for it. */
+  listeners: readonly string[];
   released: boolean;
 }
 
@@ -104,10 +98,14 @@ export function createEndings(
     const { jobId, attemptId, nodeId } = job;
     if (step.event === "give_up") return giveUp(job, step, sentence(reason, words));
     const answered = await advance(hot, { jobId, attemptId, nodeId, instanceId, steps: [step] });
-    if (answered.outcome === "answered" && answered.answers[0] === "applied") {
-      if (nodeId) parts.cancelOnNode({ jobId, attemptId, nodeId }, sentence(reason, words));
-      beginAnew(job, answered, reason);
-    } else letGo(job);
+    const answer = answered.outcome === "answered" ? answered.answers[0] : "absent";
+    if (answered.outcome === "absent" || (answer !== "applied" && answer !== "exhausted"))
+      return letGo(job);
+    job.countedAttempts = answered.countedAttempts;
+    // More attempts were counted than this instance knew of.
+    if (answer === "exhausted") return retry(job, reason, words);
+    if (nodeId) parts.cancelOnNode({ jobId, attemptId, nodeId }, sentence(reason, words));
+    beginAnew(job, answered, reason);
   }
 
   function beginAnew(job: LiveJob, advanced: Advanced, reason: RetryReason): void {
@@ -138,7 +136,8 @@ export function createEndings(
     if (answered.outcome === "absent" || answered.answers[0] !== "applied") return letGo(job);
     const former = nodeId ?? answered.formerNodeId;
     if (former) parts.cancelOnNode({ jobId, attemptId, nodeId: former }, reason);
-    finished(job, { outcome: end.outcome, attemptId, nodeId: former, result });
+    const { listeners } = answered;
+    finished(job, { outcome: end.outcome, attemptId, nodeId: former, result, listeners });
   }
 
   /** Somebody else has it by now, or it is over. */
@@ -186,7 +185,8 @@ export function createEndings(
     if (answered.outcome === "answered" && answered.answers[0] === "applied") {
       const nodeId = answered.formerNodeId;
       if (nodeId) parts.cancelOnNode({ jobId, attemptId, nodeId }, "cancelled");
-      finished(job, { outcome: "cancelled", attemptId, nodeId, result });
+      const { listeners } = answered;
+      finished(job, { outcome: "cancelled", attemptId, nodeId, result, listeners });
     }
     return answered;
   }

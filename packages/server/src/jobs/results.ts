@@ -31,6 +31,8 @@ export interface Results {
 export interface DeliveredEnding extends Ending {
   sessionId: string | undefined;
   originInstanceId: string;
+  /** Instances where somebody else waits for it. */
+  listeners: readonly string[];
 }
 
 /** Sent to a session connected here, and not acknowledged. */
@@ -50,8 +52,9 @@ export function createResults(context: JobsContext): Results {
 
   async function deliver(ending: DeliveredEnding): Promise<"out" | "stay"> {
     tellFollowers(ending);
+    ringListeners(ending);
     const { sessionId } = ending;
-    if (!sessionId) return ringOrigin(ending);
+    if (!sessionId) return "out";
     const session = links.session(sessionId);
     return session ? hand(session, ending) : sendAfter(sessionId, ending);
   }
@@ -114,13 +117,14 @@ export function createResults(context: JobsContext): Results {
     return session && (await bring(session, jobId)) === "sent" ? "stay" : "out";
   }
 
-  async function ringOrigin({ jobId, attemptId, originInstanceId }: DeliveredEnding) {
-    if (originInstanceId !== instanceId && hot.kind !== "memory") {
-      const deadline_ms = context.storeNowMs() + RING_LIMIT_MS;
-      const bell = { kind: "job.ended", job_id: jobId, attempt_id: attemptId, deadline_ms };
-      await context.ring(originInstanceId, bell);
-    }
-    return "out" as const;
+  /** Callers over HTTP where it came in, and other sessions. Lost, they look for themselves, or ask again. */
+  function ringListeners({ jobId, attemptId, ...ending }: DeliveredEnding): void {
+    if (hot.kind === "memory") return;
+    const origins = ending.sessionId ? [] : [ending.originInstanceId];
+    const deadline_ms = context.storeNowMs() + RING_LIMIT_MS;
+    const bell = { kind: "job.ended", job_id: jobId, attempt_id: attemptId, deadline_ms };
+    for (const to of new Set([...origins, ...ending.listeners]))
+      if (to !== instanceId) context.ring(to, bell).catch(() => {});
   }
 
   function tellFollowers(ending: Ending): void {
