@@ -22,15 +22,18 @@ export interface Unit {
   leave(): Promise<void>;
 }
 
-export interface UnitOptions {
+export interface PlayedNodeOptions {
   url: string;
   token?: string;
   name: string;
   usage?: ResourceUsage;
+  /** Asked at every heartbeat, in place of `usage`. */
+  sample?: () => ResourceUsage;
   describe?: Partial<NodeRegister>;
 }
 
-export function startUnit({ url, token, name, usage, describe = {} }: UnitOptions): Unit {
+export function playNode(options: PlayedNodeOptions): Unit {
+  const { url, token, name, usage, sample = () => usage, describe = {} } = options;
   const key = createTestNodeKey();
   const logs = new Map<string, string[]>();
   const followers = new Map<string, (lines: string[]) => void>();
@@ -48,7 +51,7 @@ export function startUnit({ url, token, name, usage, describe = {} }: UnitOption
       trusted_package_regexp: "@acme/.*",
       ...describe,
     }),
-    resourceUsage: () => usage,
+    resourceUsage: sample,
     handlers: {
       "log.read": ({ deployment_id, lines = 100, file = 0 }) => ({
         lines: file === 0 ? linesOf(deployment_id).slice(-lines) : [`(rotated file ${file})`],

@@ -1,5 +1,6 @@
 import { ROUTES } from "@tenure/protocol";
-import { createOperator, run, startUnit, type Unit, unitsReady } from "./fleet-scene.ts";
+import { Session, Worker } from "@tenure/sdk";
+import { createOperator, playNode, run, type Unit, unitsReady } from "./fleet-scene.ts";
 
 export interface Showcase {
   units: Unit[];
@@ -29,7 +30,7 @@ export async function raiseShowcase({
   const units = Array.from({ length: 12 }, (_, index) => {
     const region = REGIONS[index % REGIONS.length]!;
     const hasGpu = index % 5 === 0;
-    return startUnit({
+    return playNode({
       url,
       token,
       name: `${region}-${String(Math.floor(index / REGIONS.length) + 1).padStart(2, "0")}`,
@@ -40,9 +41,6 @@ export async function raiseShowcase({
       },
       describe: {
         labels: { region, tier: index < 8 ? "main" : "edge", ...(hasGpu && { gpu: "a10" }) },
-        pools: hasGpu ? ["render", "embed"] : ["embed"],
-        services: hasGpu ? ["llama-70b", "whisper"] : [],
-        capacity: hasGpu ? 4 : 16,
         claim_policy:
           index === 11 ? "none" : index % 3 === 0 ? "resource_usage" : "deployment_count",
       },
@@ -135,11 +133,13 @@ export async function raiseShowcase({
   await operator.call(ROUTES.drainNode, { params: { id: units[5]!.address } });
   await units[10]!.leave();
   await signAndForget(operator);
+  const traffic = startTraffic({ url, token });
   return {
     units,
     deployments: { running: checkout.id, failing: failing.id, pending: pending.id },
     signer: SIGNERS[0]!,
     async stop() {
+      await traffic.stop();
       await Promise.all(units.map((unit) => unit.leave()));
     },
   };
@@ -177,4 +177,52 @@ function logLines(count: number): string[] {
       return `{"time":"${time}","level":"warn","msg":"payment provider slow","took_ms":${900 + index}}`;
     return `{"time":"${time}","level":"info","msg":"request","method":"POST","path":"${paths[index % 4]}","status":${index % 29 === 28 ? 503 : 200},"took_ms":${3 + ((index * 7) % 40)}}`;
   });
+}
+
+/** Workers that do something for a while, and sessions that keep them busy. */
+function startTraffic({ url, token }: { url: string; token: string }): { stop(): Promise<void> } {
+  const workers = ["gpu-fra-1", "gpu-fra-2", "gpu-iad-1", "cpu-sin-1", "cpu-ams-1"].map(
+    (name, index) =>
+      new Worker({
+        url,
+        token,
+        name,
+        version: "2.3.0",
+        pools: index < 3 ? ["render", "embed"] : ["embed"],
+        services: index < 3 ? ["llama-70b", "whisper"] : [],
+        capacity: index < 3 ? 6 : 12,
+        labels: { region: name.split("-")[1]!, kind: name.split("-")[0]! },
+        run: ({ payload }) => work(payload as { n: number }),
+      }),
+  );
+  const sessions = [0, 1, 2, 3].map(() => new Session({ url, token }));
+  let n = 0;
+  const submit = (): void => {
+    const session = sessions[n % sessions.length]!;
+    const request = {
+      pool: n % 4 === 0 ? "render" : "embed",
+      payload: { n },
+      requestId: `order-${84_000 + n}`,
+    };
+    n += 1;
+    // How each of them ends is what the pictures show.
+    session.submit(request).catch(() => {});
+  };
+  const timer = setInterval(submit, 60);
+  return {
+    async stop() {
+      clearInterval(timer);
+      await Promise.all(sessions.map((session) => session.close()));
+      await Promise.all(workers.map((worker) => worker.close({ withinMs: 500 })));
+    },
+  };
+}
+
+async function work({ n }: { n: number }): Promise<unknown> {
+  await new Promise((resolve) => setTimeout(resolve, 120 + ((n * 97) % 900)));
+  if (n % 23 === 11)
+    throw Object.assign(new Error("the image is not readable"), { code: "BAD_IMAGE" });
+  if (n % 31 === 7 && Math.random() < 0.6)
+    throw Object.assign(new Error("out of memory"), { code: "OUT_OF_MEMORY", retryable: true });
+  return { ok: true, width: 1_024, height: 768, tokens: 300 + (n % 50) };
 }
