@@ -120,7 +120,7 @@ const SETTINGS: contract.DeliverySettings = {
   stream_group: "scheduler",
   stream_block_ms: 200,
   stream_count: 64,
-  stream_maxlen: 60,
+  stream_maxlen: 20,
   dlq_enabled: true,
   dlq_maxlen: 100_000,
   dlq_max_deliveries: 50,
