@@ -16,6 +16,7 @@ const USAGE = `npm run faults -- [options]
 
   --seed N        the same faults for the same seed (default: by chance, and printed)
   --minutes M     of load and faults (default 3); healing, settling and checking come on top
+  --stages N      go on with the next seed, up to N times in all, while a hazard has not been met (default 1)
   --only a,b      workloads: ${WORKLOADS.map(({ name }) => name).join(", ")}
   --faults a,b    only these faults: freeze, instance.kill, postgres.*, instance.freeze:9000
   --hot KIND      redis or redis-cluster (default: by the seed)
@@ -31,12 +32,12 @@ const held = options.planted ? await planted() : await sound();
 process.exit(held ? 0 : 1);
 
 async function sound(): Promise<boolean> {
-  const { seed, minutes, workloads, hot, instances, faults, directory } = options;
+  const { seed, minutes, workloads, hot, instances, faults, directory, stagesMax } = options;
   console.log(
     `seed ${seed}, ${minutes} minutes on Postgres and ${hot}, ${instances} instances, commit ${commit()}: ${workloads.map(({ name }) => name).join(", ")}`,
   );
   const verdict = await runFaults({
-    ...{ seed, hot, instances, workloads, directory, faults },
+    ...{ seed, hot, instances, workloads, directory, faults, stagesMax },
     lengthMs: minutes * 60_000,
     settleMs: 120_000,
     build: options.build,
@@ -86,6 +87,7 @@ function read(argv: string[]) {
     options: {
       seed: { type: "string", default: String(Math.floor(Math.random() * 2 ** 31)) },
       minutes: { type: "string", default: "3" },
+      stages: { type: "string", default: "1" },
       only: { type: "string", default: "" },
       faults: { type: "string", default: "" },
       hot: { type: "string", default: "" },
@@ -113,6 +115,7 @@ function read(argv: string[]) {
     minutes,
     directory,
     hot: hot as HotKind,
+    stagesMax: wholeNumber("stages", values.stages),
     instances: wholeNumber("instances", values.instances),
     workloads: chosenWorkloads(list(values.only)),
     faults: list(values.faults),

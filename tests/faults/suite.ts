@@ -5,9 +5,9 @@ import { signal } from "../support/proc.ts";
 import { type RunningProcess, startProcess } from "../support/process.ts";
 import type { Build } from "./build.ts";
 import { createDeck, partyTargets } from "./deck.ts";
-import { createNemesis } from "./nemesis.ts";
+import { createNemesis, type Nemesis } from "./nemesis.ts";
 import { programSpec } from "./program-spec.ts";
-import { type Pace, planFaults } from "./schedule.ts";
+import { type Card, type Pace, planFaults } from "./schedule.ts";
 import type { Findings, Workload } from "./workload.ts";
 import { createWorld, type HotKind, type World } from "./world.ts";
 
@@ -22,6 +22,8 @@ export interface RunOptions {
   /** Names of faults; none for all that make sense. */
   faults?: readonly string[];
   pace?: Pace;
+  /** How often the plan may go on with the next seed while a hazard has not been met; once, if not said. */
+  stagesMax?: number;
   /** How long, in peace, until everything is settled. */
   settleMs: number;
   /** Where the histories are kept. */
@@ -59,12 +61,9 @@ export async function runFaults(options: RunOptions): Promise<Verdict> {
       clocks: clocksOf(world),
     };
     const deck = createDeck(targets, workloads, options.faults);
-    const plan = planFaults(deck, options);
     const history = createHistory(join(directory, "nemesis.jsonl"));
     const nemesis = createNemesis(world, { history, print });
-    const startedMs = performance.now();
-    await nemesis.run(plan, startedMs);
-    await wait(Math.max(0, startedMs + options.lengthMs - performance.now()));
+    await runStages(world, options, { deck, nemesis });
     print("         healing");
     await nemesis.heal();
     const stuck = await becomeQuiet(world, workloads);
@@ -75,6 +74,30 @@ export async function runFaults(options: RunOptions): Promise<Verdict> {
     return judge({ byWorkload, problems: [...stuck, ...dead], done: nemesis.done });
   } finally {
     await world.stop();
+  }
+}
+
+/**
+ * The plan; and while a hazard has not been met, another one, with the next seed: on a busy machine less happens in
+ * the same time. What the checkers say in between of violations is no verdict: nothing is settled yet.
+ */
+async function runStages(
+  world: World,
+  options: RunOptions,
+  { deck, nemesis }: { deck: readonly Card[]; nemesis: Nemesis },
+): Promise<void> {
+  const { seed, stagesMax = 1, lengthMs, workloads, print } = options;
+  for (let stage = 0; stage < stagesMax; stage++) {
+    if (stage > 0) {
+      const found = await checkAll(world, workloads).catch(() => undefined);
+      const missing = found && unreachedIn(found);
+      if (missing?.length === 0) return;
+      print(`         going on: ${missing?.join(", ") ?? "the stores do not answer"}`);
+    }
+    const plan = planFaults(deck, { ...options, seed: seed + stage });
+    const startedMs = performance.now();
+    await nemesis.run(plan, startedMs);
+    await wait(Math.max(0, startedMs + lengthMs - performance.now()));
   }
 }
 
@@ -168,10 +191,14 @@ function judge({
       ...problems,
       ...all.flatMap(([name, { violations }]) => violations.map((each) => `${name}: ${each}`)),
     ],
-    unreached: all.flatMap(([name, { reached }]) =>
-      Object.entries(reached)
-        .filter(([, count]) => count === 0)
-        .map(([hazard]) => `${name}: ${hazard}`),
-    ),
+    unreached: unreachedIn(byWorkload),
   };
+}
+
+function unreachedIn(byWorkload: Record<string, Findings>): string[] {
+  return Object.entries(byWorkload).flatMap(([name, { reached }]) =>
+    Object.entries(reached)
+      .filter(([, count]) => count === 0)
+      .map(([hazard]) => `${name}: ${hazard}`),
+  );
 }

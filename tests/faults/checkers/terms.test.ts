@@ -29,6 +29,7 @@ const calm: TermsHistory = {
   ],
   contacts: [contact(1, 20), contact(2, 70), contact(3, 1_220)],
   departures: [],
+  downs: [],
   presenceTtlMs: 1_000,
 };
 const violationsOf = (changed: Partial<TermsHistory>) =>
@@ -47,6 +48,12 @@ describe("the terms of connections", () => {
     const registrations = [admitted("a", 1, [0, 10]), admitted("b", 2, [50, 60])];
     const departures = [{ address: "n", epoch: 1 }];
     expect(violationsOf({ registrations, contacts: [contact(1, 40)], departures })).toBe("");
+  });
+
+  test("let another process in when the first has seen its connection end", () => {
+    const registrations = [admitted("a", 1, [0, 10]), admitted("b", 2, [50, 60])];
+    const downs = [{ address: "n", bootId: "a", atNs: 45 * MS }];
+    expect(violationsOf({ registrations, contacts: [contact(1, 40)], downs })).toBe("");
   });
 
   test.for<[string, Partial<TermsHistory>, RegExp]>([

@@ -30,8 +30,16 @@ export interface Departure {
   epoch: number;
 }
 
+/** A connection whose end its node has seen: its instance may have seen it too, and counted it as gone. */
+export interface Down {
+  address: string;
+  bootId: string;
+  atNs: number;
+}
+
 export interface TermsHistory {
   registrations: readonly Registration[];
+  downs: readonly Down[];
   contacts: readonly Contact[];
   departures: readonly Departure[];
   presenceTtlMs: number;
@@ -91,7 +99,7 @@ function checkTakenOver(
   address: string,
   own: readonly Registration[],
   contacts: readonly Contact[],
-  { departures, presenceTtlMs }: TermsHistory,
+  { departures, downs, presenceTtlMs }: TermsHistory,
   violations: Violations,
 ): number {
   let taken = 0;
@@ -102,10 +110,14 @@ function checkTakenOver(
     const left = departures.some(
       (gone) => gone.address === address && gone.epoch >= former.epoch && gone.epoch < next.epoch,
     );
+    // An instance that was killed between the LEAVE and writing it down has left no departure.
+    const down = downs.some(
+      ({ bootId, atNs }) => bootId === former.bootId && atNs > former.startNs && atNs <= next.endNs,
+    );
     const lastContact = contacts.filter(({ epoch }) => epoch === former.epoch).at(-1);
     const heardNs = lastContact?.sentNs ?? former.startNs;
     const silentMs = (next.endNs - heardNs) / 1e6;
-    if (!left && silentMs < presenceTtlMs)
+    if (!left && !down && silentMs < presenceTtlMs)
       violations.add(
         `${address}: another process was admitted ${Math.round(silentMs)} ms after a sign of life of the first, which had not left`,
       );

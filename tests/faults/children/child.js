@@ -8,7 +8,9 @@ const BEAT_MS = 100;
 
 const [, , directory = "", workload = ""] = process.argv;
 const { TENURE_DEPLOYMENT_ID: id, TENURE_FENCING_TOKEN: generation } = process.env;
-const file = join(directory, `${workload}.child-${process.pid}-${process.hrtime.bigint()}.jsonl`);
+// A pid may come twice in a long run.
+const name = `child-${process.pid}-${process.hrtime.bigint()}`;
+const file = join(directory, `${workload}.${name}.jsonl`);
 const value = { id, generation: Number(generation), pid: process.pid, directory: process.cwd() };
 let index = 0;
 
@@ -16,7 +18,7 @@ function beat() {
   const event = {
     index: index++,
     time: Number(process.hrtime.bigint()),
-    process: `child-${process.pid}`,
+    process: name,
     type: "info",
     f: "alive",
     value,

@@ -36,7 +36,7 @@ export const inbox: Workload = {
         command: process.execPath,
         // Between an effect and its acknowledgement lies a moment in which a death means a second effect. It is made
         // longer here, so that it is met.
-        env: { TENURE_FAILPOINTS: "delivery.before-acknowledge=delay:30" },
+        env: { TENURE_FAILPOINTS: "delivery.before-acknowledge=delay:150" },
         args: [
           "--conditions=tenure-test",
           join(repositoryRoot, "tests/prove/inbox-instance.js"),
@@ -69,7 +69,7 @@ export const inbox: Workload = {
         await post.client.hset(keys.attempts, ask.message_id, CURRENT_ATTEMPT);
         const value = { process: caller.name, f: "send", value: { ...ask, absent: isLate } };
         const isRefusal = (error: unknown) => String(error).includes("INBOX_FULL");
-        await history.run(value, () => post.send(ask, deadlineFor(caller)), isRefusal);
+        await history.run(value, () => post.send(ask, deadlineFor(caller, isLate)), isRefusal);
       } catch {
         await caller.pause(50, 200);
       }
@@ -101,8 +101,9 @@ export const inbox: Workload = {
   },
 };
 
-/** Some cannot wait: they are dead letters when nobody reads them in time. */
-const deadlineFor = (caller: Caller): number => Date.now() + (caller.chance(0.03) ? 300 : LIFE_MS);
+/** Some cannot wait: they are dead letters when nobody reads them in time, as with one who is gone. */
+const deadlineFor = (caller: Caller, isLate: boolean): number =>
+  Date.now() + (caller.chance(isLate ? 0.3 : 0.03) ? 100 : LIFE_MS);
 
 const redisOf = ({ redis }: Scene) => ({ ...redis, prefix: `${redis.prefix}-inbox` });
 
@@ -120,7 +121,7 @@ const SETTINGS: contract.DeliverySettings = {
   stream_group: "scheduler",
   stream_block_ms: 200,
   stream_count: 64,
-  stream_maxlen: 60,
+  stream_maxlen: 20,
   dlq_enabled: true,
   dlq_maxlen: 100_000,
   dlq_max_deliveries: 50,

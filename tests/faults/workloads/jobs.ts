@@ -232,6 +232,7 @@ async function slotsInUse(redis: Redis | Cluster, { redis: { prefix } }: Scene) 
 }
 
 const DUE_SHARDS = 64;
+const READ_TOGETHER = 50;
 
 async function read(scene: Scene): Promise<JobStores> {
   const redis = openRedis(scene);
@@ -246,16 +247,14 @@ async function read(scene: Scene): Promise<JobStores> {
     const recent = await redis.zrange(`${prefix}:v1:jobs:recent`, 0, "-1");
     const records: JobStores["records"] = {};
     const bindings: JobStores["bindings"] = {};
-    for (const entry of recent) {
+    for (let from = 0; from < recent.length; from += READ_TOGETHER)
+      await Promise.all(recent.slice(from, from + READ_TOGETHER).map(readOne));
+    async function readOne(entry: string): Promise<void> {
       const jobId = entry.split(" ")[0]!;
       const held = await redis.hgetall(`${prefix}:v1:jobs:{job:${jobId}}:fsm`);
-      if (held.state === undefined || held.state === "VOID") continue;
-      records[jobId] = {
-        state: held.state,
-        attempt_id: Number(held.attempt_id),
-        outcome: held.outcome ?? "",
-      };
-      const requestId = held.request_id ?? "";
+      if (held.state === undefined || held.state === "VOID") return;
+      const { state, outcome = "", request_id: requestId = "" } = held;
+      records[jobId] = { state, outcome, attempt_id: Number(held.attempt_id) };
       const hash = createHash("sha256").update(requestId).digest("hex");
       const bound = await redis.get(`${prefix}:v1:requests:binding:default:${hash}`);
       if (bound) bindings[requestId] = bound.split(" ")[0]!;

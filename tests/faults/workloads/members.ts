@@ -7,6 +7,7 @@ import type { Scene, Workload } from "../workload.ts";
 import { createCaller } from "./callers.ts";
 import {
   contactsOf,
+  downsOf,
   keyOf,
   type RecordedNode,
   registrationsOf,
@@ -83,6 +84,7 @@ export const members: Workload = {
     const found = checkTerms({
       registrations,
       contacts: contactsOf(events),
+      downs: downsOf(events),
       departures,
       presenceTtlMs: scene.presenceTtlMs,
     });

@@ -4,7 +4,7 @@ import { createNodeConnection, type NodeConnection, type NodeDescription } from 
 import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
 import type { TestNodeKey } from "../../support/node-key.ts";
 import { operationsOf } from "../checkers/operations.ts";
-import type { Contact, Registration } from "../checkers/terms.ts";
+import type { Contact, Down, Registration } from "../checkers/terms.ts";
 
 export interface RecordedNode {
   readonly address: string;
@@ -38,6 +38,10 @@ export function startRecordedNode(options: {
         const admitted = { ...value, epoch, instance_id };
         history.record({ process: name, type: "ok", f: "register", value: admitted });
       },
+      down({ kind, wasReady }) {
+        if (wasReady)
+          history.record({ process: name, type: "info", f: "down", value: { ...value, kind } });
+      },
       contact(lastContactMs) {
         const epoch = connection.registration?.epoch;
         const agoMs = performance.now() - lastContactMs;
@@ -66,6 +70,16 @@ export function registrationsOf(events: readonly RecordedEvent[]): Registration[
       startNs,
       endNs,
     }));
+}
+
+/** Connections that a node saw end, other than by its own successor. */
+export function downsOf(events: readonly RecordedEvent[]): Down[] {
+  return events
+    .filter(({ f, value }) => f === "down" && (value as { kind: string }).kind !== "replaced")
+    .map(({ value, time }) => {
+      const { address, boot_id } = value as { address: string; boot_id: string };
+      return { address, bootId: boot_id, atNs: time };
+    });
 }
 
 export function contactsOf(events: readonly RecordedEvent[]): Contact[] {

@@ -114,7 +114,9 @@ async function use(
       if (answer.body.hold_id !== hold_id) throw new Error("ANOTHER_HOLD");
       return { status: answer.body.status };
     };
-    const isRefusal = (error: unknown) => /HOLD_MISMATCH|CONFLICT/.test(String(error));
+    // A number may have been given back by a first try that nobody was told of, and be another's at the second.
+    const isRefusal = (error: unknown) =>
+      as === "used" && /HOLD_MISMATCH|CONFLICT/.test(String(error));
     await history
       .run({ process: caller.name, f: "mark", value: asked }, send, isRefusal)
       .catch(() => {});
