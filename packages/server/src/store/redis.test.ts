@@ -160,9 +160,10 @@ describe("scripts that are started in one turn", () => {
   });
 
   test("for want of memory are told so one by one", async () => {
-    const redis = await startRedis({ conf: { maxmemory: "1mb" } });
+    const redis = await startRedis();
     onTestFinished(() => redis.discard());
     const store = await openReady({ mode: "single", urls: [redis.url] });
+    await store.client.config("SET", "maxmemory", "1mb");
     const runs = [1, 2].map(() => store.run(countRun, { counter: "c" }, {}));
     await Promise.all(runs.map((run) => expectDown(run, /OOM/)));
   });
@@ -243,9 +244,10 @@ describe("a Redis Cluster of which one master is gone", () => {
 
 describe("what Redis itself refuses", () => {
   test("for want of memory is DEPENDENCY_DOWN: later it may have room", async () => {
-    const redis = await startRedis({ conf: { maxmemory: "1mb" } });
+    const redis = await startRedis();
     onTestFinished(() => redis.discard());
     const store = await openReady({ mode: "single", urls: [redis.url] });
+    await store.client.config("SET", "maxmemory", "1mb");
     await expectDown(store.run(countRun, { counter: "c" }, {}), /OOM/);
   });
 
