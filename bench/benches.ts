@@ -2,6 +2,7 @@ import type { Bench } from "./bench.ts";
 import { deployments } from "./deployments.ts";
 import { footprint } from "./footprint.ts";
 import { jobs } from "./jobs.ts";
+import { jobsMemory } from "./jobs-memory.ts";
 import * as nonces from "./nonces.ts";
 
-export const BENCHES: readonly Bench[] = [footprint, deployments, jobs, nonces];
+export const BENCHES: readonly Bench[] = [footprint, deployments, jobs, jobsMemory, nonces];

@@ -1,17 +1,21 @@
 import { cpus } from "node:os";
-import { fileURLToPath } from "node:url";
 import type { Bench } from "./bench.ts";
 import type { Load, LoadFigures } from "./jobs-drive.ts";
 import { measureEcho } from "./jobs-echo.ts";
-import type { Role } from "./jobs-role.ts";
 import {
+  CAPACITY,
+  createStage,
+  type Pair,
+  type Stage,
+  submitterOn,
+  workerOn,
+} from "./jobs-processes.ts";
+import {
+  cpuMsOf,
   createDatabase,
-  type RunningProcess,
   type RunningServer,
   readRedis,
-  scratchDirectory,
   startPostgres,
-  startProcess,
   startRedis,
   startServer,
   storeSettings,
@@ -19,138 +23,67 @@ import {
 import { median, type Row, renderTable } from "./table.ts";
 
 const AT_ONCE = 128;
-const CAPACITY = 128;
-const SESSIONS = 4;
 const ROUNDS = 3;
 const ROUND_MS = 5_000;
 const WARM_UP_MS = 3_000;
 const CALM_PER_SECOND = 50;
 const CALM_MS = 10_000;
-const FLAT_JOBS = 1_000_000;
-const FLAT_RETENTION_SECONDS = 5;
+const FULL: Load = { kind: "closed", atOnce: AT_ONCE, ms: ROUND_MS };
 
 export const jobs: Bench = {
   name: "jobs",
   summary: "submit → result through sockets against BullMQ add → completed, on one Redis",
   async run({ print }) {
     const [redis, postgres] = await Promise.all([startRedis(), startPostgres()]);
-    const { uri: postgresUri } = await createDatabase(postgres.uri());
-    const { uri: memoryUri } = await createDatabase(postgres.uri());
-    const shared = storeSettings({ postgresUri, redisUrl: redis.url });
-    const started: RunningProcess[] = [];
-    const keep = async <T extends RunningProcess>(process: T | Promise<T>): Promise<T> => {
-      const running = await process;
-      started.push(running);
-      return running;
-    };
+    const stage = createStage();
     try {
-      const a = await keep(startServer({ env: shared }));
-      const b = await keep(startServer({ env: shared }));
-      const memory = await keep(startServer({ env: storeSettings({ postgresUri: memoryUri }) }));
-      const pair = (load: Role, worker: Role) => startPair(load, worker, keep);
-      const ways = {
-        bullmq: await pair(
-          { role: "load", system: "bullmq", redisPort: redis.port },
-          { role: "worker", system: "bullmq", redisPort: redis.port, capacity: CAPACITY },
+      const { uri: postgresUri } = await createDatabase(postgres.uri());
+      const { uri: memoryUri } = await createDatabase(postgres.uri());
+      const shared = storeSettings({ postgresUri, redisUrl: redis.url });
+      const a = await stage.keep(startServer({ env: shared }));
+      const memory = await stage.keep(
+        startServer({ env: storeSettings({ postgresUri: memoryUri }) }),
+      );
+      const bullmq = { system: "bullmq", redisPort: redis.port } as const;
+      const ways: Ways = {
+        bullmq: await stage.startPair(
+          { role: "load", ...bullmq },
+          { role: "worker", ...bullmq, capacity: CAPACITY },
         ),
-        redis: await pair(loadOn(a), workerOn(a)),
-        memory: await pair(loadOn(memory), workerOn(memory)),
+        redis: await stage.startPair(submitterOn(a), workerOn(a)),
+        memory: await stage.startPair(submitterOn(memory), workerOn(memory)),
       };
-      // A worker of its own on B would take jobs of A too: it is started when the others are done.
-      const throughput = await rounds(ways, { kind: "closed", atOnce: AT_ONCE, ms: ROUND_MS });
+      const throughput = await rounds(ways, FULL);
       print(renderTable(throughputRows(throughput), "BullMQ"));
-      const usage = await usageOf(redis.port, () =>
-        ways.redis({ kind: "closed", atOnce: AT_ONCE, ms: ROUND_MS }),
-      );
-      print(`\n${usage}`);
-      print(await echoLine(keep));
+      const lowest = Math.min(...Object.values(throughput).map(({ perSecond }) => perSecond));
+      await showCosts({ ways, server: a, redis, print });
+      print(await echoLine(stage));
+      await showLatency(ways, { kind: "open", perSecond: CALM_PER_SECOND, ms: CALM_MS }, print);
+      const half = Math.floor(lowest / 2);
+      await showLatency(ways, { kind: "open", perSecond: half, ms: ROUND_MS }, print);
 
-      const half = Math.floor(
-        Math.min(...Object.values(throughput).map(({ perSecond }) => perSecond)) / 2,
-      );
-      for (const [perSecond, ms] of [
-        [CALM_PER_SECOND, CALM_MS],
-        [half, ROUND_MS],
-      ] as const) {
-        const figures = await rounds(ways, { kind: "open", perSecond, ms });
-        print(`\nat ${perSecond}/s`);
-        print(renderTable(latencyRows(figures), "BullMQ"));
-      }
-
-      await keep(startRole(workerOn(b)));
-      const onB = await keep(startLoad(loadOn(b)));
-      const closed: Load = { kind: "closed", atOnce: AT_ONCE / 2, ms: ROUND_MS };
-      print(
-        `\n${twoInstances(
-          throughput.redis.perSecond,
-          await together([() => ways.redis(closed), () => drive(onB, closed)]),
-        )}`,
-      );
+      // Not earlier: an instance that shares the Redis shares the work, too.
+      const b = await stage.keep(startServer({ env: shared }));
+      const onB = await stage.startPair(submitterOn(b), workerOn(b));
+      const both = await together([ways.redis, onB], { ...FULL, atOnce: AT_ONCE / 2 });
+      print(`\n${twoInstances(throughput.redis.perSecond, both)}`);
     } finally {
-      await Promise.all(started.map((process) => process.kill9()));
+      await stage.stop();
       await Promise.all([redis.discard(), postgres.discard()]);
     }
-    await flatMemory(print);
   },
 };
 
-type Way = (load: Load) => Promise<LoadFigures>;
-type Ways = Record<"bullmq" | "redis" | "memory", Way>;
-type Keep = <T extends RunningProcess>(process: T | Promise<T>) => Promise<T>;
-
-const loadOn = ({ url }: RunningServer): Role => ({
-  role: "load",
-  system: "tenure",
-  url,
-  sessions: SESSIONS,
-});
-const workerOn = ({ url }: RunningServer): Role => ({
-  role: "worker",
-  system: "tenure",
-  url,
-  capacity: CAPACITY,
-});
-
-async function startPair(load: Role, worker: Role, keep: Keep): Promise<Way> {
-  await keep(startRole(worker));
-  const running = await keep(startLoad(load));
-  return (wanted) => drive(running, wanted);
-}
-
-const program = (file: string): string => fileURLToPath(new URL(file, import.meta.url));
-
-async function startRole(role: Role): Promise<RunningProcess> {
-  const args = [program("./jobs-role.js"), JSON.stringify(role)];
-  const running = startProcess({ command: process.execPath, args, hears: true });
-  await running.waitForLine(/^ready$/, 30_000);
-  return running;
-}
-
-interface LoadProcess extends RunningProcess {
-  asked: number;
-}
-
-const startLoad = async (role: Role): Promise<LoadProcess> => ({
-  ...(await startRole(role)),
-  asked: 0,
-});
-
-async function drive(running: LoadProcess, load: Load): Promise<LoadFigures> {
-  running.asked += 1;
-  running.tell(JSON.stringify(load));
-  const line = new RegExp(`^figures ${running.asked} (.*)$`);
-  const [, figures = ""] = await running.waitForLine(line, 3_600_000);
-  return JSON.parse(figures) as LoadFigures;
-}
+type Ways = Record<"bullmq" | "redis" | "memory", Pair>;
 
 /** In turns, so that what else the machine does meets all alike. The median by throughput of each. */
 async function rounds(ways: Ways, load: Load): Promise<Record<keyof Ways, LoadFigures>> {
   const warmUp: Load = { kind: "closed", atOnce: AT_ONCE, ms: WARM_UP_MS };
   const figures: Record<keyof Ways, LoadFigures[]> = { bullmq: [], redis: [], memory: [] };
   const names = Object.keys(ways) as (keyof Ways)[];
-  if (load.kind === "closed") for (const name of names) await ways[name](warmUp);
+  if (load.kind === "closed") for (const name of names) await ways[name].drive(warmUp);
   for (let round = 0; round < ROUNDS; round++)
-    for (const name of names) figures[name].push(await ways[name](load));
+    for (const name of names) figures[name].push(await ways[name].drive(load));
   const middle = (each: LoadFigures[]) =>
     each.toSorted((a, b) => a.perSecond - b.perSecond)[Math.floor(each.length / 2)]!;
   const middleBy = (each: LoadFigures[]): LoadFigures => ({
@@ -203,35 +136,61 @@ function latencyRows(figures: Record<keyof Ways, LoadFigures>): Row[] {
   );
 }
 
-/** What Redis itself spent on a job: the limit that no number of instances can pass. */
-async function usageOf(port: number, run: () => Promise<LoadFigures>): Promise<string> {
-  await readRedis(port, "CONFIG RESETSTAT");
-  const { jobs } = await run();
-  const stats = (await readRedis(port, "INFO commandstats")).split("\r\n");
-  const entries = stats
-    .map((line) => /^cmdstat_(\S+):calls=(\d+),usec=(\d+)/.exec(line))
-    .filter((match) => match !== null)
-    .map(([, name, calls, usec]) => ({ name, calls: Number(calls), usec: Number(usec) }));
-  const scripts = entries.filter(({ name }) => /eval/.test(name ?? ""));
-  const sum = (list: typeof entries, key: "calls" | "usec") =>
-    list.reduce((total, entry) => total + entry[key], 0);
-  const usecPerJob = sum(scripts, "usec") / jobs;
-  return [
-    `raw limit, Redis: ${(sum(scripts, "calls") / jobs).toFixed(2)} script calls a job,`,
-    `${usecPerJob.toFixed(0)} µs of Redis' own time: at most ${(1e6 / usecPerJob).toFixed(0)}/s`,
-  ].join(" ");
+async function showLatency(
+  ways: Ways,
+  load: Extract<Load, { kind: "open" }>,
+  print: (line: string) => void,
+): Promise<void> {
+  print(`\nat ${load.perSecond}/s`);
+  print(renderTable(latencyRows(await rounds(ways, load)), "BullMQ"));
 }
 
-async function echoLine(keep: Keep): Promise<string> {
-  const args = [program("./jobs-echo.js"), "serve"];
-  const server = await keep(startProcess({ command: process.execPath, args }));
+/** What one job costs every process: on a machine with fewer cores than processes, the sum is the throughput. */
+async function showCosts({
+  ways,
+  server,
+  redis,
+  print,
+}: {
+  ways: Ways;
+  server: RunningServer;
+  redis: { pid: number; port: number };
+  print: (line: string) => void;
+}): Promise<void> {
+  print("\nprocessor time a job");
+  for (const name of ["bullmq", "redis"] as const) {
+    const { worker, submitter, drive } = ways[name];
+    const pids = { submitter: submitter.pid, worker: worker.pid, redis: redis.pid };
+    const all = name === "redis" ? { ...pids, server: server.pid } : pids;
+    await readRedis(redis.port, "CONFIG RESETSTAT");
+    const before = Object.values(all).map(cpuMsOf);
+    const { jobs } = await drive(FULL);
+    const spentUs = Object.values(all).map((pid, n) => ((cpuMsOf(pid) - before[n]!) / jobs) * 1e3);
+    const parts = Object.keys(all).map((part, n) => `${part} ${spentUs[n]!.toFixed(0)}`);
+    const sum = spentUs.reduce((total, each) => total + each, 0);
+    print(`  ${name.padEnd(7)} ${sum.toFixed(0)} µs: ${parts.join(", ")}`);
+    const inRedis = spentUs[Object.keys(all).indexOf("redis")]!;
+    print(`  ${" ".repeat(7)} ${await scriptLine(redis.port, jobs, inRedis)}`);
+  }
+}
+
+/** The limit that no number of instances can pass: Redis has one thread for the scripts of all of them. */
+async function scriptLine(port: number, jobs: number, usecPerJob: number): Promise<string> {
+  const stats = await readRedis(port, "INFO commandstats");
+  const calls = [...stats.matchAll(/^cmdstat_(?:eval|evalsha|fcall):calls=(\d+)/gm)];
+  const callsPerJob = calls.reduce((total, [, count]) => total + Number(count), 0) / jobs;
+  return `raw limit, Redis: ${callsPerJob.toFixed(2)} script calls a job; at most ${(1e6 / usecPerJob).toFixed(0)}/s`;
+}
+
+async function echoLine(stage: Stage): Promise<string> {
+  const server = await stage.startProgram("./jobs-echo.js", ["serve"]);
   const [, url = ""] = await server.waitForLine(/^listening (\S+)$/);
   const { perSecond, roundTrip } = await measureEcho(url, AT_ONCE, ROUND_MS);
-  return `raw limit, wire: a bare WebSocket echo makes ${perSecond.toFixed(0)}/s, p50 ${roundTrip.p50Ms.toFixed(2)} ms`;
+  return `\nraw limit, wire: a bare WebSocket echo makes ${perSecond.toFixed(0)}/s, p50 ${roundTrip.p50Ms.toFixed(2)} ms`;
 }
 
-async function together(runs: (() => Promise<LoadFigures>)[]): Promise<number> {
-  const figures = await Promise.all(runs.map((run) => run()));
+async function together(pairs: Pair[], load: Load): Promise<number> {
+  const figures = await Promise.all(pairs.map(({ drive }) => drive(load)));
   return figures.reduce((total, { perSecond }) => total + perSecond, 0);
 }
 
@@ -242,31 +201,4 @@ function twoInstances(one: number, two: number): string {
   // Server, worker and submitter, twice, beside Redis: below that the second instance has no core to run on.
   const excuse = cores < 7 ? `; this machine has ${cores} cores for 7 processes` : "";
   return `two instances: ${two.toFixed(0)}/s, ${ratio.toFixed(2)} × one; ≥ 1.3 × ${verdict}${excuse}`;
-}
-
-/** Memory mode keeps what has ended for a while; so long and no longer it may grow. */
-async function flatMemory(print: (line: string) => void): Promise<void> {
-  const env = { TENURE_JOBS_RETENTION_SECONDS: String(FLAT_RETENTION_SECONDS) };
-  const server = await startServer({ env, dataDir: scratchDirectory("bench-jobs") });
-  const started: RunningProcess[] = [server];
-  const keep: Keep = async (process) => {
-    started.push(await process);
-    return process;
-  };
-  try {
-    const way = await startPair(loadOn(server), workerOn(server), keep);
-    const part = FLAT_JOBS / 10;
-    const residentMb: number[] = [];
-    for (let done = 0; done < FLAT_JOBS; done += part) {
-      await way({ kind: "count", atOnce: AT_ONCE, jobs: part });
-      residentMb.push(Math.round(server.rssMb()));
-    }
-    const growth = residentMb.at(-1)! / residentMb[1]!;
-    print(
-      `\nmemory over ${FLAT_JOBS} jobs, kept ${FLAT_RETENTION_SECONDS} s each: ${residentMb.join(" ")} MB; ` +
-        `last to second ${growth.toFixed(2)} × ${growth <= 1.25 ? "flat" : "GROWS"}`,
-    );
-  } finally {
-    await Promise.all(started.map((process) => process.kill9()));
-  }
 }

@@ -1,6 +1,7 @@
 import type * as e2eModule from "../tests/e2e/running-server.ts";
 import type * as databaseModule from "../tests/support/database.ts";
 import type * as postgresModule from "../tests/support/postgres.ts";
+import type * as procModule from "../tests/support/proc.ts";
 import type * as processModule from "../tests/support/process.ts";
 import type * as redisModule from "../tests/support/redis.ts";
 import type * as redisAskModule from "../tests/support/redis-ask.ts";
@@ -14,6 +15,7 @@ const built = (file: string) =>
 export const { startServer, storeSettings }: typeof e2eModule = await built("e2e/running-server");
 export const { createDatabase }: typeof databaseModule = await built("support/database");
 export const { startPostgres }: typeof postgresModule = await built("support/postgres");
+export const { cpuMsOf }: typeof procModule = await built("support/proc");
 export const { startProcess, startTenure }: typeof processModule = await built("support/process");
 export const { startRedis }: typeof redisModule = await built("support/redis");
 export const { askRedis: readRedis }: typeof redisAskModule = await built("support/redis-ask");

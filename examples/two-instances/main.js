@@ -9,7 +9,6 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { setTimeout as wait } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { createAdmin, ROUTES, Session, Worker } from "@tenure/sdk";
 import { openStores } from "./stores.js";
@@ -44,12 +43,16 @@ async function main() {
 
 /** @param {string} urlA @param {string} urlB */
 async function smokeTest(urlA, urlB) {
+  let hear = () => {};
+  const heard = new Promise((resolve) => {
+    hear = () => resolve(undefined);
+  });
   const worker = new Worker({
     url: urlA,
     pools: ["smoke"],
     capacity: 1,
     async run({ payload }) {
-      await wait(200); // A job that ends within the same moment has no states in between to tell of.
+      await heard; // A job that ends in the same moment has no states in between to tell of.
       return { echo: payload };
     },
     on: { ready: ({ instance_id }) => console.log(`worker connected to ${instance_id}`) },
@@ -64,6 +67,7 @@ async function smokeTest(urlA, urlB) {
     const states = [];
     for await (const event of job) {
       if (event.type === "job_update") states.push(event.state);
+      if (states.includes("RUNNING")) hear();
       console.log(`  ${event.type} ${event.type === "job_update" ? event.state : ""}`);
     }
     const { job_id, node_id, body } = await job;

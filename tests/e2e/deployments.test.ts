@@ -1,16 +1,10 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
-import { runningStatuses, spreadOver } from "../support/deployments.ts";
+import { auditAddresses, runningStatuses, SLEEPER, spreadOver } from "../support/deployments.ts";
 import { spawnUnit } from "../support/node-unit.ts";
 import { identify, isAlive, type ProcessIdentity } from "../support/proc.ts";
 import { startTenure } from "../support/process.ts";
 import { until } from "../support/until.ts";
-import {
-  auditAddresses,
-  DEADLINE_MS,
-  SLEEPER,
-  startUnitScene,
-  type UnitScene,
-} from "./node-units.ts";
+import { DEADLINE_MS, startUnitScene, type UnitScene } from "./node-units.ts";
 
 // Real processes on a busy machine: each start may take many times its second.
 vi.setConfig({ testTimeout: 240_000 });

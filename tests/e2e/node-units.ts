@@ -1,7 +1,12 @@
 import type { DeploymentView } from "@tenure/protocol";
 import { Client } from "pg";
 import { createDatabase } from "../support/database.ts";
-import { type DeploymentsOf, deploymentsOf, runningStatuses } from "../support/deployments.ts";
+import {
+  type DeploymentsOf,
+  deploymentsOf,
+  runningStatuses,
+  SLEEPER,
+} from "../support/deployments.ts";
 import { type RunningUnit, startUnit, type UnitOptions } from "../support/node-unit.ts";
 import { startTenure } from "../support/process.ts";
 import { uniqueKeyPrefix } from "../support/redis.ts";
@@ -28,8 +33,6 @@ export interface UnitScene extends DeploymentsOf {
   stop(): Promise<void>;
 }
 
-/** Anything that costs nothing and ends at once when told to. */
-export const SLEEPER = "exec sleep 100000";
 // A busy machine may take many times as long as an idle one; only never is wrong.
 export const DEADLINE_MS = 60_000;
 
@@ -98,32 +101,4 @@ export async function startUnitScene(env: Record<string, string> = {}): Promise<
       await database.drop();
     },
   };
-}
-
-/** Every change of a deployment's address from now on, by the database itself. */
-export async function auditAddresses(db: Client): Promise<() => Promise<AddressChange[]>> {
-  await db.query(`
-    drop table if exists address_audit;
-    create table address_audit (id bigserial, deployment_id uuid, before text, after text);
-    create or replace function audit_address() returns trigger language plpgsql as $$
-    begin
-      insert into address_audit (deployment_id, before, after) values (new.id, old.address, new.address);
-      return new;
-    end $$;
-    drop trigger if exists audit_address on deployment;
-    create trigger audit_address after update on deployment for each row
-      when (old.address is distinct from new.address) execute function audit_address();
-  `);
-  return async () => {
-    const { rows } = await db.query(
-      "select deployment_id, before, after from address_audit order by id",
-    );
-    return rows as AddressChange[];
-  };
-}
-
-export interface AddressChange {
-  deployment_id: string;
-  before: string;
-  after: string;
 }

@@ -1,7 +1,6 @@
 import assert from "node:assert";
 import type { Agent } from "@tenure/agent";
-import { Client } from "pg";
-import { deploymentsOf, spreadOver } from "../support/deployments.ts";
+import { deploymentsOf, insertSleepers, spreadOver, withDatabase } from "../support/deployments.ts";
 import { startSimulatedUnit } from "../support/node-unit.ts";
 import { until } from "../support/until.ts";
 import { type Instance, startFleet, type TestFleet } from "./fleet.ts";
@@ -138,19 +137,13 @@ async function claimed(fleet: TestFleet, { rows }: { rows: number }): Promise<nu
   return performance.now() - startedMs;
 }
 
-async function insertRows(fleet: TestFleet, count: number, address: string): Promise<void> {
-  await withDatabase(fleet, (db) =>
-    db.query(
-      `insert into deployment (id, name, command, address)
-       select gen_random_uuid(), 'd-' || n, 'true', $2 from generate_series(1, $1) as n`,
-      [count, address],
-    ),
-  );
+function insertRows(fleet: TestFleet, count: number, address: string): Promise<void> {
+  return withDatabase(fleet.postgres.uri(), (db) => insertSleepers(db, { count, address }));
 }
 
 /** Until no row is free, and none belongs to the address named. */
 async function untilOwned(fleet: TestFleet, not: string): Promise<void> {
-  await withDatabase(fleet, async (db) => {
+  await withDatabase(fleet.postgres.uri(), async (db) => {
     const left = async () => {
       const { rows } = await db.query(
         "select count(*)::int as left from deployment where address in ('', $1)",
@@ -163,7 +156,7 @@ async function untilOwned(fleet: TestFleet, not: string): Promise<void> {
 }
 
 async function discard(fleet: TestFleet, units: readonly Agent[]): Promise<void> {
-  await withDatabase(fleet, (db) => db.query("delete from deployment"));
+  await withDatabase(fleet.postgres.uri(), (db) => db.query("delete from deployment"));
   await Promise.all(units.map((unit) => unit.stop()));
 }
 
@@ -171,14 +164,4 @@ async function sampledNodes({ url }: Instance): Promise<number> {
   const response = await fetch(`${url}/api/v1/nodes?limit=500&online=true`);
   const { items } = (await response.json()) as { items: { resource_usage?: unknown }[] };
   return items.filter(({ resource_usage }) => resource_usage).length;
-}
-
-async function withDatabase<T>(fleet: TestFleet, work: (db: Client) => Promise<T>): Promise<T> {
-  const db = new Client({ connectionString: fleet.postgres.uri() });
-  await db.connect();
-  try {
-    return await work(db);
-  } finally {
-    await db.end();
-  }
 }

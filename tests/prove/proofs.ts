@@ -1,9 +1,21 @@
 import { badConfig } from "./bad-config.ts";
+import { deploymentsBadRows } from "./deployments-bad-rows.ts";
+import { deploymentsChildren } from "./deployments-children.ts";
+import { deploymentsInstances } from "./deployments-instances.ts";
+import { deploymentsNone } from "./deployments-none.ts";
+import { deploymentsPartition } from "./deployments-partition.ts";
 import { deploymentsSpread } from "./deployments-spread.ts";
 import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
 import { fuzzFrames } from "./fuzz-frames.ts";
 import { inbox } from "./inbox.ts";
+import { jobsKills } from "./jobs-kills.ts";
+import { jobsMovingSession } from "./jobs-moving-session.ts";
+import { jobsOnce } from "./jobs-once.ts";
+import { jobsPoison } from "./jobs-poison.ts";
+import { jobsRedis } from "./jobs-redis.ts";
+import { jobsRedispatch } from "./jobs-redispatch.ts";
+import { jobsSmoke } from "./jobs-smoke.ts";
 import { lateClose } from "./late-close.ts";
 import { lostReply } from "./lost-reply.ts";
 import { migrateTogether } from "./migrate-together.ts";
@@ -35,4 +47,16 @@ export const PROOFS: readonly Proof[] = [
   noncesSigstop,
   noncesFaults,
   deploymentsSpread,
+  deploymentsNone,
+  deploymentsBadRows,
+  deploymentsInstances,
+  deploymentsPartition,
+  deploymentsChildren,
+  jobsSmoke,
+  jobsOnce,
+  jobsKills,
+  jobsMovingSession,
+  jobsPoison,
+  jobsRedispatch,
+  jobsRedis,
 ];

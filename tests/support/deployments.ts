@@ -1,4 +1,5 @@
 import { type Deployment, DeploymentView } from "@tenure/protocol";
+import { Client } from "pg";
 
 /** The deployments of a server, as a test asks for them. */
 export interface DeploymentsOf {
@@ -65,5 +66,58 @@ export function runningStatuses(view: DeploymentView): DeploymentView["status"] 
       state === "running" &&
       generation === view.generation &&
       (view.type === "daemon" || address === view.address),
+  );
+}
+
+/** Every change of a deployment's address from now on, by the database itself. */
+export async function auditAddresses(db: Client): Promise<() => Promise<AddressChange[]>> {
+  await db.query(`
+    drop table if exists address_audit;
+    create table address_audit (id bigserial, deployment_id uuid, before text, after text);
+    create or replace function audit_address() returns trigger language plpgsql as $$
+    begin
+      insert into address_audit (deployment_id, before, after) values (new.id, old.address, new.address);
+      return new;
+    end $$;
+    drop trigger if exists audit_address on deployment;
+    create trigger audit_address after update on deployment for each row
+      when (old.address is distinct from new.address) execute function audit_address();
+  `);
+  return async () => {
+    const { rows } = await db.query(
+      "select deployment_id, before, after from address_audit order by id",
+    );
+    return rows as AddressChange[];
+  };
+}
+
+export interface AddressChange {
+  deployment_id: string;
+  before: string;
+  after: string;
+}
+
+/** A connection to the database for as long as the work takes. */
+export async function withDatabase<T>(uri: string, work: (db: Client) => Promise<T>): Promise<T> {
+  const db = new Client({ connectionString: uri });
+  await db.connect();
+  try {
+    return await work(db);
+  } finally {
+    await db.end();
+  }
+}
+
+/** Anything that costs nothing and ends at once when told to. */
+export const SLEEPER = "exec sleep 100000";
+
+export async function insertSleepers(
+  db: Client,
+  { count, address = "", prefix = "d" }: { count: number; address?: string; prefix?: string },
+): Promise<void> {
+  await db.query(
+    `insert into deployment (id, name, command, address)
+     select gen_random_uuid(), $3 || '-' || n, $4, $2 from generate_series(1, $1) as n`,
+    [count, address, prefix, SLEEPER],
   );
 }

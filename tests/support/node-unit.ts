@@ -29,7 +29,7 @@ const CONNECTED_DEADLINE_MS = 60_000;
 
 /** Short settings, so that a test on a busy machine waits for conditions and not for intervals. */
 const QUICK: Record<string, string> = {
-  NODE_UNIT_SCHEDULER_INTERVAL_MS: "1000",
+  NODE_UNIT_SCHEDULER_INTERVAL_MS: "3000",
   NODE_UNIT_STOP_GRACE_MS: "2000",
   ENABLE_CUSTOM_COMMAND: "true",
 };

@@ -10,6 +10,7 @@ export interface ProcessIdentity {
 interface Stat extends ProcessIdentity {
   state: string;
   parentPid: number;
+  cpuTicks: number;
 }
 
 export function identify(pid: number): ProcessIdentity | undefined {
@@ -46,6 +47,14 @@ export function residentMb(pid: number): number {
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1] ?? 0) / 1024;
 }
 
+/** Linux counts in hundredths of a second, whatever the kernel's own clock is. */
+const MS_PER_TICK = 10;
+
+/** Processor time so far, its own and the kernel's for it; 0 for a process that is gone. */
+export function cpuMsOf(pid: number): number {
+  return (readStat(pid)?.cpuTicks ?? 0) * MS_PER_TICK;
+}
+
 /** Sends a signal and tells whether there was anybody to send it to. */
 export function signal(pid: number, name: NodeJS.Signals): boolean {
   try {
@@ -63,7 +72,13 @@ function readStat(pid: number): Stat | undefined {
   // The name (field 2) stands in parentheses and may itself contain spaces and parentheses.
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
   const [state = "", parentPid] = fields;
-  return { pid, state, parentPid: Number(parentPid), startTicks: Number(fields[19]) };
+  return {
+    pid,
+    state,
+    parentPid: Number(parentPid),
+    cpuTicks: Number(fields[11]) + Number(fields[12]),
+    startTicks: Number(fields[19]),
+  };
 }
 
 function readProc(path: string): string | undefined {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { isAlive, isFrozen } from "./proc.ts";
+import { cpuMsOf, isAlive, isFrozen } from "./proc.ts";
 import { startProcess, startTenure } from "./process.ts";
 import { until } from "./until.ts";
 
@@ -20,6 +20,19 @@ describe("a process under test", () => {
     expect(server.rssMb()).toBeGreaterThan(10);
     expect(await server.stop()).toEqual({ code: 3, signal: null });
     expect(await server.exited).toEqual({ code: 3, signal: null });
+  });
+
+  test("hears what it is told, and its processor time is known", async () => {
+    const listener = startProcess({
+      command: process.execPath,
+      args: ["-e", `process.stdin.on("data", (line) => console.log("heard " + line))`],
+      hears: true,
+    });
+    listener.tell("a word");
+    await listener.waitForLine(/^heard a word$/);
+    expect(cpuMsOf(listener.pid)).toBeGreaterThan(0);
+    await listener.kill9();
+    expect(cpuMsOf(listener.pid)).toBe(0);
   });
 
   test("that ends without the awaited line is told apart at once, with its last words", async () => {

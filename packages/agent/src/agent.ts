@@ -143,8 +143,9 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   function connectionEvents(): NodeEvents {
     let lastLoss: string | undefined;
     return {
-      ready({ instance_id, epoch }) {
+      ready({ instance_id, epoch, heartbeat_interval_ms }) {
         lastLoss = undefined;
+        if (config.self_stop_ms <= 2 * heartbeat_interval_ms) doubtSelfStop(heartbeat_interval_ms);
         log({
           level: "info",
           event: "connection.ready",
@@ -175,6 +176,15 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     };
   }
 
+  /** One heartbeat that is late would stop everything that runs here. */
+  function doubtSelfStop(heartbeatMs: number): void {
+    log({
+      level: "warn",
+      event: "config.doubted",
+      message: `NODE_UNIT_SELF_STOP_MS should be more than two heartbeats of ${heartbeatMs} ms`,
+    });
+  }
+
   function changed(now: readonly ListedDeployment[], isFresh: boolean): void {
     if (isStopping) return;
     rows = now;
@@ -189,9 +199,9 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   async function confirm(): Promise<void> {
     refusals = 0;
     executor.reportAll();
-    await reports.settled(callTimeoutMs);
-    if (refusals > 0) askForList();
-    else watch.refreshed();
+    const isHeard = await reports.settled(callTimeoutMs);
+    if (isHeard && refusals === 0) watch.refreshed();
+    else if (watch.isSuspended) askForList();
   }
 
   function askForList(): void {

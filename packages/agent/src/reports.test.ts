@@ -92,10 +92,10 @@ test("whoever waits for all of it waits no longer than the limit", async () => {
   reports.put(report());
   const heard = reports.settled(500);
   await calls[0]!.answer();
-  await heard;
+  expect(await heard).toBe(true);
   reports.put(report({ state: "stopped" }));
   const inVain = reports.settled(500);
   clock.advance(500);
-  await inVain;
+  expect(await inVain).toBe(false);
   expect(calls).toHaveLength(2);
 });

@@ -6,8 +6,8 @@ export interface Reports {
   put(report: DeploymentReport): void;
   /** There is a connection: say what has not been heard yet. */
   connected(): void;
-  /** Resolves when everything was heard, or after the limit. */
-  settled(limitMs: number): Promise<void>;
+  /** Whether everything was heard within the limit. */
+  settled(limitMs: number): Promise<boolean>;
   stop(): void;
 }
 
@@ -90,13 +90,14 @@ export function createReports({
       pump();
     },
     async settled(limitMs) {
-      if (unheard.size === 0) return;
+      if (unheard.size === 0) return true;
       let cancel: Cancel = () => {};
       await new Promise<void>((resolve) => {
         waiting.push(resolve);
         cancel = clock.after(limitMs, resolve);
       });
       cancel();
+      return unheard.size === 0;
     },
     stop() {
       stopped = true;

@@ -20,6 +20,7 @@ export function startAgentProcess({
   const program = `
     import { createExecutor } from ${JSON.stringify(built)};
     const all = ${JSON.stringify(all)};
+    console.log("beginning");
     const executor = await createExecutor({
       dataDir: ${JSON.stringify(dataDir)},
       tenureUrl: "http://127.0.0.1:7070",

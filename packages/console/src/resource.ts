@@ -92,7 +92,7 @@ export function createResource<T>(options: ResourceOptions<T>): Resource<T> {
     refresh,
     set,
     use() {
-      useEffect(hold, []);
+      useEffect(hold, [hold]);
       return state.value;
     },
     forget() {

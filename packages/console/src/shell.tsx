@@ -128,14 +128,13 @@ function Live() {
 function Lost() {
   const { state, heardAtMs } = connection.value;
   if (state !== "lost") return null;
-  const age =
-    heardAtMs === undefined
-      ? ""
-      : ` What you see was true ${relative(heardAtMs - Math.min(now.value, Date.now()))}.`;
+  // This machine's own clock on both sides; the server's only says when to look again.
+  const ageMs = now.value && heardAtMs !== undefined ? Date.now() - heardAtMs : undefined;
   return (
-    <div class="banner banner-bad" role="alert">
-      <strong>The server is not heard.</strong>
-      {age} Trying again …
+    <div class="banner banner-bad">
+      <strong role="alert">The server is not heard.</strong>{" "}
+      {ageMs !== undefined && `What you see was true ${relative(-ageMs)}. `}
+      Trying again …
     </div>
   );
 }

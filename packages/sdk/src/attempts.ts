@@ -4,12 +4,12 @@ import {
   fromErrorMessage,
   type JobAssign,
   type JobAttempt,
-  type JobResultToServer,
   type NodeJobError,
   TenureError,
 } from "@tenure/protocol";
 import type { Cancel, Clock } from "./clock.ts";
-import { failureOf } from "./job-failure.ts";
+import { type JobEnd, resultFrame } from "./job-end.ts";
+import { DRAINING, failureOf, NO_PLACE } from "./job-failure.ts";
 import type { SendOutcome } from "./link.ts";
 import type { NodeIncoming, NodeOutgoing } from "./node-connection.ts";
 
@@ -137,7 +137,7 @@ export function createAttempts({
   }
 
   async function perform(attempt: Attempt): Promise<void> {
-    let end: Pick<JobResultToServer, "success" | "body" | "error">;
+    let end: JobEnd;
     try {
       const body = await run(attempt.job as never, contextOf(attempt));
       end = { success: true, ...(body !== undefined && { body }) };
@@ -177,10 +177,7 @@ export function createAttempts({
     finish(attempt, { success: false, error });
   }
 
-  function finish(
-    attempt: Attempt,
-    end: Pick<JobResultToServer, "success" | "body" | "error">,
-  ): void {
+  function finish(attempt: Attempt, end: JobEnd): void {
     attempt.endTimer();
     attempt.state = "done";
     results += 1;
@@ -302,17 +299,6 @@ export function createAttempts({
   };
 }
 
-const DRAINING: NodeJobError = {
-  code: "NODE_DRAINING",
-  message: "the worker is leaving",
-  retryable: true,
-};
-const NO_PLACE: NodeJobError = {
-  code: "QUEUE_FULL",
-  message: "the worker still runs what was cancelled before",
-  retryable: true,
-};
-
 const attemptOf = ({ job_id, attempt_id }: WorkerJob): JobAttempt => ({ job_id, attempt_id });
 
 function createAttempt(job: WorkerJob): Attempt {
@@ -324,17 +310,4 @@ function createAttempt(job: WorkerJob): Attempt {
     endTimer: () => {},
     result: undefined,
   };
-}
-
-function resultFrame(
-  { job_id, attempt_id }: WorkerJob,
-  end: Pick<JobResultToServer, "success" | "body" | "error">,
-): string {
-  const head = { type: "job_result", job_id, attempt_id } as const;
-  try {
-    return JSON.stringify({ ...head, ...end } satisfies JobResultToServer);
-  } catch (error) {
-    const failure = { code: "INTERNAL", message: `the result is not JSON: ${String(error)}` };
-    return JSON.stringify({ ...head, success: false, error: failure });
-  }
 }

@@ -36,3 +36,16 @@ function toFields(thrown: unknown): Partial<Record<keyof NodeJobError, unknown>>
 function clean(text: string, lengthMax: number): string {
   return text.slice(0, lengthMax).replace(/\0|\p{Surrogate}/gu, "\ufffd");
 }
+
+/** Of a worker that leaves: what it has not done goes to another one, and counts as no attempt. */
+export const DRAINING: NodeJobError = {
+  code: "NODE_DRAINING",
+  message: "the worker is leaving",
+  retryable: true,
+};
+
+export const NO_PLACE: NodeJobError = {
+  code: "QUEUE_FULL",
+  message: "the worker still runs what was cancelled before",
+  retryable: true,
+};

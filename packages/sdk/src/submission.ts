@@ -146,6 +146,24 @@ export function cancelledUnheard(requestId: string): JobFailed {
   return new JobFailed({ request_id: requestId, outcome: "cancelled", error });
 }
 
+/** No server said anything of it for as long as we wait. */
+export const unanswered = ({ state }: Submission): TenureError =>
+  new TenureError("DEPENDENCY_DOWN", {
+    dependency: "the server",
+    reason: state === "waiting" ? "not connected" : "no answer",
+  });
+
+export function watchSignal(
+  signal: AbortSignal | undefined,
+  { handle }: Submission,
+  cancel: () => void,
+): void {
+  if (!signal) return;
+  signal.addEventListener("abort", cancel, { once: true });
+  const forget = () => signal.removeEventListener("abort", cancel);
+  handle.then(forget, forget);
+}
+
 function specOf(options: SubmitOptions): JobSpec {
   const { pool, payload, service, priority, timeoutMs, traceId } = options;
   return parseRequest(JobSpec, {

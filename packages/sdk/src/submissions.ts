@@ -16,6 +16,8 @@ import {
   type SubmitOptions,
   type TurnPlace,
   toFrame,
+  unanswered,
+  watchSignal,
 } from "./submission.ts";
 import { createTurns, type Turns } from "./turns.ts";
 import { unsentError } from "./unsent.ts";
@@ -32,7 +34,7 @@ export interface SubmissionLimits {
 export const SUBMISSION_LIMITS: SubmissionLimits = {
   outstandingMax: 10_000,
   patienceMs: 60_000,
-  checkEveryMs: 15_000,
+  checkEveryMs: 10_000,
 };
 
 export interface Submissions {
@@ -187,7 +189,10 @@ export function createSubmissions({
     submission.lastError = undefined;
     submission.heardMs = clock.monotonicMs();
     if (place) place.turn.id = message.turn_id ?? place.turn.id;
-    if (isNews) submission.feed.push(message);
+    if (isNews) {
+      submission.checks = 0;
+      submission.feed.push(message);
+    }
     if (submission.isCancelled) sayCancel(submission);
     arrive(submission);
   }
@@ -325,21 +330,4 @@ export function createSubmissions({
       turns.abandon();
     },
   };
-}
-
-const unanswered = ({ state }: Submission): TenureError =>
-  new TenureError("DEPENDENCY_DOWN", {
-    dependency: "the server",
-    reason: state === "waiting" ? "not connected" : "no answer",
-  });
-
-function watchSignal(
-  signal: AbortSignal | undefined,
-  { handle }: Submission,
-  cancel: () => void,
-): void {
-  if (!signal) return;
-  signal.addEventListener("abort", cancel, { once: true });
-  const forget = () => signal.removeEventListener("abort", cancel);
-  handle.then(forget, forget);
 }

@@ -164,7 +164,7 @@ function createParts(core: Core, phase: () => Phase) {
     onRound: (nodes) => {
       meterNodes(telemetry, nodes);
       telemetry.brakeActive.set(membership.members.brake().active ? 1 : 0);
-      for (const change of nodeChanges(nodes)) stream.publish(change);
+      for (const change of nodeChanges(withReserved(nodes, jobs))) stream.publish(change);
       jobs.fleetSeen(nodes);
     },
   });
@@ -197,7 +197,7 @@ function createParts(core: Core, phase: () => Phase) {
   const stats = createStats({
     ...core,
     registry: telemetry.registry,
-    nodes: membership.fleet.views,
+    nodes: () => withReserved(membership.fleet.views(), jobs),
     deployments: () => countDeployments(db),
     letters: async () => (await delivery.dlq.list({ limit: LETTERS_COUNTED_MAX })).length,
     isFollowed: stream.isFollowed,
@@ -215,8 +215,7 @@ function createParts(core: Core, phase: () => Phase) {
 /** HTTP and the sockets, on one port: parse, one call to a part, render. */
 function createEdges(core: Core, parts: Parts) {
   const { stream, health, membership, delivery, jobs, nonces, deployments, stats } = parts;
-  const views = () =>
-    membership.fleet.views().map((view) => ({ ...view, reserved: jobs.reservedOf(view.node_id) }));
+  const views = () => withReserved(membership.fleet.views(), jobs);
   const { config, log, clock, random, telemetry, instanceId, db } = core;
   const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
@@ -332,6 +331,10 @@ function createHousekeeping({ db, clock, log }: Core, forgetOld: () => Promise<v
     clock,
     onError: (error) => log.warn({ event: "housekeeping.failed", error }, "will try again"),
   });
+}
+
+function withReserved(nodes: NodeView[], jobs: Jobs): NodeView[] {
+  return nodes.map((node) => ({ ...node, reserved: jobs.reservedOf(node.node_id) }));
 }
 
 function meterNodes(telemetry: Telemetry, nodes: NodeView[]): void {

@@ -1,7 +1,8 @@
-import { writeFileSync } from "node:fs";
+import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { identify, isAlive, signal } from "../../../../tests/support/proc.ts";
+import { descendantsOf, identify, isAlive, signal } from "../../../../tests/support/proc.ts";
 import { type RunningProcess, startProcess } from "../../../../tests/support/process.ts";
 import { repositoryRoot } from "../../../../tests/support/repository.ts";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
@@ -49,6 +50,25 @@ describe("children die with the agent", () => {
     await nobodyOf(dataDir);
   });
 
+  test("killed before its guard knows of a child, it leaves one that has not begun and ends", async () => {
+    const directory = scratchDirectory("launch");
+    const agent = startLauncher(directory, "echo begun > begun; exec sleep 1000");
+    onTestFinished(async () => void (await agent.kill9()));
+    await agent.waitForLine(/^launching$/);
+    const [child] = await until(
+      () => descendantsOf(agent.pid).length > 0 && descendantsOf(agent.pid),
+      {
+        ...PATIENT,
+        what: "the child that waits",
+      },
+    );
+    const waiting = identify(child ?? 0);
+    expect(waiting && isAlive(waiting)).toBe(true);
+    await agent.kill9();
+    await until(() => !waiting || !isAlive(waiting), { ...PATIENT, what: "the child to end" });
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
   test("also when its guard was killed before and had to be replaced", async () => {
     const dataDir = scratchDirectory("node");
     const agent = anAgent({ dataDir, all: rows(2) });
@@ -63,6 +83,17 @@ describe("children die with the agent", () => {
     });
     await agent.kill9();
     await nobodyOf(dataDir);
+  });
+
+  test("also one that cleared its environment", async () => {
+    const dataDir = scratchDirectory("node");
+    const row = aRow({ command: "exec env -i sleep 1000" });
+    const agent = anAgent({ dataDir, all: [wanted(row)] });
+    const [, pid] = await agent.waitForLine(/^running (\d+)$/, PATIENT.deadlineMs);
+    const child = identify(Number(pid));
+    expect(child && isAlive(child)).toBe(true);
+    await agent.kill9();
+    await until(() => child && !isAlive(child), { ...PATIENT, what: "the child to end" });
   });
 
   test("also one that left its process group", async () => {
@@ -87,6 +118,25 @@ describe("children die with the agent", () => {
     const { logs } = await startExecutor({ dataDir });
     expect(orphans.filter((one) => one && isAlive(one))).toEqual([]);
     expect(logs.map(({ event }) => event)).toContain("leftovers.killed");
+  });
+
+  test("the next agent waits for the guard of the former one, which would take the new children for the old", async () => {
+    const dataDir = scratchDirectory("node");
+    const all = rows(1);
+    const former = anAgent({ dataDir, all });
+    await somebodyOf(dataDir, 2);
+    const guard = identify(guardOf(former.pid) ?? 0);
+    signal(guard?.pid ?? 0, "SIGSTOP");
+    onTestFinished(() => void signal(guard?.pid ?? 0, "SIGCONT"));
+    await former.kill9();
+    const next = anAgent({ dataDir, all });
+    await next.waitForLine(/^beginning$/, PATIENT.deadlineMs);
+    // A moment in which it would get ready if it did not wait. Too short a moment only makes the test see less.
+    await Promise.race([next.waitForLine(/^ready$/).catch(() => {}), pause(500)]);
+    expect(next.stdout()).not.toContain("ready");
+    signal(guard?.pid ?? 0, "SIGCONT");
+    await next.waitForLine(/^ready$/, PATIENT.deadlineMs);
+    expect(guard && isAlive(guard)).toBe(false);
   });
 
   test("an agent that is told to stop leaves nobody, its guard neither", async () => {
@@ -177,6 +227,19 @@ function expectNoTwin(dataDir: string): void {
   );
   const deployments = new Set(alive.map(({ deploymentId }) => deploymentId));
   expect(groups.size).toBe(deployments.size);
+}
+
+/** An agent whose guard does not answer, so that its child waits for ever. */
+function startLauncher(directory: string, command: string): RunningProcess {
+  const built = join(repositoryRoot, "packages/agent/dist/executor/launch.js");
+  const program = `
+    import { launch } from ${JSON.stringify(built)};
+    const guard = { watch: () => new Promise(() => {}), forget() {}, async close() {} };
+    const args = ["-c", ${JSON.stringify(command)}];
+    launch({ file: "/bin/sh", args, env: {}, directory: ${JSON.stringify(directory)} }, guard);
+    console.log("launching");
+    setInterval(() => {}, 1000);`;
+  return startProcess({ command: process.execPath, args: ["--input-type=module", "-e", program] });
 }
 
 async function triedLock(path: string): Promise<string | undefined> {

@@ -93,3 +93,18 @@ test("the log of a deployment goes on across its restarts, and can be read when 
   const next = await startExecutor({ dataDir });
   expect(await next.logLines(row)).toEqual(["1", "2"]);
 });
+
+test("a child may open its outputs by name", async () => {
+  const { executor, logLines } = await startExecutor();
+  const row = aRow({ command: "echo one > /dev/stdout; echo two > /dev/stderr; exec sleep 1000" });
+  executor.want([wanted(row)]);
+  expect((await logLines(row, 2)).sort()).toEqual(["one", "two"]);
+});
+
+test("where there are no named pipes a child's outputs are read all the same", async () => {
+  const { executor, logLines, dataDir } = await startExecutor();
+  const row = aRow({ command: "echo one; echo two >&2; exec sleep 1000" });
+  mkdirSync(join(dataDir, "run", `${row.id}.out`));
+  executor.want([wanted(row)]);
+  expect((await logLines(row, 2)).sort()).toEqual(["one", "two"]);
+});

@@ -14,6 +14,7 @@ import type { Guard } from "./guard.ts";
 import { type Exit, type Launched, launch } from "./launch.ts";
 import { lockPath } from "./leftovers.ts";
 import { type FileLock, readHolder, tryLock } from "./locks.ts";
+import { openPipes } from "./pipes.ts";
 import { executionOf } from "./program.ts";
 import type { Strays } from "./strays.ts";
 
@@ -58,7 +59,8 @@ export async function startChild(
   const lock = await lockDeployment(deploymentId, host);
   try {
     const program = { ...execution, env, directory: workDirectory };
-    const launched = await launch(program, host.guard, lock);
+    const pipes = await openPipes(join(host.directories.run, deploymentId));
+    const launched = await launch(program, host.guard, { lock, pipes });
     return childOf(launched, { deploymentId, lock, writer, host });
   } catch (error) {
     lock.release();

@@ -40,12 +40,17 @@ const SYSTEM_PATH = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin
 
 /**
  * What npm gets: the agent's environment, because the user's registry, proxy and certificates are set there and an
- * `.npmrc` may name any variable, without the agent's own settings. npm runs no code of a package here.
+ * `.npmrc` may name any variable. Without the agent's own settings, and without what an npm that started the agent
+ * says of where and how to install. npm runs no code of a package here.
  */
 export function npmEnvironment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  const passed = Object.entries(env).filter(([name]) => !AGENT_SETTING.test(name));
+  const passed = Object.entries(env).filter(
+    ([name]) => !AGENT_SETTING.test(name) && !NPM_PLACE.test(name),
+  );
   return Object.fromEntries(passed);
 }
 
 const AGENT_SETTING =
   /^(HOST_(URL|TOKEN)|NODE_UNIT_.*|TENURE_.*|TRUSTED_PACKAGE_REGEXP|ENABLE_CUSTOM_COMMAND|NODE_OPTIONS)$/i;
+const NPM_PLACE =
+  /^npm_config_(workspaces?|include_workspace_root|global|location|(local_|global_)?prefix|dry_run|package_lock_only|include|omit|only|dev|production|force|save.*)$/i;

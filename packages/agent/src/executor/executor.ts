@@ -6,16 +6,12 @@ import { directoryName } from "../install/package-spec.ts";
 import { createLogs } from "../logs/logs.ts";
 import { BACKOFF } from "./backoff.ts";
 import type { Executor, ExecutorOptions, Wanted } from "./contract.ts";
-import { makeDirectories } from "./directories.ts";
 import { type Goal, goalOf, goneAfter } from "./goal.ts";
-import { startGuard } from "./guard.ts";
-import { startHousekeeping } from "./housekeeping.ts";
-import { endLeftovers } from "./leftovers.ts";
-import { lockDataDirectory } from "./locks.ts";
+import { onHousekeepingFailed, startHousekeeping } from "./housekeeping.ts";
 import { createRunNpm } from "./npm-run.ts";
 import { createRunner, type Runner, type RunnerHost } from "./runner.ts";
 import { createSlots } from "./slots.ts";
-import { createStrays } from "./strays.ts";
+import { takeDirectory } from "./take-directory.ts";
 
 /** Long enough to see a program that cannot even begin, short enough that twenty of them start in a second. */
 const STARTED_AFTER_MS = 200;
@@ -26,18 +22,7 @@ const STARTED_AFTER_MS = 200;
  */
 export async function createExecutor(options: ExecutorOptions): Promise<Executor> {
   const { log, tuning = {} } = options;
-  const directories = makeDirectories(options.dataDir);
-  const lock = await lockDataDirectory(directories.run);
-  const strays = createStrays(directories.work);
-  const leftovers = await endLeftovers(directories, strays);
-  if (leftovers > 0)
-    log({
-      level: "warn",
-      event: "leftovers.killed",
-      message: "processes that a former agent left running were killed",
-      details: { processes: leftovers },
-    });
-  const guard = startGuard({ workDirectory: directories.work, lockFd: lock.fd, log });
+  const { directories, strays, guard, release } = await takeDirectory(options.dataDir, log);
   const runNpm = createRunNpm(guard, options.env ?? process.env);
   const installer = createInstaller({ directory: directories.packages, runNpm });
   const runners = new Map<string, Runner>();
@@ -72,7 +57,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
   let wanted = new Map<string, Wanted>();
   let suspended: string | undefined;
   let stopped: Promise<void> | undefined;
-  await installer.removeUnfinished();
+  await installer.removeUnfinished().catch(onHousekeepingFailed(log));
   const housekeeping = startHousekeeping({
     directories,
     installer,
@@ -106,8 +91,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     // A process that the kernel does not end must not keep the agent from ending; the guard has it.
     const deadline = performance.now() + options.stopGraceMs + KILLED_MS;
     while (runners.size > 0 && performance.now() < deadline) await wait(POLL_MS);
-    await guard.close();
-    lock.release();
+    await release();
   }
 
   return {

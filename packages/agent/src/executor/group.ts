@@ -23,7 +23,7 @@ export function isGroupAlive(groupId: number): boolean {
 }
 
 const POLL_MS_MIN = 5;
-const POLL_MS_MAX = 100;
+const POLL_MS_MAX = 50;
 
 /** Resolves with true when the group is gone, with false after `limitMs`. */
 export async function groupGone(groupId: number, limitMs: number): Promise<boolean> {

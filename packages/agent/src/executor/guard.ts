@@ -28,23 +28,27 @@ export interface GuardOptions {
  * the pipe closes. A shell, because it must outlive the agent and yet cost little: 1 MB, where Node takes 40.
  *
  * Every line is the whole list. What was written to the pipe is read before its end is seen, so a list counts once
- * the write is done; a half-written line counts as not written, and its child has not been let go.
+ * the write is done; a half-written line counts as not written, and its child has not been let go. (`kill -s`: what
+ * Debian's shell makes of `kill -KILL -- -5` is an error.)
  */
 const GUARD = `
 trap '' HUP INT TERM
 groups=
 while read -r list; do groups=$list; done
-for group in $groups; do kill -KILL -- "-$group"; done
+for group in $groups; do kill -s KILL -- "-$group"; done
 for file in $(grep -lzsF -e "$1" /proc/[0-9]*/environ); do
   pid=\${file#/proc/}
-  kill -KILL "\${pid%/environ}"
+  kill -s KILL "\${pid%/environ}"
 done
 `;
 
+/** Throws when there is no shell to be the guard: without one no child is started. */
 export function startGuard({ workDirectory, lockFd, log }: GuardOptions): Guard {
   const groups = new Set<number>();
   let closing = false;
   let shell = start();
+  if (shell.pid === undefined)
+    throw new Error("/bin/sh, which ends children with the agent, cannot be started");
 
   function start(): ChildProcess {
     const started = spawn("/bin/sh", ["-c", GUARD, "tenure-guard", strayMark(workDirectory)], {
@@ -107,4 +111,4 @@ export function startGuard({ workDirectory, lockFd, log }: GuardOptions): Guard 
   };
 }
 
-const REPLACE_AFTER_MS = 100;
+const REPLACE_AFTER_MS = 200;

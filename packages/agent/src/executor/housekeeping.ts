@@ -1,3 +1,4 @@
+import { rmSync } from "node:fs";
 import { readdir, rm, rmdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Installer } from "../install/installer.ts";
@@ -5,6 +6,7 @@ import type { ExecutorLog } from "./contract.ts";
 import type { Directories } from "./directories.ts";
 import { lockPath } from "./leftovers.ts";
 import { tryLock } from "./locks.ts";
+import { removePipes } from "./pipes.ts";
 
 export interface HousekeepingOptions {
   directories: Directories;
@@ -22,18 +24,21 @@ const UNUSED_AFTER_MS = 7 * 24 * 60 * 60_000;
 /** Removes now and then what belongs to nothing that is wanted here. */
 export function startHousekeeping(options: HousekeepingOptions): { stop(): void } {
   const timer = setInterval(() => {
-    keepHouse(options).catch((error: Error) =>
-      options.log({
-        level: "warn",
-        event: "housekeeping.failed",
-        message: "old packages and logs could not be removed; it is tried again in an hour",
-        details: { reason: error.message },
-      }),
-    );
+    void keepHouse(options).catch(onHousekeepingFailed(options.log));
   }, EVERY_MS);
   timer.unref();
   return { stop: () => clearInterval(timer) };
 }
+
+export const onHousekeepingFailed =
+  (log: (line: ExecutorLog) => void) =>
+  (error: Error): void =>
+    log({
+      level: "warn",
+      event: "housekeeping.failed",
+      message: "old packages and logs could not be removed; it is tried again",
+      details: { reason: error.message },
+    });
 
 export async function keepHouse(
   { directories, installer, isWanted, isWantedPackage }: Omit<HousekeepingOptions, "log">,
@@ -49,6 +54,7 @@ export async function keepHouse(
     // Only when it is empty: what a deployment has written is not ours to throw away.
     await rmdir(join(directories.work, id)).catch(() => {});
     removeFreeLock(directories, id);
+    removePipes(join(directories.run, id));
   }
 }
 
@@ -66,5 +72,7 @@ async function isOldLog(
 function removeFreeLock(directories: Directories, id: string): void {
   const path = lockPath(directories, id);
   const lock = tryLock(path);
-  if (lock) void rm(path, { force: true }).finally(() => lock.release());
+  if (!lock) return;
+  rmSync(path, { force: true });
+  lock.release();
 }

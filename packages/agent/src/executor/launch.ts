@@ -3,6 +3,7 @@ import type { Readable, Writable } from "node:stream";
 import { signalGroup } from "./group.ts";
 import type { Guard } from "./guard.ts";
 import { type FileLock, identityOf } from "./locks.ts";
+import type { OutputPipes } from "./pipes.ts";
 
 export interface Program {
   /** A path, or a name to be found in the PATH of `env`. */
@@ -37,14 +38,12 @@ const LAUNCH = 'read -r go <&3 || exit 125; exec "$@" 3<&-';
  * Starts a program in a process group of its own. The guard knows the group, and the lock names it, before the
  * program's first instruction. The group keeps the lock for as long as any process of it does.
  */
-export async function launch(program: Program, guard: Guard, lock?: FileLock): Promise<Launched> {
-  const child = spawn("/bin/sh", ["-c", LAUNCH, "sh", program.file, ...program.args], {
-    cwd: program.directory,
-    env: program.env,
-    detached: true,
-    stdio: ["ignore", "pipe", "pipe", "pipe", ...(lock ? [lock.fd] : [])],
-  });
-  const exited = exitOf(child);
+export async function launch(
+  program: Program,
+  guard: Guard,
+  { lock, pipes }: { lock?: FileLock; pipes?: OutputPipes | undefined } = {},
+): Promise<Launched> {
+  const { child, exited } = spawnWaiting(program, { lock, pipes });
   const pid = await pidOf(child);
   try {
     lock?.note(identityOf(pid));
@@ -54,9 +53,33 @@ export async function launch(program: Program, guard: Guard, lock?: FileLock): P
     signalGroup(pid, "SIGKILL");
     await exited;
     guard.forget(pid);
+    pipes?.destroy();
     throw error;
   }
-  return { pid, stdout: child.stdout as Readable, stderr: child.stderr as Readable, exited };
+  const { stdout, stderr } = pipes ?? (child as { stdout: Readable; stderr: Readable });
+  return { pid, stdout, stderr, exited };
+}
+
+function spawnWaiting(
+  program: Program,
+  { lock, pipes }: { lock: FileLock | undefined; pipes: OutputPipes | undefined },
+): { child: ChildProcess; exited: Promise<Exit> } {
+  try {
+    const outputs = pipes?.childFds ?? (["pipe", "pipe"] as const);
+    const child = spawn("/bin/sh", ["-c", LAUNCH, "sh", program.file, ...program.args], {
+      cwd: program.directory,
+      env: program.env,
+      detached: true,
+      stdio: ["ignore", ...outputs, "pipe", ...(lock ? [lock.fd] : [])],
+    });
+    if (child.pid === undefined) pipes?.destroy();
+    return { child, exited: exitOf(child) };
+  } catch (error) {
+    pipes?.destroy(); // an argument that no program can be given
+    throw error;
+  } finally {
+    pipes?.closeChildEnds();
+  }
 }
 
 /** A program that cannot be started has no pid, and says why in an event. */

@@ -1,23 +1,33 @@
 import { setTimeout as wait } from "node:timers/promises";
 import type { RunNpm } from "../install/installer.ts";
-import { findNpm, NPM_INSTALL } from "../install/npm.ts";
+import { findNpm, NPM_INSTALL, type NpmCommand } from "../install/npm.ts";
 import { pumpLines } from "../logs/line-pump.ts";
-import { createTail } from "../logs/tail.ts";
+import { createTail, storable } from "../logs/tail.ts";
 import { unlessAborted } from "./abort.ts";
 import { npmEnvironment } from "./environment.ts";
 import { groupGone, signalGroup } from "./group.ts";
 import type { Guard } from "./guard.ts";
-import { launch } from "./launch.ts";
+import { type Exit, launch } from "./launch.ts";
 
 /** A server gives a reservation back after the same time. */
 const INSTALL_MS_MAX = 10 * 60_000;
 const OUTPUT = { bytesMax: 3_072, linesMax: 30 };
 const GONE_MS = 10_000;
 
+/**
+ * npm takes a file that could not be unpacked for a warning, and ends with success: on a full disk it leaves a package of
+ * empty files (npm 11, measured). These lines are the only word of it.
+ */
+const NOT_UNPACKED = /^.*TAR_ENTRY_ERROR.*$/m;
+
 /** Runs npm in a short-lived process that ends with the agent, and keeps the end of what it says. */
-export function createRunNpm(guard: Guard, env: NodeJS.ProcessEnv): RunNpm {
+export function createRunNpm(
+  guard: Guard,
+  env: NodeJS.ProcessEnv,
+  find: (env: NodeJS.ProcessEnv) => NpmCommand = findNpm,
+): RunNpm {
   return async (directory, signal) => {
-    const npm = findNpm(env);
+    const npm = find(env);
     const program = {
       file: npm.file,
       args: [...npm.args, ...NPM_INSTALL, `--prefix=${directory}`],
@@ -26,7 +36,11 @@ export function createRunNpm(guard: Guard, env: NodeJS.ProcessEnv): RunNpm {
     };
     const { pid, stdout, stderr, exited } = await launch(program, guard);
     const tail = createTail(OUTPUT);
-    const keep = async (lines: Buffer): Promise<void> => tail.add(lines);
+    let notUnpacked: string | undefined;
+    const keep = async (lines: Buffer): Promise<void> => {
+      tail.add(lines);
+      notUnpacked ??= NOT_UNPACKED.exec(lines.toString())?.[0];
+    };
     const said = Promise.all([pumpLines(stdout, keep), pumpLines(stderr, keep)]);
     const limit = AbortSignal.timeout(INSTALL_MS_MAX);
     const exit = await unlessAborted(exited, AbortSignal.any([signal, limit]));
@@ -35,14 +49,13 @@ export function createRunNpm(guard: Guard, env: NodeJS.ProcessEnv): RunNpm {
     await exited;
     guard.forget(pid);
     await Promise.race([said, wait(GONE_MS, undefined, { ref: false })]);
-    return { exit: wordsFor(exit, limit.aborted), output: tail.text() };
+    if (notUnpacked !== undefined)
+      return { problem: "could not unpack everything", output: storable(notUnpacked) };
+    return { problem: problemOf(exit, limit.aborted), output: tail.text() };
   };
 }
 
-function wordsFor(
-  exit: { code: number | null; signal: string | null } | undefined,
-  isLate: boolean,
-): string | undefined {
+function problemOf(exit: Exit | undefined, isLate: boolean): string | undefined {
   if (isLate) return `did not end within ${INSTALL_MS_MAX / 60_000} minutes`;
   if (!exit) return "was given up";
   if (exit.code === 0) return undefined;

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 
 /** A process as the kernel lists it. A pid alone may have been given to somebody else since. */
 export interface ProcessEntry extends ProcessIdentity {
@@ -44,14 +44,6 @@ export function isStillAlive({ pid, startTicks }: ProcessIdentity): boolean {
 /** The variables a process was started with; empty for one of another user, or one that wrote over them. */
 export function readEnvironment(pid: number): string[] {
   return (readProc(`${pid}/environ`) ?? "").split("\0");
-}
-
-export function readWorkingDirectory(pid: number): string | undefined {
-  try {
-    return readlinkSync(`/proc/${pid}/cwd`);
-  } catch {
-    return undefined;
-  }
 }
 
 /** Changes with every boot of the machine: pids and ticks mean nothing across one. */

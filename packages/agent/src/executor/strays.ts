@@ -1,7 +1,7 @@
-import { readdir, readFile } from "node:fs/promises";
-import { setTimeout as wait } from "node:timers/promises";
+import { readdir } from "node:fs/promises";
+import { setImmediate as nextTurn, setTimeout as wait } from "node:timers/promises";
 import { strayMark } from "./environment.ts";
-import { isAlive, readProcess } from "./proc.ts";
+import { isAlive, readEnvironment, readProcess } from "./proc.ts";
 
 /** Finds processes of a deployment by their environment: also those that left their process group. */
 export interface Strays {
@@ -41,19 +41,26 @@ interface Marked {
   deploymentId: string;
 }
 
-/** The environment a process was started with, of everybody whose we may read. Empty where there is no /proc. */
+/** Read in one go a few at a time: waiting for each file took ten times as long, all of them at once hold up the rest. */
+const READ_AT_ONCE = 50;
+
+/** By the environment they were started with, of everybody whose we may read. Nobody where there is no /proc. */
 async function findMarked(mark: string): Promise<Marked[]> {
   const names = await readdir("/proc").catch(() => []);
+  const pids = names.filter((name) => /^\d+$/.test(name)).map(Number);
   const found: Marked[] = [];
-  for (const name of names.filter((one) => /^\d+$/.test(one))) {
-    const pid = Number(name);
-    const environment = await readFile(`/proc/${pid}/environ`, "utf8").catch(() => "");
-    const marked = environment.split("\0").find((variable) => variable.startsWith(mark));
-    const entry = marked === undefined ? undefined : readProcess(pid);
-    if (marked !== undefined && entry && isAlive(entry))
-      found.push({ pid, deploymentId: marked.slice(mark.length) });
+  for (let first = 0; first < pids.length; first += READ_AT_ONCE) {
+    found.push(...pids.slice(first, first + READ_AT_ONCE).flatMap((pid) => markedBy(mark, pid)));
+    await nextTurn();
   }
   return found;
+}
+
+function markedBy(mark: string, pid: number): Marked[] {
+  const variable = readEnvironment(pid).find((one) => one.startsWith(mark));
+  const entry = variable === undefined ? undefined : readProcess(pid);
+  if (variable === undefined || !entry || !isAlive(entry)) return [];
+  return [{ pid, deploymentId: variable.slice(mark.length) }];
 }
 
 /** Everybody who asks while a look is under way shares the next one: the present one may have missed what he means. */

@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { until } from "../../../../tests/support/until.ts";
 import { PATIENT } from "../../testing/executor-fixture.ts";
@@ -10,7 +10,11 @@ import { tryLock } from "../executor/locks.ts";
 import { createRunNpm } from "../executor/npm-run.ts";
 import { findEntryPoint } from "./entry-point.ts";
 import { createInstaller } from "./installer.ts";
+import { findNpm, type NpmCommand } from "./npm.ts";
 import { problemOf } from "./package-spec.ts";
+
+// npm takes seconds on a busy machine.
+vi.setConfig({ testTimeout: 120_000 });
 
 const never = new AbortController().signal;
 const cache = scratchDirectory("npm-cache");
@@ -21,7 +25,8 @@ beforeAll(async () => {
 });
 
 /** An installer with the real npm, which knows no registry but ours. */
-function anInstaller(directory = scratchDirectory("packages")) {
+function anInstaller({ find = findNpm, env: more = {} } = {}) {
+  const directory = scratchDirectory("packages");
   const lock = tryLock(join(scratchDirectory("run"), "lock"));
   if (!lock) throw new Error("the directory is new");
   const guard = startGuard({ workDirectory: "/nowhere", lockFd: lock.fd, log: () => {} });
@@ -32,10 +37,10 @@ function anInstaller(directory = scratchDirectory("packages")) {
     NPM_CONFIG_REGISTRY: registry.url,
     npm_config_cache: cache,
     npm_config_fetch_retries: "0",
-    HOST_TOKEN: "secret",
+    ...more,
   };
   const runs: string[] = [];
-  const runNpm = createRunNpm(guard, env);
+  const runNpm = createRunNpm(guard, env, find);
   const installer = createInstaller({
     directory,
     runNpm(path, signal) {
@@ -46,16 +51,35 @@ function anInstaller(directory = scratchDirectory("packages")) {
   return { installer, directory, runs };
 }
 
-function anInstallerWithoutNpm(directory = scratchDirectory("packages")) {
+function anInstallerWithoutNpm() {
+  const directory = scratchDirectory("packages");
   const runs: string[] = [];
   const installer = createInstaller({
     directory,
     async runNpm(path) {
       runs.push(path);
-      return { exit: "was not meant to run", output: "" };
+      return { problem: "was not meant to run", output: "" };
     },
   });
   return { installer, directory, runs };
+}
+
+const elsewhere = scratchDirectory("elsewhere");
+/** What an npm that started the agent, or its user, may have said; it is not about us. */
+const OTHER_WORK = {
+  npm_config_workspace: "packages/x",
+  npm_config_global: "true",
+  npm_config_prefix: elsewhere,
+  npm_config_local_prefix: elsewhere,
+  NPM_CONFIG_DRY_RUN: "true",
+  npm_config_ignore_scripts: "false",
+  NODE_OPTIONS: "--no-such-option",
+};
+
+/** As on a full disk, for any user: no file may become larger than a megabyte or two. */
+function withSmallFiles(env: NodeJS.ProcessEnv): NpmCommand {
+  const { file, args } = findNpm(env);
+  return { file: "/bin/sh", args: ["-c", 'ulimit -f 2000; exec "$@"', "sh", file, ...args] };
 }
 
 describe("names and versions that never reach npm", () => {
@@ -106,7 +130,7 @@ describe("names and versions that never reach npm", () => {
 });
 
 describe("installing", () => {
-  test("a package comes with what it depends on, from the registry of the environment, and runs no code", async () => {
+  test("a package comes with what it depends on, from the user's registry, and runs no code", async () => {
     const marker = join(scratchDirectory("marker"), "ran");
     const scripts = { preinstall: `touch ${marker}`, postinstall: `touch ${marker}` };
     registry.publish({ name: "dependency", version: "2.0.0", files: { "index.js": "" } });
@@ -121,7 +145,7 @@ describe("installing", () => {
         devDependencies: { "does-not-exist": "1.0.0" },
       },
     });
-    const { installer, directory } = anInstaller();
+    const { installer, directory } = anInstaller({ env: OTHER_WORK });
     const spec = { name: "@scope/thing", version: "1.0.0" };
     expect(installer.isInstalled(spec)).toBe(false);
     const installed = await installer.install(spec, never);
@@ -130,6 +154,7 @@ describe("installing", () => {
     );
     expect(existsSync(join(installed.directory, "../../dependency/package.json"))).toBe(true);
     expect(existsSync(marker)).toBe(false);
+    expect(readdirSync(elsewhere)).toEqual([]);
     expect(installer.isInstalled(spec)).toBe(true);
     expect(await findEntryPoint(installed.directory)).toEqual({
       path: join(installed.directory, "cli.js"),
@@ -170,6 +195,21 @@ describe("installing", () => {
     registry.publish(half);
     await installer.install(spec, never);
     expect(installer.isInstalled(spec)).toBe(true);
+  });
+
+  test("a disk that takes only half of it fails, although npm calls it a success", async () => {
+    const text = Array.from({ length: 100_000 }, (_, n) => `${n} ${"x".repeat(50)}`).join("\n");
+    registry.publish({
+      name: "large",
+      version: "1.0.0",
+      files: { "index.js": text },
+    });
+    const { installer, directory } = anInstaller({ find: withSmallFiles });
+    const spec = { name: "large", version: "1.0.0" };
+    await expect(installer.install(spec, never)).rejects.toThrow(
+      /npm install could not unpack everything: .*TAR_ENTRY_ERROR EFBIG/,
+    );
+    expect(readdirSync(directory)).toEqual([]);
   });
 
   test("it is given up when nobody wants it any more, but not before", async () => {

@@ -25,11 +25,11 @@ export interface Installer {
   removeUnused(isWanted: (directoryName: string) => boolean): Promise<void>;
 }
 
-/** Runs npm in a directory until its end. */
+/** Runs npm in a directory until its end, and tells what went wrong, if anything, and the end of what npm said. */
 export type RunNpm = (
   directory: string,
   signal: AbortSignal,
-) => Promise<{ exit: string | undefined; output: string }>;
+) => Promise<{ problem: string | undefined; output: string }>;
 
 export interface InstallerOptions {
   directory: string;
@@ -56,9 +56,10 @@ export function createInstaller({
     try {
       const manifest = { private: true, dependencies: { [spec.name]: spec.version } };
       await writeFile(join(beside, "package.json"), JSON.stringify(manifest));
-      const { exit, output } = await runNpm(beside, signal);
+      const { problem, output } = await runNpm(beside, signal);
       signal.throwIfAborted();
-      if (exit !== undefined) throw new Error(`npm install ${exit}${output && `: ${output}`}`);
+      if (problem !== undefined)
+        throw new Error(`npm install ${problem}${output && `: ${output}`}`);
       await verify(spec, beside);
       await mkdir(dirname(pathOf(spec)), { recursive: true, mode: 0o700 });
       await rename(beside, pathOf(spec));

@@ -42,5 +42,5 @@ export const NPM_INSTALL: readonly string[] = [
   "--install-strategy=hoisted",
   "--workspaces=false",
   "--logs-max=0",
-  "--loglevel=error",
+  "--loglevel=warn",
 ];

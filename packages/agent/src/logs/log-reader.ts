@@ -5,6 +5,8 @@ import { type LogPlace, listLogFiles, logFilePath } from "./log-files.ts";
 export interface LogBlock {
   lines: string[];
   next: LogPlace;
+  /** The file of the place it should begin with is gone, and lines with it. */
+  isSkipping: boolean;
 }
 
 /** Lines are read in blocks of this size; the longest line fits several times. */
@@ -21,6 +23,7 @@ export async function readForward(
   limits: { linesMax: number; jsonBytesMax: number; lastNumber?: number | undefined },
 ): Promise<LogBlock> {
   const files = (await listLogFiles(directory)).reverse();
+  const isSkipping = !files.includes(from.number) && files.some((number) => number > from.number);
   const lines: string[] = [];
   let next = from;
   let jsonBytes = 0;
@@ -31,13 +34,13 @@ export async function readForward(
     for await (const { line, end } of linesOf(directory, next, isFinished)) {
       jsonBytes += jsonBytesOf(line);
       // One line is always given: a place that never moves on would be asked for again and again.
-      if (lines.length > 0 && jsonBytes > limits.jsonBytesMax) return { lines, next };
+      if (lines.length > 0 && jsonBytes > limits.jsonBytesMax) return { lines, next, isSkipping };
       lines.push(line);
       next = { number, offset: end };
-      if (lines.length >= limits.linesMax) return { lines, next };
+      if (lines.length >= limits.linesMax) return { lines, next, isSkipping };
     }
   }
-  return { lines, next };
+  return { lines, next, isSkipping };
 }
 
 /** Where the last `lines` lines of these files begin, without going back more than `bytesMax`. Newest file first. */

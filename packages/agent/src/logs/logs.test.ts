@@ -190,6 +190,18 @@ describe("following", () => {
     expect(heard()).toEqual(["at last"]);
   });
 
+  test("whoever falls behind what is kept is told that lines are missing, once", async () => {
+    const log = oneLog();
+    await log.say(...numbered(1, 60));
+    const { begun, heard } = listen(log, { from: "1:0" });
+    await begun;
+    await until(() => heard().includes("line 60"), { what: "the last line" });
+    await log.say("line 61");
+    await until(() => heard().includes("line 61"), { what: "a new line" });
+    expect(heard()[0]).toBe("[tenure] lines were rotated away before they could be read");
+    expect(heard().slice(1)).toEqual(numbered(63 - heard().length, 61));
+  });
+
   test("nothing is heard after the signal", async () => {
     const log = oneLog();
     const { begun, heard, stop } = listen(log);
@@ -229,7 +241,7 @@ describe("following", () => {
     );
     await until(() => lines.length === 200, { what: "all lines" });
     expect(atOnceMax).toBe(1);
-    expect(Math.max(...sizes)).toBeLessThan(300 * 1024);
+    expect(Math.max(...sizes)).toBeLessThan(80 * 1024);
   });
 });
 

@@ -23,7 +23,7 @@ test("while nothing moves the next look is further and further away, at most an 
 describe("more nodes than rows", () => {
   const claimants = ["a", "b", "c", "d", "e"];
   const turns = (rows: number) =>
-    claimants.map((me) => turnMs({ me, claimants, first: "row:1", rows }));
+    claimants.map((me) => turnMs({ me, claimants, first: "row:1", rows, lookMs: 1 }));
 
   test("as many as there are rows go at once, the others one after another", () => {
     expect(turns(2).filter((ms) => ms === 0)).toHaveLength(2);
@@ -32,6 +32,13 @@ describe("more nodes than rows", () => {
 
   test("nobody gives way when there is enough for all, or when it claims out of impatience", () => {
     expect(turns(5)).toEqual([0, 0, 0, 0, 0]);
-    expect(turnMs({ me: "x", claimants, first: "row:1", rows: 1 })).toBe(0);
+    expect(turnMs({ me: "x", claimants, first: "row:1", rows: 1, lookMs: 1 })).toBe(0);
+  });
+
+  test("where calls are slow a turn is longer, or the next would come before the first has ended", () => {
+    const longest = (lookMs: number) =>
+      Math.max(...claimants.map((me) => turnMs({ me, claimants, first: "r", rows: 4, lookMs })));
+    expect(longest(1)).toBe(25);
+    expect(longest(100)).toBe(400);
   });
 });

@@ -37,8 +37,10 @@ export function lookAgainMs({
   return limitMs * (0.5 + 0.5 * random);
 }
 
-const TURN_MS = 25;
+const TURN_MS_MIN = 25;
 const TURNS_MAX = 40;
+/** A claim takes a statement and a look at its outcome where a list takes none. */
+const CLAIM_PER_LOOK = 4;
 
 /**
  * How long to let others go first when more nodes have the same right than there are rows: 0 for those whose turn it
@@ -50,11 +52,14 @@ export function turnMs({
   claimants,
   first,
   rows,
+  lookMs,
 }: {
   me: string;
   claimants: readonly string[];
   first: string;
   rows: number;
+  /** How long the list took just now: a turn must be longer than a claim, also where everything is slow. */
+  lookMs: number;
 }): number {
   if (claimants.length <= rows || !claimants.includes(me)) return 0;
   const mine = hash(me + first);
@@ -62,7 +67,9 @@ export function turnMs({
     const theirs = hash(node + first);
     return theirs < mine || (theirs === mine && node < me);
   }).length;
-  return before < rows ? 0 : TURN_MS * Math.min(TURNS_MAX, before - rows + 1);
+  if (before < rows) return 0;
+  const turnMs = Math.max(TURN_MS_MIN, CLAIM_PER_LOOK * lookMs);
+  return turnMs * Math.min(TURNS_MAX, before - rows + 1);
 }
 
 /** FNV-1a: quick, the same everywhere, and even enough for an order. */

@@ -64,8 +64,9 @@ export function createPasses(
   const counts: LoopCounts = { passes: 0, claims: 0, conflicts: 0, reserves: 0, released: 0 };
   /** The members of the last pass, while that found nothing to do for anybody. */
   let quiet: ReadonlyMap<string, Member> | undefined;
-  let yieldedFor: string | undefined;
+  let yielded: { key: string; untilMs: number } | undefined;
   let memberCount = 1;
+  let lookMs = 0;
 
   async function pass(): Promise<PassEnd> {
     counts.passes += 1;
@@ -90,7 +91,9 @@ export function createPasses(
   }
 
   async function look(): Promise<boolean> {
+    const startedMs = clock.monotonicMs();
     const moved = await list.read();
+    lookMs = clock.monotonicMs() - startedMs;
     if (moved) ports.changed(list.concerning(me), list.isFresh);
     return moved;
   }
@@ -158,9 +161,12 @@ export function createPasses(
     { claimants, rows }: { claimants: readonly string[]; rows: number },
   ): number {
     const key = `${id}:${generation}`;
-    if (yieldedFor === key) return 0;
-    const forMs = turnMs({ me, claimants, first: key, rows });
-    if (forMs > 0) yieldedFor = key;
+    const nowMs = clock.monotonicMs();
+    // A wake-up in between is no reason to go before one's turn.
+    if (yielded?.key === key) return Math.max(0, yielded.untilMs - nowMs);
+    // Never beyond an interval: then patience decides.
+    const forMs = Math.min(intervalMs, turnMs({ me, claimants, first: key, rows, lookMs }));
+    if (forMs > 0) yielded = { key, untilMs: nowMs + forMs };
     return forMs;
   }
 

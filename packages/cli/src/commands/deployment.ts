@@ -6,7 +6,7 @@ import { Command, InvalidArgumentError } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
 import { type Change, changeFor, needsNewProcess, parseDesired } from "../deployment/desired.ts";
-import { drawList, drawOne } from "../deployment/draw.ts";
+import { drawList, drawOne, type NodeNames } from "../deployment/draw.ts";
 import { followLog } from "../deployment/follow.ts";
 import { type RollItem, type RollStep, roll } from "../deployment/rolling.ts";
 import { print } from "../output.ts";
@@ -29,8 +29,10 @@ function ls(): Command {
     .option("--type <type>", "daemon or deployment")
     .option("--node <address>", "only those this node owns")
     .action(async (flags: RemoteFlags & { type?: "daemon"; node?: string }) => {
-      const items = await listAll(connect(flags), { type: flags.type, address: flags.node });
-      print(items, flags, drawList);
+      const admin = connect(flags);
+      const items = await listAll(admin, { type: flags.type, address: flags.node });
+      const names = flags.json ? new Map() : await nodeNames(admin);
+      print(items, flags, (views) => drawList(views, names));
     });
 }
 
@@ -129,7 +131,7 @@ function create(): Command {
         const body = { ...specOf(flags), ...(flags.name && { name: flags.name + suffix }) };
         made.push(await admin.call(ROUTES.createDeployment, { body }));
       }
-      print(made, flags, drawList);
+      print(made, flags, (views) => drawList(views));
     });
 }
 
@@ -162,7 +164,7 @@ const switching = (name: string, enabled: boolean): Command =>
         views.push(
           await admin.call(ROUTES.updateDeployment, { params: { id }, body: { enabled } }),
         );
-      print(views, flags, drawList);
+      print(views, flags, (all) => drawList(all));
     });
 const enable = (): Command => switching("enable", true);
 const disable = (): Command => switching("disable", false);
@@ -283,6 +285,11 @@ async function listAll(
     cursor = page.next_cursor ?? undefined;
   } while (cursor !== undefined);
   return items;
+}
+
+async function nodeNames(admin: Admin): Promise<NodeNames> {
+  const { items } = await admin.call(ROUTES.listNodes, { query: { online: true, limit: 500 } });
+  return new Map(items.map(({ node_id, name }) => [node_id, name]));
 }
 
 const readAll = async (admin: Admin, ids: readonly string[]): Promise<DeploymentView[]> => {

@@ -67,6 +67,7 @@ function greeting(app: { url: string; durability: string }, tookMs: number): str
   const lines = [
     `${pc.green("●")} ${pc.bold("Tenure is ready")} at ${pc.cyan(app.url)} ${took}`,
     "",
+    `  console ${app.url}/`,
     `  store   ${app.durability}`,
     `  health  ${app.url}/health/ready`,
     `  API     ${app.url}/openapi.json`,

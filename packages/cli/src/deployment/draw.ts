@@ -4,7 +4,10 @@ import { type Cell, table } from "../output.ts";
 import { printable } from "../printable.ts";
 import { currentStatuses } from "./rolling.ts";
 
-export function drawList(views: DeploymentView[]): string {
+/** Names of the nodes that are there, by address. */
+export type NodeNames = ReadonlyMap<string, string>;
+
+export function drawList(views: DeploymentView[], names: NodeNames = new Map()): string {
   if (views.length === 0) return "no deployments";
   return table(
     ["NAME", "TYPE", "RUNS", "STATE", "NODE", "TERM", "REVISION"],
@@ -12,8 +15,8 @@ export function drawList(views: DeploymentView[]): string {
       view.name,
       view.type,
       view.command || `${view.package_name}@${view.package_version}`,
-      stateOf(view),
-      view.type === "daemon" ? "every" : short(view.address) || "-",
+      stateOf(view, names),
+      view.type === "daemon" ? "every" : (names.get(view.address) ?? (short(view.address) || "-")),
       String(view.generation),
       String(view.revision),
     ]),
@@ -57,9 +60,14 @@ export function drawOne(view: DeploymentView): string {
   ].join("\n");
 }
 
-function stateOf(view: DeploymentView): Cell {
+function stateOf(view: DeploymentView, names: NodeNames): Cell {
   if (!view.enabled) return { text: "disabled", paint: pc.dim };
-  const states = currentStatuses(view).map(({ state }) => state);
+  // What a node said last stays after it is gone; a daemon that ran there does not run any more.
+  const isHere = ({ address }: { address: string }) =>
+    view.type !== "daemon" || names.size === 0 || names.has(address);
+  const states = currentStatuses(view)
+    .filter(isHere)
+    .map(({ state }) => state);
   if (view.type === "daemon" && states.length > 0) {
     const running = states.filter((state) => state === "running").length;
     const paint = running === states.length ? pc.green : pc.yellow;

@@ -1,13 +1,16 @@
 import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { DeploymentCreate, DeploymentView, NodeView } from "@tenure/protocol";
 import { type Admin, createAdmin, ROUTES, TenureError } from "@tenure/sdk";
 import { type Desired, parseDesired } from "../deployment/desired.ts";
 import { drawDemo, drawLoss } from "./draw.ts";
+import { type DemoJobs, type JobsSeen, startDemoJobs } from "./jobs.ts";
 import { type DemoUnit, startDemoUnit } from "./units.ts";
 
-const FILE = fileURLToPath(new URL("../../../../examples/demo/deployments.yaml", import.meta.url));
+const EXAMPLES = fileURLToPath(new URL("../../../../examples", import.meta.url));
+const FILE = join(EXAMPLES, "demo/deployments.yaml");
 const NAMES = ["alpha", "bravo"] as const;
 const LOOK_EVERY_MS = 200;
 /** A machine that needs longer than this gets the table as it is then. */
@@ -17,7 +20,7 @@ export interface Demo {
   stop(): Promise<void>;
 }
 
-/** Two node-units and a handful of deployments on a server that was just started, and a table of what runs where. */
+/** Two node-units, a handful of deployments and a session on a server that was just started, and what runs where. */
 export function startDemo(options: {
   url: string;
   dataDir: string;
@@ -25,6 +28,7 @@ export function startDemo(options: {
 }): Demo {
   const stopping = new AbortController();
   const units: DemoUnit[] = [];
+  let jobs: DemoJobs | undefined;
   const done = run().catch((error: unknown) => {
     if (!stopping.signal.aborted)
       options.print(
@@ -35,7 +39,7 @@ export function startDemo(options: {
   async function run(): Promise<void> {
     const admin = createAdmin({ url: options.url });
     if (!existsSync(FILE) || !(await isOpen(admin))) return;
-    const desired = parseDesired(readFileSync(FILE, "utf8"));
+    const desired = parseDesired(readFileSync(FILE, "utf8")).map(withExamples);
     await rest(admin, desired);
     for (const name of NAMES) {
       if (stopping.signal.aborted) return;
@@ -44,13 +48,17 @@ export function startDemo(options: {
     await until(async () => (await here(admin)).length === units.length);
     await wake(admin, desired);
     await until(async () => (await demoOf(admin, desired)).every((view) => isRunning(view)));
+    jobs = startDemoJobs({ url: options.url });
     options.print(drawDemo(await scene(admin, desired)));
     for (const unit of units) void tellLoss(unit);
 
     async function tellLoss(unit: DemoUnit): Promise<void> {
       const end = await unit.exited;
       if (stopping.signal.aborted) return;
+      const sent = jobs?.seen().sent ?? 0;
+      const isSettled = ({ answered, failed }: JobsSeen) => answered + failed >= sent;
       await until(async () => {
+        if (jobs && !isSettled(jobs.seen())) return false;
         const left = await here(admin);
         const views = await demoOf(admin, desired);
         const isThere = ({ address }: DeploymentView) =>
@@ -64,7 +72,7 @@ export function startDemo(options: {
 
   async function scene(admin: Admin, desired: readonly Desired[]) {
     const [views, nodes] = await Promise.all([demoOf(admin, desired), here(admin)]);
-    return { url: options.url, views, nodes, units };
+    return { url: options.url, views, nodes, units, jobs: jobs?.seen() };
   }
 
   async function until(condition: () => Promise<boolean>): Promise<void> {
@@ -78,10 +86,17 @@ export function startDemo(options: {
   return {
     async stop() {
       stopping.abort();
+      await jobs?.stop();
       await Promise.all(units.map((unit) => unit.stop()));
       await done;
     },
   };
+}
+
+/** A child starts in a directory of its own and with nothing of our environment: it is told where its program is. */
+function withExamples(desired: Desired): Desired {
+  if (!desired.command?.includes("$EXAMPLES")) return desired;
+  return { ...desired, env: { ...desired.env, EXAMPLES, NODE: process.execPath } };
 }
 
 /** Without tokens. With them whoever set them knows how to start node-units. */

@@ -1,6 +1,7 @@
 import type { DeploymentView, NodeView } from "@tenure/protocol";
 import pc from "picocolors";
 import { type Cell, table } from "../output.ts";
+import type { JobsSeen } from "./jobs.ts";
 import type { DemoUnit } from "./units.ts";
 
 export interface DemoScene {
@@ -8,6 +9,7 @@ export interface DemoScene {
   views: readonly DeploymentView[];
   nodes: readonly NodeView[];
   units: readonly DemoUnit[];
+  jobs: Readonly<JobsSeen> | undefined;
 }
 
 /** What runs where, and the lines to type next. */
@@ -22,28 +24,36 @@ export function drawDemo(scene: DemoScene): string {
     indented(drawPlaces(scene)),
     "",
     ...unitLines,
+    "  A sample session sends two jobs a second to the echo workers.",
     "",
-    "  Kill one, and watch its deployments move to the other:",
+    "  Kill one, and watch its deployments move to the other, and the jobs of its workers with them:",
     `    ${pc.cyan(`kill -9 ${victim?.pid}`)}`,
     `    npx tenure events -f${flag(url)}`,
     `    npx tenure deployment ls${flag(url)}`,
+    `    npx tenure job watch${flag(url)}`,
     "",
   ].join("\n");
 }
 
 /** After a node-unit ended, though nobody stopped the demo. */
 export function drawLoss(scene: DemoScene & { unit: DemoUnit; end: string }): string {
-  const { unit, end, url } = scene;
+  const { unit, end, url, jobs } = scene;
   return [
     "",
     `${pc.yellow("●")} ${pc.bold(`${unit.name} is gone`)} (${end}); what it owned runs elsewhere`,
     "",
     indented(drawPlaces(scene)),
     "",
+    ...(jobs ? [`  ${drawJobs(jobs)}`, ""] : []),
     `  Bring ${unit.name} back, in another terminal:`,
     `    ENABLE_CUSTOM_COMMAND=true npx tenure node run --name ${unit.name} --url ${url} --data-dir ${unit.directory}`,
     "",
   ].join("\n");
+}
+
+function drawJobs({ sent, answered, failed, again, slowestMs }: JobsSeen): string {
+  const slowest = `the slowest took ${(slowestMs / 1_000).toFixed(1)} s`;
+  return `jobs: ${sent} sent, ${answered} answered (${again} by another attempt), ${failed} failed; ${slowest}`;
 }
 
 function drawPlaces({ views, nodes }: DemoScene): string {

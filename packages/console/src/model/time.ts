@@ -21,6 +21,7 @@ function coarse(ms: number): string {
 
 /** How long something took: `3 ms`, `1.24 s`, `2 min 5 s`, `3 h 10 min`. */
 export function duration(ms: number): string {
+  if (ms < 10) return `${Math.round(ms * 10) / 10} ms`;
   if (ms < SECOND) return `${Math.round(ms)} ms`;
   if (ms < 10 * SECOND) return `${(ms / SECOND).toFixed(2)} s`;
   if (ms < MINUTE) return `${(ms / SECOND).toFixed(1)} s`;

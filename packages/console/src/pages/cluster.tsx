@@ -83,21 +83,20 @@ function Timeline() {
 const columnsOf = (view: ClusterView): Column<Instance>[] => [
   {
     title: "State",
-    width: "96px",
+    width: "116px",
     narrow: "side",
-    cell: ({ live }) =>
-      live ? <Badge tone="good" word="live" /> : <Badge tone="bad" word="gone" />,
+    cell: ({ live, instance_id }) =>
+      live ? (
+        <Badge tone="good" word={instance_id === view.instance_id ? "answers you" : "live"} />
+      ) : (
+        <Badge tone="bad" word="gone" />
+      ),
   },
   {
     title: "Instance",
     width: "minmax(0, 1.2fr)",
     narrow: "title",
-    cell: ({ instance_id }) => (
-      <>
-        <Id of={instance_id} />{" "}
-        {instance_id === view.instance_id && <span class="quiet">answers you</span>}
-      </>
-    ),
+    cell: ({ instance_id }) => <Id of={instance_id} />,
   },
   {
     title: "Address",
@@ -109,28 +108,28 @@ const columnsOf = (view: ClusterView): Column<Instance>[] => [
       </span>
     ),
   },
-  { title: "Version", width: "80px", cell: ({ version }) => <Text>{version}</Text> },
-  { title: "Boot", width: "120px", cell: ({ boot_id }) => <Id of={boot_id} /> },
+  { title: "Version", width: "64px", cell: ({ version }) => <Text>{version}</Text> },
+  { title: "Boot", width: "104px", cell: ({ boot_id }) => <Id of={boot_id} /> },
   {
     title: "Inbox",
-    width: "70px",
+    width: "52px",
     isNumber: true,
-    cell: ({ inbox_pending }) => inbox_pending ?? <span class="quiet">–</span>,
+    cell: ({ inbox_pending }) => inbox_pending ?? <span class="quiet none">–</span>,
   },
   {
     title: "Dead letters",
-    width: "104px",
+    width: "92px",
     isNumber: true,
     cell: ({ dlq_length }) =>
       dlq_length === null ? (
-        <span class="quiet">–</span>
+        <span class="quiet none">–</span>
       ) : (
         <span class={dlq_length > 0 ? "tone-warn" : ""}>{dlq_length}</span>
       ),
   },
   {
-    title: "Renews before",
-    width: "110px",
+    title: "Renews",
+    width: "64px",
     isNumber: true,
     narrow: "line",
     cell: ({ expires_at }) => <Time at={expires_at} />,

@@ -1,4 +1,4 @@
-import type { DeploymentStatus, DeploymentView } from "@tenure/protocol";
+import type { DeploymentStatus, DeploymentView, DeploymentWhy } from "@tenure/protocol";
 import { useEffect, useMemo } from "preact/hooks";
 import { call } from "../api.ts";
 import { isOnline } from "../data.ts";
@@ -67,18 +67,7 @@ function Why({ view }: { view: DeploymentView }) {
   return (
     <Card title="Why">
       {value ? (
-        <ul class="reasons">
-          {value.reasons.map(({ code, message, address }, index) => (
-            <li key={`${code}-${address}-${index}`} class={index === 0 ? "reason-first" : ""}>
-              {address && (
-                <>
-                  <NodeLink address={address} />:{" "}
-                </>
-              )}
-              <Text>{message}</Text> <span class="mono quiet">{code}</span>
-            </li>
-          ))}
-        </ul>
+        <Reasons of={value.reasons} />
       ) : error ? (
         <Failure error={error} />
       ) : (
@@ -88,9 +77,35 @@ function Why({ view }: { view: DeploymentView }) {
   );
 }
 
+const REASONS_SHOWN = 4;
+
+/** The answer first. On a large fleet the same is true of many nodes, and a few of them will do. */
+function Reasons({ of }: { of: DeploymentWhy["reasons"] }) {
+  const rest = of.slice(REASONS_SHOWN);
+  const line = ({ code, message, address }: (typeof of)[number], index: number) => (
+    <li key={`${code}-${address}-${index}`}>
+      <Text>{message}</Text> <span class="mono quiet">{code}</span>
+    </li>
+  );
+  return (
+    <>
+      <p class="reason-first">
+        <Text>{of[0]?.message ?? ""}</Text>
+      </p>
+      <ul class="reasons">{of.slice(1, REASONS_SHOWN).map(line)}</ul>
+      {rest.length > 0 && (
+        <details class="reasons-more">
+          <summary>and {rest.length} more</summary>
+          <ul class="reasons">{rest.map(line)}</ul>
+        </details>
+      )}
+    </>
+  );
+}
+
 function factsOf(view: DeploymentView): Parameters<typeof Facts>[0]["of"] {
   const [status] = currentStatuses(view);
-  const none = <span class="quiet">–</span>;
+  const none = <span class="quiet none">–</span>;
   const moving = view.moving_to !== "";
   return [
     [

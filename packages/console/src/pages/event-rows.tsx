@@ -29,9 +29,6 @@ export function EventRows({ of }: { of: EventRecord[] }) {
         <li key={event.id}>
           <ToneMark tone={eventTone(event)} />
           <EventMessage event={event} />
-          <span class="quiet event-name mono wide-only">
-            <Text>{event.event}</Text>
-          </span>
           <span class="quiet number">
             <Time at={event.at} />
           </span>

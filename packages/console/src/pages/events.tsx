@@ -2,7 +2,7 @@ import type { EventRecord } from "@tenure/protocol";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type ApiError, call } from "../api.ts";
 import { onChange, onConnect } from "../live.ts";
-import { eventTone } from "../model/event.ts";
+import { eventHref, eventTone } from "../model/event.ts";
 import { Chip } from "../parts/badge.tsx";
 import { chosen, Filters, sought } from "../parts/filter.tsx";
 import { Icon, ToneMark } from "../parts/icons.tsx";
@@ -13,7 +13,6 @@ import { Text } from "../parts/text.tsx";
 import { Time } from "../parts/time.tsx";
 import { asApiError } from "../resource.ts";
 import { setQuery } from "../router.ts";
-import { EventMessage } from "./event-rows.tsx";
 import { JsonBox } from "./job.tsx";
 
 const PAGE_LIMIT = 100;
@@ -106,6 +105,7 @@ function Applied({ name, value }: { name: "subject" | "code"; value: string }) {
 
 function EventItem({ event }: { event: EventRecord }) {
   const { subject, code, details } = event;
+  const href = eventHref(event);
   return (
     <li>
       <details>
@@ -114,7 +114,9 @@ function EventItem({ event }: { event: EventRecord }) {
           <span class="event-name mono">
             <Text>{event.event}</Text>
           </span>
-          <EventMessage event={event} />
+          <span class="grow event-text">
+            <Text>{event.message}</Text>
+          </span>
           {code && <Chip>{code}</Chip>}
           <span class="quiet number event-time">
             <Time at={event.at} />
@@ -131,7 +133,8 @@ function EventItem({ event }: { event: EventRecord }) {
                   onClick={() => setQuery({ subject })}
                 >
                   Only this
-                </button>
+                </button>{" "}
+                {href && <a href={href}>Open it</a>}
               </>
             )}
           </p>

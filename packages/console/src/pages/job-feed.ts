@@ -11,11 +11,14 @@ export interface JobFilter {
   session_id?: string;
 }
 
-const PAGE_LIMIT = 200;
+/** A page carries results, which may be large. */
+const PAGE_LIMIT = 100;
 /** A list nobody scrolls to the end of; the server keeps the rest. */
 const JOBS_MAX = 2_000;
-/** However many jobs a second there are, the newest page is read this often. */
+/** However many jobs a second there are, the newest page is read this often at most. */
 const REREAD_MS = 1_000;
+/** Jobs of other instances are told of by nobody here. */
+const POLL_MS = 2_000;
 
 interface Feed {
   jobs: Job[];
@@ -27,8 +30,8 @@ interface Feed {
 const UNREAD: Feed = { jobs: [], cursor: undefined, isRead: false, error: undefined };
 
 /**
- * The newest jobs that fit, kept up. The stream only says that something changed: reading a page once a second costs
- * the same at one job a second and at a thousand, and needs no second copy of the server's filters here.
+ * The newest jobs that fit, kept up by reading the newest page again: that costs the same at one job a second and at a
+ * thousand, and needs no second copy of the server's filters here.
  */
 export function useJobs(filter: JobFilter) {
   const [feed, setFeed] = useState<Feed>(UNREAD);
@@ -55,7 +58,8 @@ export function useJobs(filter: JobFilter) {
       if (!isLeft && document.visibilityState === "visible") void read();
     });
     setRefresh(() => reread);
-    const ends = [onChange("jobs", reread), onConnect(reread)];
+    const timer = setInterval(reread, POLL_MS);
+    const ends = [onChange("jobs", reread), onConnect(reread), () => clearInterval(timer)];
     reread();
     return () => {
       isLeft = true;

@@ -23,7 +23,7 @@ export function JobPage({ id }: { id: string }) {
     () =>
       createResource({
         read: () => call("readJob", { params: { id } }),
-        everyMs: 5_000,
+        everyMs: 2_000,
         topics: ["jobs"],
         isAbout: (item) => item.id === id,
       }),
@@ -94,7 +94,7 @@ function Took({ job }: { job: Job }) {
 }
 
 function factsOf(job: Job): Parameters<typeof Facts>[0]["of"] {
-  const none = <span class="quiet">–</span>;
+  const none = <span class="quiet none">–</span>;
   return [
     ["Request", <Id key="r" of={job.request_id} />],
     ["Pool", <Text key="p">{job.pool}</Text>],

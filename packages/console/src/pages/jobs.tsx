@@ -179,7 +179,7 @@ export const JOB_COLUMNS: Column<Job>[] = [
 
 function Took({ job }: { job: Job }) {
   const ms = jobDurationMs(job, now.value);
-  return ms === undefined ? <span class="quiet">–</span> : <span>{duration(ms)}</span>;
+  return ms === undefined ? <span class="quiet none">–</span> : <span>{duration(ms)}</span>;
 }
 
 function matches(job: Job, query: string): boolean {

@@ -5,7 +5,7 @@ import { Text } from "../parts/text.tsx";
 
 /** A node by its name, where it is known. */
 export function NodeLink({ address }: { address: string | undefined }) {
-  if (!address) return <span class="quiet">–</span>;
+  if (!address) return <span class="quiet none">–</span>;
   const node = nodes.state.value.rows.get(address);
   return (
     <a class="clip" href={`/nodes/${encodeURIComponent(address)}`} title={visible(address)}>

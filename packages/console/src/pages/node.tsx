@@ -121,7 +121,7 @@ function Actions({ node }: { node: NodeView }) {
 
 function factsOf(node: NodeView): Parameters<typeof Facts>[0]["of"] {
   const usage = node.online ? node.resource_usage : null;
-  const none = <span class="quiet">–</span>;
+  const none = <span class="quiet none">–</span>;
   return [
     ["Kind", node.node_unit ? "node-unit" : "worker"],
     ["Claim policy", node.node_unit ? <Text>{node.claim_policy}</Text> : none],
@@ -194,7 +194,7 @@ function factsOf(node: NodeView): Parameters<typeof Facts>[0]["of"] {
 }
 
 function Names({ of }: { of: string[] }) {
-  if (of.length === 0) return <span class="quiet">–</span>;
+  if (of.length === 0) return <span class="quiet none">–</span>;
   return (
     <span class="chips">
       {of.map((name) => (

@@ -4,7 +4,6 @@ import { deployments, nodes } from "../data.ts";
 import { loadOf, nodeCondition, runsByNode } from "../model/node.ts";
 import { Badge, Labels } from "../parts/badge.tsx";
 import { Choices, chosen, Filters, sought } from "../parts/filter.tsx";
-import { Id } from "../parts/id.tsx";
 import { type Column, List } from "../parts/list.tsx";
 import { Meter } from "../parts/meter.tsx";
 import { Page } from "../parts/page.tsx";
@@ -86,7 +85,7 @@ const columnsWith = (counts: Map<string, number>): Column<NodeView>[] => [
   },
   {
     title: "Name",
-    width: "minmax(0, 1.5fr)",
+    width: "minmax(0, 1fr)",
     narrow: "title",
     sort: ({ name }) => name,
     cell: ({ name, node_id }) => (
@@ -96,20 +95,16 @@ const columnsWith = (counts: Map<string, number>): Column<NodeView>[] => [
     ),
   },
   {
-    title: "Address",
-    width: "150px",
-    cell: ({ node_id }) => <Id of={node_id} />,
-  },
-  {
     title: "Load",
-    width: "124px",
+    width: "108px",
     narrow: "line",
     sort: (node) => loadOf(node)?.share ?? -1,
     cell: (node) => <Load node={node} />,
   },
   {
     title: "Slots",
-    width: "110px",
+    width: "104px",
+    narrow: "line",
     sort: ({ reserved, capacity }) => (capacity > 0 ? reserved / capacity : -1),
     cell: ({ reserved, capacity }) =>
       capacity > 0 ? (
@@ -120,27 +115,26 @@ const columnsWith = (counts: Map<string, number>): Column<NodeView>[] => [
           text={`${reserved}/${capacity}`}
         />
       ) : (
-        <span class="quiet">–</span>
+        <span class="quiet none">–</span>
       ),
   },
   {
     title: "Runs",
     width: "60px",
     isNumber: true,
-    narrow: "line",
     sort: ({ node_id }) => counts.get(node_id) ?? 0,
     cell: ({ node_id }) => <span title="deployments">{counts.get(node_id) ?? 0}</span>,
   },
   {
     title: "Policy",
-    width: "minmax(0, 1fr)",
+    width: "132px",
     sort: ({ claim_policy }) => claim_policy,
     cell: ({ claim_policy, node_unit }) =>
       node_unit ? <Text>{claim_policy}</Text> : <span class="quiet">worker</span>,
   },
   {
     title: "Labels",
-    width: "minmax(0, 2fr)",
+    width: "minmax(0, 1.7fr)",
     narrow: "line",
     cell: ({ labels }) => <Labels of={labels} max={2} />,
   },
@@ -157,7 +151,7 @@ const columnsWith = (counts: Map<string, number>): Column<NodeView>[] => [
 
 function Load({ node }: { node: NodeView }) {
   const load = loadOf(node);
-  if (!load) return <span class="quiet">–</span>;
+  if (!load) return <span class="quiet none">–</span>;
   return <Meter value={load.share} max={1} label={load.label} text={load.text} />;
 }
 

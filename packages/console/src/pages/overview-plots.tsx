@@ -1,8 +1,8 @@
 import type { JobOutcome, Stats, StatsPoint } from "@tenure/protocol";
 import { useMemo } from "preact/hooks";
 import { duration } from "../model/time.ts";
-import { Id } from "../parts/id.tsx";
 import { type Line, Plot } from "../parts/plot.tsx";
+import { Text } from "../parts/text.tsx";
 
 const OUTCOMES: [JobOutcome, label: string, color: string][] = [
   ["succeeded", "succeeded", "--plot-good"],
@@ -58,7 +58,11 @@ export function OverviewPlots({ stats, hasOthers }: { stats: Stats; hasOthers: b
         The last 15 minutes in steps of {interval_ms / 1_000} s
         {hasOthers && (
           <>
-            , as instance <Id of={stats.instance_id} /> saw them
+            , as instance{" "}
+            <code>
+              <Text>{stats.instance_id}</Text>
+            </code>{" "}
+            saw them
           </>
         )}
         .

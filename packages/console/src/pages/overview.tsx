@@ -68,7 +68,7 @@ function Concerns({ of }: { of: Concern[] }) {
       {of.map(({ tone, title, detail, href }) => (
         <li key={title} class={`concern tone-${tone}`}>
           <ToneMark tone={tone} />
-          <div>
+          <div class="concern-text">
             <a class="concern-title" href={href}>
               <Text>{title}</Text>
             </a>
@@ -99,7 +99,7 @@ function Tiles({
       </Tile>
       <Tile
         href="/deployments"
-        name="Deployments running"
+        name="Deployments"
         value={deployments.running}
         of={deployments.enabled}
       >
@@ -107,7 +107,7 @@ function Tiles({
         {deployments.unassigned > 0 && (
           <span class="tone-warn">{deployments.unassigned} unassigned</span>
         )}
-        {deployments.failing + deployments.unassigned === 0 && <span>as they should</span>}
+        {deployments.failing + deployments.unassigned === 0 && <span>all run</span>}
       </Tile>
       <Tile href="/jobs" name="Jobs per second" value={rate}>
         <span>{jobs.waiting} waiting</span>

@@ -129,7 +129,7 @@ const COLUMNS: Column<SessionView>[] = [
     title: "Instance",
     width: "minmax(0, 1fr)",
     cell: ({ instance_id }) =>
-      instance_id ? <Id of={instance_id} /> : <span class="quiet">–</span>,
+      instance_id ? <Id of={instance_id} /> : <span class="quiet none">–</span>,
   },
   { title: "Tenant", width: "minmax(0, 0.7fr)", cell: ({ tenant }) => <Text>{tenant}</Text> },
   {

@@ -78,7 +78,7 @@ async function readNumbers(signer: string): Promise<NonceRecord[]> {
 }
 
 function factsOf(view: SignerView): Parameters<typeof Facts>[0]["of"] {
-  const none = <span class="quiet">–</span>;
+  const none = <span class="quiet none">–</span>;
   return [
     ["Owner", view.owner_node ? <Id of={view.owner_node} /> : none],
     [
@@ -258,7 +258,7 @@ const columnsWith = (onDone: () => Promise<void>): Column<NonceRecord>[] => [
     width: "96px",
     isNumber: true,
     cell: ({ status, locked_until }) =>
-      status === "HELD" ? <Time at={locked_until} /> : <span class="quiet">–</span>,
+      status === "HELD" ? <Time at={locked_until} /> : <span class="quiet none">–</span>,
   },
   {
     title: "Changed",

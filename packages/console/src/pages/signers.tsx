@@ -121,7 +121,8 @@ const COLUMNS: Column<SignerView>[] = [
   {
     title: "Owner",
     width: "minmax(0, 1fr)",
-    cell: ({ owner_node }) => (owner_node ? <Id of={owner_node} /> : <span class="quiet">–</span>),
+    cell: ({ owner_node }) =>
+      owner_node ? <Id of={owner_node} /> : <span class="quiet none">–</span>,
   },
   {
     title: "Token",

@@ -24,7 +24,7 @@ export function Chip({ children, tone }: { children: string; tone?: Tone }) {
 /** Labels or tags: `name=value`. Those that do not fit are counted. */
 export function Labels({ of, max = 3 }: { of: Record<string, string | boolean>; max?: number }) {
   const labels = Object.entries(of).map(([name, value]) => `${name}=${value}`);
-  if (labels.length === 0) return <span class="quiet">–</span>;
+  if (labels.length === 0) return <span class="quiet none">–</span>;
   return (
     <span class="chips">
       {labels.slice(0, max).map((label) => (

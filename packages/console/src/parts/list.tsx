@@ -215,7 +215,6 @@ function moveFocus(event: KeyboardEvent, rowPx: number): void {
   if (!step || !row || !(event.target as HTMLElement).matches("a")) return;
   event.preventDefault();
   const next = Number(row.dataset.index) + step;
-  window.scrollBy(0, 0);
   const find = () => body.querySelector<HTMLElement>(`[data-index="${next}"] a`);
   const wanted = find();
   if (!wanted) return;

@@ -23,6 +23,7 @@ export interface PlotProps {
 }
 
 const HEIGHT_PX = 168;
+const SPAN_SECONDS = 15 * 60;
 
 /** Lines over the last minutes. The figures beside the names are the newest, or those under the pointer. */
 export function Plot({ title, times, lines, format, stacked = false, empty }: PlotProps) {
@@ -132,12 +133,23 @@ function options({
   return {
     width,
     height: HEIGHT_PX,
-    padding: [8, 0, 0, 0],
+    padding: [8, 18, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: "overview" }, drag: { x: false, y: false }, points: { show: false } },
-    scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+    scales: {
+      // Always the whole span: a young server shows that it is young.
+      x: { range: (_, __, max) => [max - SPAN_SECONDS, max] },
+      y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] },
+    },
     axes: [
-      { ...axis, space: 70, values: (_, splits) => splits.map(hourMinute), grid: { show: false } },
+      {
+        ...axis,
+        size: 24,
+        gap: 4,
+        space: 70,
+        values: (_, splits) => splits.map(hourMinute),
+        grid: { show: false },
+      },
       {
         ...axis,
         size: 46,

@@ -244,3 +244,38 @@ async function post(app: App, path: string): Promise<unknown> {
   const headers = { "content-type": "application/json" };
   return (await fetch(`${app.url}/api/v1${path}`, { method: "POST", headers })).json();
 }
+
+// Long enough that a busy machine is still within it when the node registers.
+const SETTLING_SECONDS = 20;
+
+test("a view that settles by time alone is told: a node that waits for it need not ask", async () => {
+  const database = await openServer();
+  const env = {
+    TENURE_SCHEDULER_PHASE2_NODE_SNAPSHOT_PRESENCE_TTL_SECONDS: String(SETTLING_SECONDS),
+  };
+  const former = await startTestApp({ postgresUri: database.uri, env });
+  const gone = await connectRawNode({ url: former.url });
+  await gone.register();
+  await gone.close();
+  const hasLeft = async () =>
+    (await database.db.query(sql`select from node_unit where not online`)).rows.length === 1;
+  await until(hasLeft, { what: "the node to have left" });
+  await former.stop();
+  // It knows of a node that was here a moment ago and is not back, so its list may not be complete.
+  const app = await startTestApp({ postgresUri: database.uri, env });
+  const node = await connectRawNode({ url: app.url });
+  await node.register();
+  expect(await node.receive("host_event")).toMatchObject({ event: "INIT", view: "settling" });
+  let seq = 0;
+  const isTold = async () => {
+    await node.heartbeat(++seq); // or its own loss would be the change that tells
+    return node.received.some((event) => event.type === "host_event" && event.view === "ready");
+  };
+  await until(isTold, {
+    everyMs: 1_000,
+    deadlineMs: 3_000 * SETTLING_SECONDS,
+    what: "the view to be ready",
+  });
+  await Promise.all([node.close(), app.stop()]);
+  await database.close();
+}, 120_000);

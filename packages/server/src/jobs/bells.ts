@@ -13,11 +13,14 @@ export interface Bells {
   route(message: Doorbell): Promise<Destination>;
 }
 
+const COMING_TRIES = 10;
+const COMING_PAUSE_MS = 20;
+
 export function createBells(
   context: JobsContext,
   story: { results: Results; takeUp(jobId: string): Promise<LiveJob | undefined> },
 ): Bells {
-  const { hot, instanceId, links, book, deadlines } = context;
+  const { hot, instanceId, clock, links, book, deadlines } = context;
 
   async function receive(message: Doorbell): Promise<Received> {
     switch (message.kind) {
@@ -36,7 +39,7 @@ export function createBells(
   }
 
   async function assign({ job_id, attempt_id, node_id = "" }: Doorbell): Promise<Received> {
-    const node = links.node(node_id);
+    const node = await soon(() => links.node(node_id));
     if (!node) return "elsewhere";
     const job = await story.takeUp(job_id);
     const isMeant = job?.attemptId === attempt_id && job.nodeId === node_id;
@@ -60,9 +63,16 @@ export function createBells(
   }
 
   async function result({ job_id, session_id = "" }: Doorbell): Promise<Received> {
-    const session = links.session(session_id);
+    const session = await soon(() => links.session(session_id));
     if (!session) return "elsewhere";
     return (await story.results.bring(session, job_id)) === "sent" ? "done" : "superseded";
+  }
+
+  /** Others may see the owner of a connection a moment before it is in use here. */
+  async function soon<End>(find: () => End | undefined): Promise<End | undefined> {
+    for (let tries = 0; tries < COMING_TRIES && !find(); tries++)
+      await clock.sleep(COMING_PAUSE_MS);
+    return find();
   }
 
   async function route(message: Doorbell): Promise<Destination> {

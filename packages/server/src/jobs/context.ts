@@ -54,11 +54,17 @@ export interface JobsContext {
   deadlines: Deadlines;
   telling: Telling;
   ring: Ring;
+  trouble: StoreTrouble;
   /** The store's time as far as it is known here: for the deadlines of messages, which are generous. */
   storeNowMs(): number;
 }
 
 export type Ring = Delivery["send"];
+
+/** When the store was last found away, by the monotonic clock; `-Infinity` when it never was. */
+export interface StoreTrouble {
+  atMs(): number;
+}
 
 /** The store is away: nobody knows what became of the call. The due index, or the next try, will find out. */
 export const isStoreDown = (error: unknown): boolean => isTenureError(error, "DEPENDENCY_DOWN");

@@ -1,9 +1,8 @@
-import { isPresent } from "../delivery/roll-store.ts";
 import { every, type Service } from "../kernel/service.ts";
 import { bind } from "./binding-store.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
 import { type DueAction, dueAction, LOOK_AGAIN_MS } from "./due.ts";
-import { leaveDue, rescheduleDue, takeDue } from "./due-store.ts";
+import { type DueEntry, leaveDue, rescheduleDue, takeDue } from "./due-store.ts";
 import type { Endings } from "./ending.ts";
 import { DUE_SHARDS } from "./job-keys.ts";
 import type { JobRecord } from "./job-record.ts";
@@ -26,15 +25,18 @@ const INTERVAL_MS = 1_000;
 const TAKEN_MAX = 100;
 /** Longer than this a job in hand is never past its deadline: something went wrong, look at the record. */
 const OVERDUE_MS = 30_000;
-const PRESENCE_TRUST_MS = 1_000;
+/** A job that is neither waiting nor on a node is on its way to one. Nobody takes longer for that. */
+const PLACING_MS_MAX = 10_000;
+/** How often, and for how long, those who wait here are claimed in the index. */
+const CLAIM_INTERVAL_MS = 1_500;
+const CLAIM_MS = 4_000;
 
 /**
  * Takes what is due from the index and does what its record says, whoever began it. A job that somebody here has in
  * hand is passed over; one of a dead instance is finished by whoever comes first.
  */
 export function createDueWorker(context: JobsContext, story: DueStory): Service {
-  const { hot, instanceId, book, clock, log, meter, settings } = context;
-  const present = new Map<string, { answer: Promise<boolean>; untilMs: number }>();
+  const { hot, book, waiting, clock, log, meter, settings } = context;
   /** Until the nodes had time for two heartbeats after an outage, an absent slot proves nothing. */
   let slotsTrustedAtMs = clock.monotonicMs() + settings.slotTtlMs;
 
@@ -55,6 +57,8 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
   function isInHand(jobId: string): boolean {
     const job = book.get(jobId);
     if (!job) return false;
+    if (waiting.has(jobId)) return true;
+    if (job.state === "CREATED") return clock.monotonicMs() - job.attemptSinceMs < PLACING_MS_MAX;
     const limitMs = job.pendingTimeoutMs + job.ackTimeoutMs + 2 * job.timeoutMs + OVERDUE_MS;
     return clock.monotonicMs() - job.attemptSinceMs < limitMs;
   }
@@ -62,25 +66,13 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
   async function rescue(jobId: string, nowMs: number): Promise<void> {
     try {
       const record = await readJob(hot, jobId, { result: true });
-      const isHeld = record !== undefined && (await isWithAnother(record));
-      const action = dueAction(record, { nowMs, isHeld });
-      if (action.do !== "look_again" && action.do !== "check_slot") meter.rescued(action.do);
+      const action = dueAction(record, nowMs);
+      if (action.do !== "check_slot") meter.rescued(action.do);
       await act(jobId, record, action, nowMs);
     } catch (error) {
       if (isStoreDown(error)) throw error;
       log.error({ event: "job.not-rescued", jobId, error }, "will be looked at again");
     }
-  }
-
-  async function isWithAnother({ originInstanceId, state }: JobRecord): Promise<boolean> {
-    if (state !== "CREATED" || originInstanceId === instanceId) return false;
-    const nowMs = clock.monotonicMs();
-    const known = present.get(originInstanceId);
-    if (known && known.untilMs > nowMs) return known.answer;
-    if (present.size > 1_000) present.clear();
-    const answer = isPresent(hot, originInstanceId);
-    present.set(originInstanceId, { answer, untilMs: nowMs + PRESENCE_TRUST_MS });
-    return answer;
   }
 
   async function act(
@@ -93,8 +85,6 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
       case "leave":
         await leaveDue(hot, [jobId]);
         return;
-      case "look_again":
-        return rescheduleDue(hot, [{ jobId, inMs: action.inMs }]);
       case "bind":
         if (await isBound(record!)) await adopt(jobId);
         return;
@@ -145,13 +135,14 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
   }
 
   async function conclude(record: JobRecord, released: boolean, nowMs: number): Promise<void> {
-    const { jobId, sessionId, originInstanceId, outcome } = record;
+    const { jobId, sessionId, originInstanceId, listeners, outcome } = record;
     if (!outcome) return;
     // Ever less often: a session that never acknowledges must not be sent its results all day.
     const inMs = Math.min(Math.max(nowMs - record.stateMs, LOOK_AGAIN_MS), 300_000);
     await rescheduleDue(hot, [{ jobId, inMs }]);
     if (sessionId && story.results.isAwaited(sessionId, jobId)) return;
-    const ending = { ...endingOf(record, outcome), sessionId, originInstanceId, released };
+    const names = { sessionId, originInstanceId, listeners };
+    const ending = { ...endingOf(record, outcome), ...names, released };
     // Not waited for: it ends when the session acknowledges.
     story.endings.conclude(ending).catch((error) => {
       if (!isStoreDown(error))
@@ -159,6 +150,19 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     });
   }
 
+  /** Whoever waits here is in good hands: the others need not look. */
+  async function claimWaiting(): Promise<void> {
+    const before = clock.monotonicMs() - CLAIM_INTERVAL_MS / 2;
+    const claimed: DueEntry[] = [];
+    for (const { jobId, sinceMs } of waiting.all())
+      if (sinceMs <= before) claimed.push({ jobId, inMs: CLAIM_MS });
+    if (claimed.length > 0) await rescheduleDue(hot, claimed);
+  }
+
+  const claims = every(CLAIM_INTERVAL_MS, claimWaiting, {
+    clock,
+    onError: (error) => log.debug({ event: "waiting.not-claimed", error }, "others may help out"),
+  });
   const loop = every(INTERVAL_MS, round, {
     clock,
     onError: (error) => {
@@ -166,5 +170,13 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
       log.warn({ event: "due.not-looked", error }, "will look again in a moment");
     },
   });
-  return loop;
+  return {
+    start() {
+      claims.start();
+      loop.start();
+    },
+    async stop() {
+      await Promise.all([claims.stop(), loop.stop()]);
+    },
+  };
 }

@@ -5,12 +5,12 @@ import { isStoreDown, type JobsContext } from "./context.ts";
 import { leaveDue } from "./due-store.ts";
 import { type Advanced, advance } from "./fsm-store.ts";
 import { dueShard } from "./job-keys.ts";
-import type { LiveJob } from "./live-job.ts";
+import { type LiveJob, NODE_LOST_WORDS, needOf } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
 import { exclusionWords, type Placement } from "./placement.ts";
 import type { Results } from "./results.ts";
 import type { Slots } from "./slots.ts";
-import { type Ending, resultText } from "./wire.ts";
+import { type Ending, type JobEnd, resultText } from "./wire.ts";
 
 /** How attempts and jobs come to their end. */
 export interface Endings {
@@ -29,17 +29,11 @@ export interface Endings {
   onDeadline(jobId: string): void;
 }
 
-export interface JobEnd {
-  outcome: JobOutcome;
-  attemptId: number;
-  nodeId: string | undefined;
-  /** As `resultText` made it. */
-  result: string;
-}
-
 export interface ConcludedJob extends Ending {
   sessionId: string | undefined;
   originInstanceId: string;
+  /** Instances where somebody else waits for it. */
+  listeners: readonly string[];
   released: boolean;
 }
 
@@ -48,7 +42,11 @@ export type FailureSteps =
   | { event: "give_up"; outcome: "attempts_exhausted" | "timed_out"; error: JobError };
 
 /** Attempts that end for the server's or the operator's reasons are not held against the job. */
-const UNCOUNTED: ReadonlySet<RetryReason> = new Set(["node_draining", "inbox_full"]);
+const UNCOUNTED: ReadonlySet<RetryReason> = new Set([
+  "node_draining",
+  "inbox_full",
+  "instance_lost",
+]);
 
 /** Also uncounted attempts end some day: nobody may send a job around for ever. */
 const ATTEMPTS_TOTAL_MAX = 100;
@@ -56,11 +54,12 @@ const ATTEMPTS_TOTAL_MAX = 100;
 const WORDS: Record<RetryReason, string> = {
   ack_timeout: "the node did not accept it in time",
   run_timeout: "it did not end in time",
-  node_lost: "its node was lost",
+  node_lost: NODE_LOST_WORDS,
   node_draining: "its node takes no more jobs",
   failed: "it failed",
   model_not_available: "its node cannot serve it now",
   inbox_full: "the instance of its node is overloaded",
+  instance_lost: "the instance that had it in hand was lost",
 };
 
 const RETRY_PAUSE_MS = 500;
@@ -104,10 +103,14 @@ export function createEndings(
     const { jobId, attemptId, nodeId } = job;
     if (step.event === "give_up") return giveUp(job, step, sentence(reason, words));
     const answered = await advance(hot, { jobId, attemptId, nodeId, instanceId, steps: [step] });
-    if (answered.outcome === "answered" && answered.answers[0] === "applied") {
-      if (nodeId) parts.cancelOnNode({ jobId, attemptId, nodeId }, sentence(reason, words));
-      beginAnew(job, answered, reason);
-    } else letGo(job);
+    const answer = answered.outcome === "answered" ? answered.answers[0] : "absent";
+    if (answered.outcome === "absent" || (answer !== "applied" && answer !== "exhausted"))
+      return letGo(job);
+    job.countedAttempts = answered.countedAttempts;
+    // More attempts were counted than this instance knew of.
+    if (answer === "exhausted") return retry(job, reason, words);
+    if (nodeId) parts.cancelOnNode({ jobId, attemptId, nodeId }, sentence(reason, words));
+    beginAnew(job, answered, reason);
   }
 
   function beginAnew(job: LiveJob, advanced: Advanced, reason: RetryReason): void {
@@ -121,6 +124,8 @@ export function createEndings(
     job.countedAttempts = advanced.countedAttempts;
     job.nodeId = undefined;
     job.lastReason = reason;
+    job.isSuspect ||= reason === "node_lost";
+    job.need = needOf(job.service, job);
     job.attemptSinceMs = clock.monotonicMs();
     deadlines.clear(jobId);
     parts.placement().place(job);
@@ -138,7 +143,8 @@ export function createEndings(
     if (answered.outcome === "absent" || answered.answers[0] !== "applied") return letGo(job);
     const former = nodeId ?? answered.formerNodeId;
     if (former) parts.cancelOnNode({ jobId, attemptId, nodeId: former }, reason);
-    finished(job, { outcome: end.outcome, attemptId, nodeId: former, result });
+    const { listeners } = answered;
+    finished(job, { outcome: end.outcome, attemptId, nodeId: former, result, listeners });
   }
 
   /** Somebody else has it by now, or it is over. */
@@ -186,7 +192,8 @@ export function createEndings(
     if (answered.outcome === "answered" && answered.answers[0] === "applied") {
       const nodeId = answered.formerNodeId;
       if (nodeId) parts.cancelOnNode({ jobId, attemptId, nodeId }, "cancelled");
-      finished(job, { outcome: "cancelled", attemptId, nodeId, result });
+      const { listeners } = answered;
+      finished(job, { outcome: "cancelled", attemptId, nodeId, result, listeners });
     }
     return answered;
   }
@@ -207,6 +214,13 @@ export function createEndings(
 
   async function tooLate(job: LiveJob): Promise<void> {
     if (job.state === "CREATED") {
+      const troubleMs = context.trouble.atMs();
+      if (troubleMs > job.attemptSinceMs) {
+        // While the store was away nobody could be chosen. It has its time after that.
+        job.attemptSinceMs = troubleMs;
+        const waitedMs = clock.monotonicMs() - troubleMs;
+        return deadlines.set(job.jobId, job.pendingTimeoutMs - waitedMs);
+      }
       const excluded = exclusionWords(context, job);
       const none = errorOf(new TenureError("NO_AVAILABLE_NODE", { pool: job.pool }), excluded);
       return giveUp(job, { outcome: "no_node", error: none }, `no node in time: ${excluded}`);

@@ -12,7 +12,7 @@ import {
   stateAfter,
 } from "./fsm.ts";
 import { type JobKey, keysOfJob } from "./job-keys.ts";
-import { TIMELINE_MAX, viewOf, wordsOf } from "./job-record.ts";
+import { parseAt, TIMELINE_MAX, viewOf, wordsOf, writeAt } from "./job-record.ts";
 import { persistInMemory } from "./job-store.ts";
 import { trusted, trustedReply } from "./trusted.ts";
 
@@ -48,52 +48,29 @@ export interface Advanced {
 
 /** Words of a worker: enough to see what went wrong. */
 const REASON_LENGTH_MAX = 300;
-/** As many nodes as fit; nobody needs to avoid more. */
+/** As many nodes as fit; nobody needs to avoid more. The Lua file says the same. */
 const AVOID_LENGTH_MAX = 400;
 
-interface StepArgs {
-  event: JobStep["event"];
-  row: string;
-  /** Fields and values that change with it. */
-  set: string[];
-  outcome: JobOutcome | undefined;
-  reason: string | undefined;
-  reserved: boolean | undefined;
-  counts: boolean | undefined;
-  avoid: boolean | undefined;
-  keep_ms: number | undefined;
-}
-
-interface Args {
-  attempt_id: number;
-  node_id: string;
-  instance_id: string;
-  entries_max: number;
-  avoid_max: number;
-  steps: StepArgs[];
-  result_text: string;
-}
+/** Texts, as the Lua file takes them; `-` stands for none. */
+type Args = Record<"attempt_id" | "node_id" | "instance_id" | "steps" | "result_text", string>;
 
 type Reply =
   | readonly ["absent"]
   | readonly [
       tag: "answered",
       state: JobState,
-      attemptId: number,
-      countedAttempts: number,
-      nodeId: string,
+      at: string,
       formerNodeId: string,
-      outcome: JobOutcome | "",
       sessionId: string,
       listeners: string,
-      nowMs: number,
+      nowMs: string,
       ...answers: StepAnswer[],
     ];
 
 const advanceScript = defineScript<JobKey, Args, Reply>({
   file: new URL("./lua/advance-job.lua", import.meta.url),
   keys: ["fsm", "payload", "result", "timeline"],
-  texts: ["result_text"],
+  texts: ["attempt_id", "node_id", "instance_id", "steps", "result_text"],
   args: trusted<Args>(),
   reply: trustedReply<Reply>(),
 }).inMemory(advanceInMemory);
@@ -107,150 +84,152 @@ export async function advance(
   call: Advance,
 ): Promise<Advanced | { outcome: "absent" }> {
   const reply = await hot.run(advanceScript, keysOfJob(hot.prefix, call.jobId), {
-    attempt_id: call.attemptId,
-    node_id: call.nodeId ?? "",
+    attempt_id: String(call.attemptId),
+    node_id: call.nodeId ?? NONE,
     instance_id: call.instanceId,
-    entries_max: TIMELINE_MAX,
-    avoid_max: AVOID_LENGTH_MAX,
-    steps: call.steps.map(argsOf),
+    steps: call.steps.map(writeStep).join(""),
     result_text: call.result ?? "",
   });
   if (reply[0] === "absent") return { outcome: "absent" };
-  const [, state, attemptId, counted, nodeId, formerNodeId, outcome, sessionId, listeners, nowMs] =
-    reply;
+  const [, state, at, formerNodeId, sessionId, listeners, nowMs, ...answers] = reply;
+  const { attemptId, countedAttempts, nodeId, outcome } = parseAt(at);
   return {
     outcome: "answered",
-    answers: reply.slice(ANSWERS_FROM) as StepAnswer[],
+    answers,
     state,
     attemptId,
-    countedAttempts: counted,
-    nodeId: nodeId || undefined,
-    formerNodeId: formerNodeId || undefined,
-    jobOutcome: outcome || undefined,
+    countedAttempts,
+    nodeId,
+    formerNodeId: formerNodeId === NONE ? undefined : formerNodeId,
+    jobOutcome: outcome,
     sessionId: sessionId || undefined,
     listeners: wordsOf(listeners),
-    nowMs,
+    nowMs: Number(nowMs),
   };
 }
 
-const ANSWERS_FROM = 10;
-
+const NONE = "-";
 const ROWS = Object.fromEntries(JOB_EVENTS.map((event) => [event, rowText(event)]));
 
-function argsOf(step: JobStep): StepArgs {
-  const reason = "reason" in step ? shortText(step.reason) : undefined;
-  return {
-    event: step.event,
-    row: ROWS[step.event]!,
-    set: fieldsOf(step, reason),
-    outcome: "outcome" in step ? step.outcome : undefined,
-    reason,
-    reserved: step.event === "result" ? step.reserved : undefined,
-    counts: step.event === "reassign" ? step.counts : undefined,
-    avoid: step.event === "reassign" ? step.avoid : undefined,
-    keep_ms: "keepMs" in step ? step.keepMs : undefined,
-  };
+/** `event row outcome keep_ms affinity flags reason`, one line. */
+function writeStep(step: JobStep): string {
+  const outcome = "outcome" in step ? step.outcome : NONE;
+  const keepMs = "keepMs" in step ? step.keepMs : NONE;
+  const affinity = (step.event === "dispatched" && step.affinity) || NONE;
+  const reason = "reason" in step ? shortText(step.reason ?? "") : "";
+  return `${step.event} ${ROWS[step.event]} ${outcome} ${keepMs} ${affinity} ${flagsOf(step)} ${reason}\n`;
 }
 
-function fieldsOf(step: JobStep, reason: string | undefined): string[] {
-  switch (step.event) {
-    case "dispatched":
-      return step.affinity ? ["affinity", step.affinity] : [];
-    case "result":
-    case "give_up":
-      return ["ended_by", step.event, "outcome", step.outcome];
-    case "reassign":
-      return ["last_failure", reason ?? ""];
-    default:
-      return [];
-  }
+function flagsOf(step: JobStep): string {
+  if (step.event === "result") return step.reserved ? "r" : NONE;
+  if (step.event !== "reassign") return NONE;
+  return `${step.counts ? "c" : ""}${step.avoid ? "a" : ""}` || NONE;
 }
 
-/** Half a character would stop the script: JSON can say it, Lua's reader cannot. */
-function shortText(text: string | undefined): string | undefined {
-  return text?.slice(0, REASON_LENGTH_MAX).replace(/\p{Surrogate}/gu, "\ufffd");
+/** One line of whole characters. */
+function shortText(text: string): string {
+  const line = text.slice(0, REASON_LENGTH_MAX).replace(/[\r\n]+/g, " ");
+  return line.replace(/\p{Surrogate}/gu, "\ufffd");
+}
+
+/** A line of `steps` again, for the store in memory. */
+interface StepLine {
+  event: JobStep["event"];
+  outcome: JobOutcome | undefined;
+  keepMs: number | undefined;
+  affinity: string | undefined;
+  reserved: boolean;
+  counts: boolean;
+  avoid: boolean;
+  reason: string;
+}
+
+function parseSteps(steps: string): StepLine[] {
+  return steps
+    .slice(0, -1)
+    .split("\n")
+    .map((line) => {
+      const [event, , outcome, keepMs, affinity, flags, ...reason] = line.split(" ");
+      return {
+        event: event as JobStep["event"],
+        outcome: outcome === NONE ? undefined : (outcome as JobOutcome),
+        keepMs: keepMs === NONE ? undefined : Number(keepMs),
+        affinity: affinity === NONE ? undefined : affinity,
+        reserved: flags!.includes("r"),
+        counts: flags!.includes("c"),
+        avoid: flags!.includes("a"),
+        reason: reason.join(" "),
+      };
+    });
 }
 
 function advanceInMemory(space: MemorySpace, keys: Record<JobKey, string>, args: Args): Reply {
   const fields = space.hash(keys.fsm);
-  const held = fields.get("state");
-  if (!held || held === "VOID") return ["absent"];
-  const caller = { attemptId: args.attempt_id, nodeId: args.node_id };
-  const formerNodeId = fields.get("node_id")!;
-  const answers = args.steps.map((step) => {
+  if (!fields.has("at")) return ["absent"];
+  const caller = { attemptId: Number(args.attempt_id), nodeId: nodeOf(args.node_id) };
+  const formerNodeId = viewOf(fields).nodeId;
+  const answers = parseSteps(args.steps).map((step) => {
     const answer = judge(viewOf(fields), caller, step);
     if (answer === "applied") applyStep({ space, keys, args, step });
     return answer;
   });
-  const view = viewOf(fields);
   return [
     "answered",
-    view.state,
-    view.attemptId,
-    view.countedAttempts,
-    view.nodeId ?? "",
-    formerNodeId,
-    view.outcome ?? "",
-    fields.get("session_id") ?? "",
+    fields.get("state") as JobState,
+    fields.get("at")!,
+    formerNodeId ?? NONE,
+    fields.get("session_id")!,
     fields.get("listeners") ?? "",
-    space.nowMs(),
+    String(space.nowMs()),
     ...answers,
   ];
 }
+
+const nodeOf = (word: string): string | undefined => (word === NONE ? undefined : word);
 
 /** One applied step in memory, and where it happens. */
 interface Applying {
   space: MemorySpace;
   keys: Record<JobKey, string>;
   args: Args;
-  step: StepArgs;
+  step: StepLine;
 }
 
 function applyStep({ space, keys, args, step }: Applying): void {
   const fields = space.hash(keys.fsm);
-  const to = stateAfter(fields.get("state") as JobState, step.event);
-  for (let at = 0; at < step.set.length; at += 2) fields.set(step.set[at]!, step.set[at + 1]!);
-  if (step.event === "reassign") beginAttempt(fields, step, args.avoid_max);
-  if (step.event === "dispatched" || step.event === "result") fields.set("node_id", args.node_id);
-  if (step.outcome) {
+  const at = viewOf(fields);
+  at.state = stateAfter(at.state, step.event);
+  if (!at.persisted) persistInMemory(space, keys);
+  at.persisted = true;
+  at.stateMs = space.nowMs();
+  if (step.event === "dispatched" || step.event === "result") at.nodeId = nodeOf(args.node_id);
+  if (step.affinity) fields.set("affinity", step.affinity);
+  if (step.event === "reassign") {
+    avoidNode(fields, at.nodeId, step);
+    at.countedAttempts += step.counts ? 1 : 0;
+    at.attemptId += 1;
+    at.nodeId = undefined;
+    at.attemptMs = space.nowMs();
+  }
+  if (step.event === "result" || step.event === "give_up") {
+    at.endedBy = step.event;
+    at.outcome = step.outcome;
     space.delete(keys.payload);
     if (args.result_text !== "") space.set(keys.result, args.result_text);
   }
-  fields.set("state", to);
-  noteStep({ space, keys, args, step });
-  if (!fields.has("persisted")) persistInMemory(space, keys);
-  if (step.keep_ms !== undefined)
-    for (const key of Object.values(keys)) space.expire(key, step.keep_ms);
+  fields.set("state", at.state).set("at", writeAt(at));
+  if (at.state !== "RELEASED") {
+    const words = [at.stateMs, at.state, at.attemptId, at.nodeId ?? NONE, args.instance_id];
+    const entries = space.list(keys.timeline);
+    entries.push([...words, step.reason].join("|"));
+    if (entries.length > TIMELINE_MAX) entries.shift();
+  }
+  if (step.keepMs !== undefined)
+    for (const key of Object.values(keys)) space.expire(key, step.keepMs);
 }
 
-function beginAttempt(fields: Map<string, string>, step: StepArgs, avoidMax: number): void {
-  const nodeId = fields.get("node_id");
-  if (step.avoid && nodeId)
-    fields.set("avoid", `${nodeId} ${fields.get("avoid") ?? ""}`.slice(0, avoidMax));
-  if (step.counts) increment(fields, "counted_attempts");
-  increment(fields, "attempt_id");
-  fields.set("node_id", "");
-}
-
-function increment(fields: Map<string, string>, name: string): void {
-  fields.set(name, String(Number(fields.get(name)) + 1));
-}
-
-function noteStep({ space, keys, args, step }: Applying): void {
-  const fields = space.hash(keys.fsm);
-  const now = String(space.nowMs());
-  fields.set("state_ms", now);
-  if (step.event === "reassign") fields.set("attempt_ms", now);
-  const entries = space.list(keys.timeline);
-  entries.push(
-    [
-      now,
-      fields.get("state"),
-      fields.get("attempt_id"),
-      fields.get("node_id"),
-      args.instance_id,
-      step.reason ?? "",
-    ].join("|"),
-  );
-  if (entries.length > args.entries_max) entries.splice(0, entries.length - args.entries_max);
+function avoidNode(fields: Map<string, string>, nodeId: string | undefined, step: StepLine): void {
+  fields.set("last_failure", step.reason);
+  if (!step.avoid || !nodeId) return;
+  fields.set("avoid", `${nodeId} ${fields.get("avoid") ?? ""}`.slice(0, AVOID_LENGTH_MAX));
 }

@@ -54,100 +54,106 @@ export interface JobRecord extends JobSpecRecord, JobView {
   timeline: JobTimelineEntry[];
 }
 
-/** The fields of a new record, one after the other as HSET takes them. What is absent costs nothing. */
-export function specFields(job: JobSpecRecord): string[] {
-  const fields: Record<string, string | number | undefined> = {
-    v: 1,
-    session_id: job.sessionId,
-    tenant: job.tenant,
-    request_id: job.requestId,
-    body_hash: job.bodyHash,
-    pool: job.pool,
-    service: job.service,
-    priority: job.priority,
-    trace_id: job.traceId,
-    turn: job.turn ? 1 : undefined,
-    turn_id: job.turnId,
-    finalize: job.finalize,
-    origin: job.originInstanceId,
-    pending_timeout_ms: job.pendingTimeoutMs,
-    ack_timeout_ms: job.ackTimeoutMs,
-    run_timeout_ms: job.runTimeoutMs,
-    attempts_max: job.attemptsMax,
-  };
-  return Object.entries(fields).flatMap(([name, value]) =>
-    value === undefined ? [] : [name, String(value)],
-  );
+/** Where a job is, as the field `at` keeps it: words in a fixed order, `-` for none. */
+interface JobAt {
+  attemptId: number;
+  countedAttempts: number;
+  attemptsMax: number;
+  persisted: boolean;
+  nodeId: string | undefined;
+  stateMs: number;
+  attemptMs: number;
+  endedBy: JobView["endedBy"];
+  outcome: JobOutcome | undefined;
 }
+
+export function writeAt(at: JobAt): string {
+  const ended = at.endedBy ? `${at.endedBy}:${at.outcome}` : "-";
+  const persisted = at.persisted ? 1 : 0;
+  const counts = `${at.attemptId} ${at.countedAttempts} ${at.attemptsMax} ${persisted}`;
+  return `${counts} ${at.nodeId ?? "-"} ${at.stateMs} ${at.attemptMs} ${ended}`;
+}
+
+export function parseAt(text: string): JobAt {
+  const words = text.split(" ");
+  const [endedBy, outcome] = words[7] === "-" ? [] : words[7]!.split(":");
+  return {
+    attemptId: Number(words[0]),
+    countedAttempts: Number(words[1]),
+    attemptsMax: Number(words[2]),
+    persisted: words[3] === "1",
+    nodeId: words[4] === "-" ? undefined : words[4],
+    stateMs: Number(words[5]),
+    attemptMs: Number(words[6]),
+    endedBy: endedBy as JobView["endedBy"],
+    outcome: outcome as JobOutcome | undefined,
+  };
+}
+
+/** What never changes, as the field `spec` keeps it. What decides a step stands in fields of its own. */
+export function writeSpec(job: JobSpecRecord): string {
+  const { jobId, sessionId, attemptsMax, turnId, ...spec } = job;
+  return JSON.stringify(spec);
+}
+
+type Spec = Omit<JobSpecRecord, "jobId" | "sessionId" | "attemptsMax" | "turnId">;
 
 export type Fields = ReadonlyMap<string, string>;
 
 /** Of a record in memory, what decides. */
-export function viewOf(fields: Fields): JobView {
-  return {
-    state: fields.get("state") as JobState,
-    attemptId: Number(fields.get("attempt_id")),
-    nodeId: fields.get("node_id") || undefined,
-    endedBy: fields.get("ended_by") as JobView["endedBy"],
-    outcome: fields.get("outcome") as JobOutcome | undefined,
-    countedAttempts: Number(fields.get("counted_attempts")),
-    attemptsMax: Number(fields.get("attempts_max")),
-  };
+export function viewOf(fields: Fields): JobView & JobAt {
+  return { state: fields.get("state") as JobState, ...parseAt(fields.get("at")!) };
 }
 
 /** Texts beside the record, as the store has them; an absent text is ''. */
 export interface JobParts {
   payload: string;
   result: string;
-  entries: readonly string[];
 }
 
 export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRecord {
-  const number = (name: string) => Number(fields.get(name));
+  const spec = JSON.parse(fields.get("spec")!) as Spec;
   return {
+    ...spec,
     ...viewOf(fields),
     jobId,
-    tenant: fields.get("tenant")!,
-    requestId: fields.get("request_id")!,
-    bodyHash: fields.get("body_hash")!,
-    pool: fields.get("pool")!,
-    service: fields.get("service"),
-    priority: number("priority"),
-    traceId: fields.get("trace_id"),
-    sessionId: fields.get("session_id"),
-    turn: fields.has("turn"),
+    sessionId: fields.get("session_id") || undefined,
     turnId: fields.get("turn_id"),
-    finalize: fields.get("finalize") as FinalizeReason | undefined,
-    originInstanceId: fields.get("origin")!,
-    pendingTimeoutMs: number("pending_timeout_ms"),
-    ackTimeoutMs: number("ack_timeout_ms"),
-    runTimeoutMs: number("run_timeout_ms"),
-    createdMs: number("created_ms"),
-    attemptMs: number("attempt_ms"),
-    stateMs: number("state_ms"),
-    persisted: fields.has("persisted"),
+    createdMs: Number(fields.get("created_ms")),
     listeners: wordsOf(fields.get("listeners")),
     affinity: fields.get("affinity") as AffinityOutcome | undefined,
     lastFailure: fields.get("last_failure"),
     avoid: wordsOf(fields.get("avoid")),
     payload: parts.payload || undefined,
     result: parts.result || undefined,
-    timeline: parts.entries.map(parseEntry),
+    timeline: [],
   };
 }
 
 /** Older entries of a job's timeline go first. A dozen attempts that each went all the way fit. */
 export const TIMELINE_MAX = 64;
 
-/** How every job begins. It is not written down: the record says as much. */
-export function firstEntry({ createdMs, originInstanceId }: JobRecord): JobTimelineEntry {
-  return {
-    at: new Date(createdMs).toISOString(),
-    state: "CREATED",
-    attempt_id: 1,
-    instance_id: originInstanceId,
-  };
+/** The timeline as a reader sees it. How a job began and that it was released is not in the entries: the record says so. */
+export function timelineOf(record: JobRecord, entries: readonly string[]): JobTimelineEntry[] {
+  const timeline = entries.map(parseEntry);
+  if (entries.length < TIMELINE_MAX) timeline.unshift(firstEntry(record));
+  if (record.state === "RELEASED") timeline.push(lastEntry(record));
+  return timeline;
 }
+
+const firstEntry = ({ createdMs, originInstanceId }: JobRecord): JobTimelineEntry => ({
+  at: new Date(createdMs).toISOString(),
+  state: "CREATED",
+  attempt_id: 1,
+  instance_id: originInstanceId,
+});
+
+const lastEntry = ({ stateMs, state, attemptId, nodeId }: JobRecord): JobTimelineEntry => ({
+  at: new Date(stateMs).toISOString(),
+  state,
+  attempt_id: attemptId,
+  ...(nodeId && { node_id: nodeId }),
+});
 
 /** A space stands behind each word. What has none was cut at the end of the list. */
 export const wordsOf = (text: string | undefined): string[] => (text ?? "").split(" ").slice(0, -1);
@@ -159,7 +165,7 @@ function parseEntry(text: string): JobTimelineEntry {
     at: new Date(Number(atMs)).toISOString(),
     state: state as JobState,
     attempt_id: Number(attemptId),
-    ...(nodeId && { node_id: nodeId }),
+    ...(nodeId !== "-" && { node_id: nodeId }),
     ...(instanceId && { instance_id: instanceId }),
     ...(reason.some(Boolean) && { reason: reason.join("|") }),
   };

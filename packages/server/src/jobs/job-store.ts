@@ -3,14 +3,16 @@ import * as z from "zod";
 import type { HotStore } from "../store/hot-store.ts";
 import type { MemorySpace } from "../store/memory-space.ts";
 import { defineScript } from "../store/script.ts";
-import { jobKeys, keysOfJob } from "./job-keys.ts";
+import { type JobKey, jobKeys, keysOfJob } from "./job-keys.ts";
 import {
-  firstEntry,
   type JobRecord,
   type JobSpecRecord,
+  parseAt,
   recordOf,
-  specFields,
-  TIMELINE_MAX,
+  timelineOf,
+  viewOf,
+  writeAt,
+  writeSpec,
 } from "./job-record.ts";
 import { trusted, trustedReply } from "./trusted.ts";
 
@@ -20,20 +22,14 @@ export const UNBOUND_EXPIRY_MS = 60_000;
 const VOID_EXPIRY_MS = 600_000;
 const VOID = "VOID";
 
-interface CreateArgs {
-  fields: string[];
-  expiry_ms: number;
-  payload_text: string;
-}
-
 const createScript = defineScript<
   "fsm" | "payload",
-  CreateArgs,
-  readonly ["created", number] | readonly ["duplicate"] | readonly ["void"]
+  Record<"spec" | "session_id" | "attempts_max" | "expiry_ms" | "payload_text", string>,
+  readonly ["created", string] | readonly ["duplicate"] | readonly ["void"]
 >({
   file: new URL("./lua/create-job.lua", import.meta.url),
   keys: ["fsm", "payload"],
-  texts: ["payload_text"],
+  texts: ["spec", "session_id", "attempts_max", "expiry_ms", "payload_text"],
   args: trusted(),
   reply: trustedReply(),
 }).inMemory((space, keys, args) => {
@@ -41,23 +37,27 @@ const createScript = defineScript<
   const held = fields.get("state");
   if (held) return [held === VOID ? "void" : "duplicate"];
   const now = String(space.nowMs());
-  fields.set("state", "CREATED").set("attempt_id", "1").set("node_id", "");
-  fields.set("counted_attempts", "0").set("state_ms", now).set("attempt_ms", now);
-  fields.set("created_ms", now);
-  setAll(fields, args.fields);
-  space.expire(keys.fsm, args.expiry_ms);
-  space.set(keys.payload, args.payload_text, args.expiry_ms);
-  return ["created", Number(now)];
+  fields.set("state", "CREATED").set("at", `1 0 ${args.attempts_max} 0 - ${now} ${now} -`);
+  fields.set("session_id", args.session_id).set("created_ms", now).set("spec", args.spec);
+  const expiryMs = Number(args.expiry_ms);
+  space.expire(keys.fsm, expiryMs);
+  space.set(keys.payload, args.payload_text, expiryMs);
+  return ["created", now];
 });
 
-const persistScript = defineScript({
+const persistScript = defineScript<
+  "fsm" | "payload",
+  { turn_id: string },
+  readonly ["persisted" | "absent"]
+>({
   file: new URL("./lua/persist-job.lua", import.meta.url),
   keys: ["fsm", "payload"],
-  args: trusted<{ fields: string[] }>(),
-  reply: z.tuple([z.enum(["persisted", "absent"])]),
-}).inMemory((space, keys, { fields }) => {
+  texts: ["turn_id"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, { turn_id }) => {
   if (!isThere(space, keys.fsm)) return ["absent"];
-  setAll(space.hash(keys.fsm), fields);
+  if (turn_id !== "") space.hash(keys.fsm).set("turn_id", turn_id);
   persistInMemory(space, keys);
   return ["persisted"];
 });
@@ -69,7 +69,7 @@ const dropScript = defineScript({
   reply: z.tuple([z.enum(["dropped", "kept", "absent"])]),
 }).inMemory((space, { fsm, payload }) => {
   if (!isThere(space, fsm)) return ["absent"];
-  if (space.hash(fsm).has("persisted")) return ["kept"];
+  if (viewOf(space.hash(fsm)).persisted) return ["kept"];
   space.delete(fsm);
   space.delete(payload);
   return ["dropped"];
@@ -87,11 +87,13 @@ const voidScript = defineScript({
   return ["void"];
 });
 
+type AttemptReply = readonly ["absent"] | readonly ["found", JobState, string];
+
 const listenScript = defineScript({
   file: new URL("./lua/listen-job.lua", import.meta.url),
   keys: ["fsm"],
   args: z.object({ instance: z.string(), length_max: z.int().positive() }),
-  reply: trustedReply<readonly ["absent"] | readonly ["found", JobState, number, string]>(),
+  reply: trustedReply<AttemptReply>(),
 }).inMemory((space, { fsm }, { instance, length_max }) => {
   if (!isThere(space, fsm)) return ["absent"];
   const fields = space.hash(fsm);
@@ -99,7 +101,7 @@ const listenScript = defineScript({
   const words = `${instance} ${listeners}`;
   if (!` ${listeners}`.includes(` ${instance} `) && words.length <= length_max)
     fields.set("listeners", words);
-  return attemptOf(fields);
+  return foundIn(fields);
 });
 
 interface WantedParts {
@@ -109,21 +111,23 @@ interface WantedParts {
 }
 
 const readScript = defineScript<
-  "fsm" | "payload" | "result" | "timeline",
-  WantedParts,
+  JobKey,
+  { wanted: string },
   readonly ["absent"] | readonly ["found", string, string, number, ...string[]]
 >({
   file: new URL("./lua/read-job.lua", import.meta.url),
   keys: ["fsm", "payload", "result", "timeline"],
+  texts: ["wanted"],
   args: trusted(),
   reply: trustedReply(),
-}).inMemory((space, keys, wanted) => {
+}).inMemory((space, keys, { wanted }) => {
   if (!isThere(space, keys.fsm)) return ["absent"];
-  const entries = wanted.timeline && space.has(keys.timeline) ? space.list(keys.timeline) : [];
+  const withTimeline = wanted.includes("t") && space.has(keys.timeline);
+  const entries = withTimeline ? space.list(keys.timeline) : [];
   return [
     "found",
-    (wanted.payload && space.get(keys.payload)) || "",
-    (wanted.result && space.get(keys.result)) || "",
+    (wanted.includes("p") && space.get(keys.payload)) || "",
+    (wanted.includes("r") && space.get(keys.result)) || "",
     entries.length,
     ...entries,
     ...[...space.hash(keys.fsm)].flat(),
@@ -134,10 +138,8 @@ const readAttemptScript = defineScript({
   file: new URL("./lua/read-attempt.lua", import.meta.url),
   keys: ["fsm"],
   args: trusted<object>(),
-  reply: trustedReply<readonly ["absent"] | readonly ["found", JobState, number, string]>(),
-}).inMemory((space, { fsm }) => {
-  return isThere(space, fsm) ? attemptOf(space.hash(fsm)) : ["absent"];
-});
+  reply: trustedReply<AttemptReply>(),
+}).inMemory((space, { fsm }) => (isThere(space, fsm) ? foundIn(space.hash(fsm)) : ["absent"]));
 
 /** `payload` is JSON text, kept beside the record and given back as it is. */
 export interface NewJob extends JobSpecRecord {
@@ -159,13 +161,16 @@ export async function createJob(hot: HotStore, job: NewJob): Promise<Created> {
     fsm: jobKeys.fsm(hot.prefix, job.jobId),
     payload: jobKeys.payload(hot.prefix, job.jobId),
   };
+  const { payload, ...spec } = job;
   const reply = await hot.run(createScript, keys, {
-    fields: specFields(job),
-    expiry_ms: UNBOUND_EXPIRY_MS,
-    payload_text: job.payload,
+    spec: writeSpec(spec),
+    session_id: job.sessionId ?? "",
+    attempts_max: String(job.attemptsMax),
+    expiry_ms: String(UNBOUND_EXPIRY_MS),
+    payload_text: payload,
   });
   if (reply[0] !== "created") return { outcome: reply[0] };
-  return { outcome: "created", createdMs: reply[1] };
+  return { outcome: "created", createdMs: Number(reply[1]) };
 }
 
 /** Step 4, for the job its request is bound to. `absent`: it ran out or gave way; the submit begins anew. */
@@ -178,9 +183,7 @@ export async function persistJob(
     fsm: jobKeys.fsm(hot.prefix, jobId),
     payload: jobKeys.payload(hot.prefix, jobId),
   };
-  const [outcome] = await hot.run(persistScript, keys, {
-    fields: turnId ? ["turn_id", turnId] : [],
-  });
+  const [outcome] = await hot.run(persistScript, keys, { turn_id: turnId ?? "" });
   return outcome;
 }
 
@@ -208,16 +211,12 @@ export async function readJob(
   jobId: string,
   wanted: Partial<WantedParts> = {},
 ): Promise<JobRecord | undefined> {
-  const reply = await hot.run(readScript, keysOfJob(hot.prefix, jobId), {
-    payload: wanted.payload ?? false,
-    result: wanted.result ?? false,
-    timeline: wanted.timeline ?? false,
-  });
+  const letters = `${wanted.payload ? "p" : ""}${wanted.result ? "r" : ""}${wanted.timeline ? "t" : ""}`;
+  const reply = await hot.run(readScript, keysOfJob(hot.prefix, jobId), { wanted: letters });
   if (reply[0] === "absent") return undefined;
   const [, payload, result, count, ...rest] = reply;
-  const entries = rest.slice(0, count);
-  const record = recordOf(jobId, fieldsOf(rest.slice(count)), { payload, result, entries });
-  if (wanted.timeline && count < TIMELINE_MAX) record.timeline.unshift(firstEntry(record));
+  const record = recordOf(jobId, fieldsOf(rest.slice(count)), { payload, result });
+  if (wanted.timeline) record.timeline = timelineOf(record, rest.slice(0, count));
   return record;
 }
 
@@ -241,10 +240,7 @@ export async function readAttempts(
   return Promise.all(
     jobs.map(async ({ jobId }) => {
       const fsm = jobKeys.fsm(hot.prefix, jobId);
-      const reply = await hot.run(readAttemptScript, { fsm }, {});
-      if (reply[0] === "absent") return undefined;
-      const [, state, attemptId, nodeId] = reply;
-      return { jobId, state, attemptId, nodeId: nodeId || undefined };
+      return attemptOf(jobId, await hot.run(readAttemptScript, { fsm }, {}));
     }),
   );
 }
@@ -263,34 +259,33 @@ export async function listen(
 ): Promise<AttemptNow | undefined> {
   const fsm = jobKeys.fsm(hot.prefix, jobId);
   const args = { instance: instanceId, length_max: LISTENERS_LENGTH_MAX };
-  const reply = await hot.run(listenScript, { fsm }, args);
-  if (reply[0] === "absent") return undefined;
-  return { jobId, state: reply[1], attemptId: reply[2], nodeId: reply[3] || undefined };
+  return attemptOf(jobId, await hot.run(listenScript, { fsm }, args));
 }
 
-function attemptOf(fields: ReadonlyMap<string, string>) {
-  const state = fields.get("state") as JobState;
-  return ["found", state, Number(fields.get("attempt_id")), fields.get("node_id")!] as const;
+function foundIn(fields: ReadonlyMap<string, string>): AttemptReply {
+  return ["found", fields.get("state") as JobState, fields.get("at")!];
+}
+
+function attemptOf(jobId: string, reply: AttemptReply): AttemptNow | undefined {
+  if (reply[0] === "absent") return undefined;
+  const { attemptId, nodeId } = parseAt(reply[2]);
+  return { jobId, state: reply[1], attemptId, nodeId };
 }
 
 /** Also for a step in memory: what is applied is kept for good. */
 export function persistInMemory(space: MemorySpace, keys: { fsm: string; payload: string }): void {
-  space.hash(keys.fsm).set("persisted", "1");
+  const fields = space.hash(keys.fsm);
+  fields.set("at", writeAt({ ...viewOf(fields), persisted: true }));
   space.expire(keys.fsm, Number.POSITIVE_INFINITY);
   space.expire(keys.payload, Number.POSITIVE_INFINITY);
 }
 
 function isThere(space: MemorySpace, fsm: string): boolean {
-  const held = space.has(fsm) && space.hash(fsm).get("state");
-  return Boolean(held) && held !== VOID;
-}
-
-function setAll(fields: Map<string, string>, pairs: readonly string[]): void {
-  for (let at = 0; at < pairs.length; at += 2) fields.set(pairs[at]!, pairs[at + 1]!);
+  return space.has(fsm) && space.hash(fsm).has("at");
 }
 
 function fieldsOf(pairs: readonly string[]): Map<string, string> {
   const fields = new Map<string, string>();
-  setAll(fields, pairs);
+  for (let at = 0; at < pairs.length; at += 2) fields.set(pairs[at]!, pairs[at + 1]!);
   return fields;
 }

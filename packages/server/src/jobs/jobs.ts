@@ -13,11 +13,12 @@ import type { Random } from "../kernel/random.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { type Bells, createBells } from "./bells.ts";
-import { isStoreDown, type JobsContext, type JobsSettings } from "./context.ts";
+import { isStoreDown, type JobsContext, type JobsSettings, type StoreTrouble } from "./context.ts";
 import { createDeadlines } from "./deadlines.ts";
+import { rescheduleDue } from "./due-store.ts";
 import { createDueWorker } from "./due-worker.ts";
 import { createEndings } from "./ending.ts";
-import { readJob } from "./job-store.ts";
+import { listen, readJob } from "./job-store.ts";
 import { createLinks, type NodeEnd, type SessionEnd } from "./links.ts";
 import { createBook, type LiveJob, liveJobOf, stateLimitMs } from "./live-job.ts";
 import type { JobMeter } from "./meter.ts";
@@ -82,7 +83,8 @@ export interface HttpJobs {
 const FIGURES_INTERVAL_MS = 1_000;
 
 export function createJobs(options: JobsOptions): Jobs {
-  const { hot, instanceId, clock, log, delivery, meter } = options;
+  const { instanceId, clock, log, delivery, meter } = options;
+  const { hot, trouble } = watchStore(options.hot, clock);
   const book = createBook();
   const links = createLinks();
   const roster = createRoster({ clock });
@@ -100,7 +102,7 @@ export function createJobs(options: JobsOptions): Jobs {
   let storeOffsetMs = 0;
   const context: JobsContext = {
     ...options,
-    ...{ book, links, roster, waiting, deadlines, telling },
+    ...{ hot, trouble, book, links, roster, waiting, deadlines, telling },
     tracing: createTracing(),
     ring: delivery.send,
     storeNowMs: () => Math.floor(clock.wallMs() + storeOffsetMs),
@@ -243,11 +245,21 @@ export function createJobs(options: JobsOptions): Jobs {
     if (outcome && record.sessionId === sessionId)
       return void results.bring(session, jobId).catch(() => {});
     if (outcome) link.sendText(resultFrame(endingOf(record, outcome)));
-    // Another session's job: this one hears of its end too.
-    else if (record.sessionId !== sessionId)
-      results.follow(jobId, (ending) =>
-        links.session(sessionId)?.link.sendText(resultFrame(ending)),
-      );
+    else if (record.sessionId !== sessionId) followFor(session, jobId);
+  }
+
+  /** Another session's job: this one hears of its end too. */
+  function followFor({ sessionId }: SessionEnd, jobId: string): void {
+    const unfollow = results.follow(jobId, (ending) =>
+      links.session(sessionId)?.link.sendText(resultFrame(ending)),
+    );
+    listenFor(jobId).catch(unfollow);
+  }
+
+  /** Whoever ends it will ring here; should it have ended meanwhile, nobody will. */
+  async function listenFor(jobId: string): Promise<void> {
+    const now = await listen(hot, jobId, instanceId);
+    if (now?.state === "FINISHED" || now?.state === "RELEASED") await results.endedElsewhere(jobId);
   }
 
   async function cancelFor(session: SessionEnd, jobId: string): Promise<void> {
@@ -282,7 +294,8 @@ export function createJobs(options: JobsOptions): Jobs {
       });
       if (!submitted) throw new TenureError("INTERNAL", {});
       const jobId = submitted.outcome === "accepted" ? submitted.job.jobId : submitted.record.jobId;
-      if (waitMs > 0) await untilEnded(jobId, waitMs);
+      const isOwn = submitted.outcome === "accepted";
+      if (waitMs > 0) await untilEnded(jobId, { waitMs, isOwn });
       const record = await reading.find(jobId, tenant);
       return { job: renderJob(record), ended: record.outcome !== undefined };
     },
@@ -293,9 +306,13 @@ export function createJobs(options: JobsOptions): Jobs {
   };
 
   /** Its end is heard of; and looked for now and then, should the word get lost. */
-  async function untilEnded(jobId: string, waitMs: number): Promise<void> {
+  async function untilEnded(
+    jobId: string,
+    { waitMs, isOwn }: { waitMs: number; isOwn: boolean },
+  ): Promise<void> {
     const over = new AbortController();
     const unfollow = results.follow(jobId, () => over.abort());
+    if (!isOwn) listenFor(jobId).catch(() => {});
     const untilMs = clock.monotonicMs() + waitMs;
     try {
       while (!over.signal.aborted && (await readJob(hot, jobId))?.outcome === undefined) {
@@ -336,8 +353,32 @@ export function createJobs(options: JobsOptions): Jobs {
     },
     async stop() {
       await Promise.all(services.map((service) => service.stop()));
+      await handOver().catch(() => {}); // with the store down; the index comes to them in its own time
     },
   };
+
+  /** Who waits here need not wait until somebody misses this instance. */
+  async function handOver(): Promise<void> {
+    const waitingJobs = [...book.values()].filter(({ state }) => state === "CREATED");
+    await rescheduleDue(
+      hot,
+      waitingJobs.map(({ jobId }) => ({ jobId, inMs: 0 })),
+    );
+  }
+}
+
+/** The same store, with an eye on whether it answers. */
+function watchStore(hot: HotStore, clock: Clock): { hot: HotStore; trouble: StoreTrouble } {
+  let troubleMs = Number.NEGATIVE_INFINITY;
+  const note = (error: unknown) => {
+    if (isStoreDown(error)) troubleMs = clock.monotonicMs();
+  };
+  const run: HotStore["run"] = (script, keys, args) => {
+    const reply = hot.run(script, keys, args);
+    reply.catch(note);
+    return reply;
+  };
+  return { hot: { ...hot, run }, trouble: { atMs: () => troubleMs } };
 }
 
 const CANCEL_LIMIT_MS = 60_000;

@@ -40,6 +40,8 @@ export interface LiveJob extends Waiter {
   need: string;
   /** Why the attempt before this one ended. */
   lastReason: string | undefined;
+  /** It has lost a node. It may have been the cause. */
+  isSuspect: boolean;
 }
 
 /** The jobs in hand, by id. */
@@ -90,7 +92,13 @@ export const isAt = (
 ): job is LiveJob => job !== undefined && job.attemptId === attemptId && job.nodeId === nodeId;
 
 /** What a job needs besides its pool, as one word. */
-export const needOf = (service: string | undefined): string => service ?? "";
+export const needOf = (
+  service: string | undefined,
+  { isSuspect = false }: { isSuspect?: boolean } = {},
+): string => `${service ?? ""}${isSuspect ? " alone" : ""}`;
+
+/** The beginning of what a timeline says of an attempt whose node was lost. */
+export const NODE_LOST_WORDS = "its node was lost";
 
 /** A job taken over from its record: from an instance that is gone, or because its node connected here. */
 export function liveJobOf(
@@ -124,10 +132,14 @@ export function liveJobOf(
     sinceMs: nowMs,
     attemptSinceMs: nowMs - Math.max(0, storeNowMs - record.attemptMs),
     affinityUntilMs: undefined,
-    need: needOf(record.service),
+    need: needOf(record.service, { isSuspect: isSuspect(record) }),
     lastReason: record.lastFailure,
+    isSuspect: isSuspect(record),
   };
 }
+
+const isSuspect = ({ lastFailure }: JobRecord): boolean =>
+  lastFailure?.startsWith(NODE_LOST_WORDS) ?? false;
 
 /** How long after `stateMs` somebody has to act on a job that is in this state; `undefined` when nobody has. */
 export function stateLimitMs(

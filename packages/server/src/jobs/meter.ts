@@ -30,5 +30,6 @@ export const RETRY_REASONS = [
   "failed",
   "model_not_available",
   "inbox_full",
+  "instance_lost",
 ] as const;
 export type RetryReason = (typeof RETRY_REASONS)[number];

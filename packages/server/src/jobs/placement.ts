@@ -34,6 +34,8 @@ const LOOK_INTERVAL_MS = 250;
 const COUNTED_MAX = 64;
 /** How long a node is believed that it cannot serve what it was asked for, when only the store said so. */
 const MARK_TRUST_MS = 5_000;
+/** How long a suspect is believed to be on a node of another instance, or on its way to one. */
+const SUSPECT_MS = 2_000;
 /** A larger payload is not kept in memory while its job waits. */
 const KEPT_PAYLOAD_LENGTH_MAX = 8_192;
 
@@ -43,6 +45,7 @@ export function createPlacement(
   story: PlacementStory,
 ): Placement {
   const { hot, instanceId, clock, random, log, roster, waiting, book, deadlines, meter } = context;
+  const suspects = new Map<string, { job: LiveJob; atMs: number }>();
 
   function place(job: LiveJob): void {
     // Nobody goes past those who wait already; `serve` takes them in their order.
@@ -53,7 +56,31 @@ export function createPlacement(
   }
 
   function choose(job: LiveJob): RosterNode | undefined {
-    return pickNode(roster.inPool(job.pool), job, random);
+    const nodes = roster.inPool(job.pool);
+    return job.isSuspect ? chooseFor(job, nodes) : pickNode(nodes, job, random);
+  }
+
+  /**
+   * One of the jobs that lost the same node may have been the cause. Each gets a node where no other of them is, as
+   * long as there is one: else they would die together again, until the innocent have used up their attempts.
+   */
+  function chooseFor(suspect: LiveJob, nodes: Iterable<RosterNode>): RosterNode | undefined {
+    const alone = [...nodes].filter(({ nodeId }) => !hasOther(nodeId, suspect));
+    const node = pickNode(alone, suspect, random);
+    const waitedMs = clock.monotonicMs() - suspect.attemptSinceMs;
+    const isPatient = waitedMs < suspect.pendingTimeoutMs / 2;
+    const found = node ?? (isPatient ? undefined : pickNode(nodes, suspect, random));
+    if (found) suspects.set(found.nodeId, { job: suspect, atMs: clock.monotonicMs() });
+    return found;
+  }
+
+  function hasOther(nodeId: string, suspect: LiveJob): boolean {
+    const other = suspects.get(nodeId);
+    if (!other || other.job.jobId === suspect.jobId) return false;
+    const isHere = book.get(other.job.jobId) === other.job && other.job.nodeId === nodeId;
+    const isThere = isHere || clock.monotonicMs() - other.atMs < SUSPECT_MS;
+    if (!isThere) suspects.delete(nodeId);
+    return isThere;
   }
 
   function serve(pool: string): void {
@@ -142,6 +169,7 @@ export function createPlacement(
 
   /** Slots may have been freed on other instances, and nodes may have come, without a word to us. */
   async function lookAfterWaiting(): Promise<void> {
+    for (const nodeId of suspects.keys()) if (!roster.get(nodeId)) suspects.delete(nodeId);
     const pools = waiting.pools();
     const full = pools.flatMap((pool) =>
       [...roster.inPool(pool)].filter((node) => node.online && node.reserved >= node.capacity),

@@ -195,6 +195,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
       attemptId: answered.attemptId,
       nodeId: batch.node.nodeId,
       result,
+      listeners: answered.listeners,
     });
   }
 

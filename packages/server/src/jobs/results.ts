@@ -2,7 +2,7 @@ import { failpoint } from "#failpoint";
 import { instanceOf } from "../membership/route.ts";
 import type { JobsContext } from "./context.ts";
 import { leaveDue } from "./due-store.ts";
-import { readJob } from "./job-store.ts";
+import { readAttempts, readJob } from "./job-store.ts";
 import type { SessionEnd } from "./links.ts";
 import { ackUndelivered, addUndelivered, listUndelivered } from "./undelivered-store.ts";
 import { type Ending, resultFrame } from "./wire.ts";
@@ -31,6 +31,8 @@ export interface Results {
 export interface DeliveredEnding extends Ending {
   sessionId: string | undefined;
   originInstanceId: string;
+  /** Instances where somebody else waits for it. */
+  listeners: readonly string[];
 }
 
 /** Sent to a session connected here, and not acknowledged. */
@@ -50,8 +52,9 @@ export function createResults(context: JobsContext): Results {
 
   async function deliver(ending: DeliveredEnding): Promise<"out" | "stay"> {
     tellFollowers(ending);
+    ringListeners(ending);
     const { sessionId } = ending;
-    if (!sessionId) return ringOrigin(ending);
+    if (!sessionId) return "out";
     const session = links.session(sessionId);
     return session ? hand(session, ending) : sendAfter(sessionId, ending);
   }
@@ -114,13 +117,14 @@ export function createResults(context: JobsContext): Results {
     return session && (await bring(session, jobId)) === "sent" ? "stay" : "out";
   }
 
-  async function ringOrigin({ jobId, attemptId, originInstanceId }: DeliveredEnding) {
-    if (originInstanceId !== instanceId && hot.kind !== "memory") {
-      const deadline_ms = context.storeNowMs() + RING_LIMIT_MS;
-      const bell = { kind: "job.ended", job_id: jobId, attempt_id: attemptId, deadline_ms };
-      await context.ring(originInstanceId, bell);
-    }
-    return "out" as const;
+  /** Callers over HTTP where it came in, and other sessions. Lost, they look for themselves, or ask again. */
+  function ringListeners({ jobId, attemptId, ...ending }: DeliveredEnding): void {
+    if (hot.kind === "memory") return;
+    const origins = ending.sessionId ? [] : [ending.originInstanceId];
+    const deadline_ms = context.storeNowMs() + RING_LIMIT_MS;
+    const bell = { kind: "job.ended", job_id: jobId, attempt_id: attemptId, deadline_ms };
+    for (const to of new Set([...origins, ...ending.listeners]))
+      if (to !== instanceId) context.ring(to, bell).catch(() => {});
   }
 
   function tellFollowers(ending: Ending): void {
@@ -148,10 +152,16 @@ export function createResults(context: JobsContext): Results {
     return record?.outcome && endingOf(record, record.outcome);
   }
 
+  /** Whoever ended it may have stopped before its slot was free; then somebody must look at it once more. */
+  async function leaveIfReleased(jobId: string): Promise<void> {
+    const [now] = await readAttempts(hot, [{ jobId }]);
+    if (now?.state !== "FINISHED") await leaveDue(hot, [jobId]);
+  }
+
   /** Acknowledged. Should this fail, the result is sent and acknowledged once more. */
   async function forget(sessionId: string, jobId: string): Promise<void> {
     try {
-      await Promise.all([ackUndelivered(hot, sessionId, [jobId]), leaveDue(hot, [jobId])]);
+      await Promise.all([ackUndelivered(hot, sessionId, [jobId]), leaveIfReleased(jobId)]);
     } catch (error) {
       log.debug({ event: "result.not-forgotten", jobId, error }, "will be acknowledged again");
     }
@@ -160,7 +170,7 @@ export function createResults(context: JobsContext): Results {
   /** Sent over a former connection. Whether it was this session's at all, its own set tells. */
   async function ackedLate(sessionId: string, jobId: string): Promise<void> {
     const removed = await ackUndelivered(hot, sessionId, [jobId]).catch(() => 0);
-    if (removed > 0) await leaveDue(hot, [jobId]).catch(() => {});
+    if (removed > 0) await leaveIfReleased(jobId).catch(() => {});
   }
 
   return {

@@ -219,5 +219,6 @@ function newJob(
     affinityUntilMs: undefined,
     need: needOf(spec.service),
     lastReason: undefined,
+    isSuspect: false,
   };
 }

@@ -1,6 +1,6 @@
 import { context as otel, type Span, SpanStatusCode, trace } from "@opentelemetry/api";
-import type { JobEnd } from "./ending.ts";
 import type { LiveJob } from "./live-job.ts";
+import type { JobEnd } from "./wire.ts";
 
 /** Spans of jobs and of their attempts, for whoever registered an OpenTelemetry SDK before the server started. */
 export interface JobTracing {

@@ -17,6 +17,7 @@ export interface WaitingRoom<W extends Waiter> {
   size(): number;
   sizeOf(pool: string): number;
   pools(): string[];
+  all(): Iterable<W>;
   /** When the one was submitted that waits for the longest time; `undefined` when nobody waits. */
   oldestMs(): number | undefined;
   /**
@@ -60,6 +61,7 @@ export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
     has: (jobId) => places.has(jobId),
     size: () => places.size,
     pools: () => [...pools.keys()],
+    all: () => places.values(),
     add(waiter) {
       const { jobId, pool, need } = waiter;
       if (places.has(jobId)) return;

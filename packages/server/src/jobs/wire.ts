@@ -52,6 +52,17 @@ export interface Ending {
   result: string;
 }
 
+/** How an attempt ended its job, for whoever has the job in hand. */
+export interface JobEnd {
+  outcome: JobOutcome;
+  attemptId: number;
+  nodeId: string | undefined;
+  /** As `resultText` made it. */
+  result: string;
+  /** Instances where somebody else waits for it. */
+  listeners: readonly string[];
+}
+
 export function resultFrame(ending: Ending): string {
   const head = JSON.stringify({
     type: "job_result",

@@ -95,9 +95,11 @@ export function createMembership(options: MembershipOptions): Membership {
   const channel = `${hot.prefix}:wake:nodes`;
 
   async function round(): Promise<void> {
-    await fleet.refresh();
-    options.onRound(fleet.views());
-    await sessions.renew();
+    // Side by side: what keeps one of them must not let the other's owners run out.
+    await Promise.all([
+      fleet.refresh().then(() => options.onRound(fleet.views())),
+      sessions.renew(),
+    ]);
   }
 
   /** A wake-up that is lost costs one refresh interval. */
@@ -114,6 +116,11 @@ export function createMembership(options: MembershipOptions): Membership {
     start() {
       members.start();
       rounds.start();
+      hot.onBack(() => {
+        nodes.announceAll();
+        sessions.announceAll();
+        rounds.wake();
+      });
       hot
         .subscribe(channel, (from) => from !== instanceId && rounds.wake())
         .catch((error) =>

@@ -11,6 +11,7 @@ import {
   type ServerMethod,
   type ServerToNode,
   TenureError,
+  type ViewState,
 } from "@tenure/protocol";
 import type { Clock } from "../kernel/clock.ts";
 import { gather } from "../kernel/gather.ts";
@@ -75,6 +76,8 @@ export interface Nodes {
   onLook(look: MembersLook): void;
   /** Renews owners, presence and snapshots of the nodes connected here; once per refresh interval. */
   renew(): Promise<void>;
+  /** The hot store may have forgotten them: the next renewal writes all of them. */
+  announceAll(): void;
   /** Our own stop is no LEAVE: presence is set one TTL ahead, and the nodes are sent to the others. */
   sendAway(urls: string[]): Promise<void>;
 }
@@ -107,6 +110,7 @@ interface Held extends NodeConnection {
 export function createNodes(options: NodesOptions): Nodes {
   const { instanceId, db, hot, clock, random, log, presenceTtlMs, ownerTtlMs } = options;
   const held = new Map<string, Held>();
+  let toldView: ViewState | undefined;
   let stopping = false;
 
   const nextEpoch = gather<undefined, number>((calls) => nextEpochs(db, calls.length));
@@ -244,14 +248,18 @@ export function createNodes(options: NodesOptions): Nodes {
     node.link.close(CLOSE_CODES.REPLACED, "a newer connection of this node is on another instance");
   }
 
+  function tellAll(node: Held): void {
+    const { seq, view, members } = options.members.current();
+    node.link.send({ type: "host_event", seq, event: "INIT", view, members });
+  }
+
   return {
     join,
     introduce({ nodeId }) {
       const node = held.get(nodeId);
       if (!node?.isNodeUnit) return;
       node.introduced = true;
-      const { seq, view, members } = options.members.current();
-      node.link.send({ type: "host_event", seq, event: "INIT", view, members });
+      tellAll(node);
     },
     connected: () => [...held.values()],
     onLook({ rows, changes, view }) {
@@ -261,8 +269,15 @@ export function createNodes(options: NodesOptions): Nodes {
         if (row.epoch > node.epoch) giveWay(node);
         else node.setDraining(row.draining);
       }
+      // A view that has settled by time alone comes with no change of a member that would carry the word.
+      const viewChanged = view !== toldView;
+      toldView = view;
       for (const node of held.values()) {
         if (!node.introduced) continue;
+        if (viewChanged) {
+          tellAll(node);
+          continue;
+        }
         for (const change of changes) {
           node.link.send({ type: "host_event", event: "TERMINAL_CHANGE", view, ...change });
         }
@@ -272,6 +287,9 @@ export function createNodes(options: NodesOptions): Nodes {
       const dueBeforeMs = clock.monotonicMs() - Math.min(presenceTtlMs, ownerTtlMs) / 3;
       const due = [...held.values()].filter((node) => node.dirty || node.writtenAtMs < dueBeforeMs);
       await Promise.all(due.map(announce));
+    },
+    announceAll() {
+      for (const node of held.values()) node.dirty = true;
     },
     async sendAway(urls) {
       stopping = true;

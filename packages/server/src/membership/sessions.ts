@@ -48,6 +48,8 @@ export interface Sessions {
   join(request: SessionRequest, link: SessionLink): Promise<SessionConnection>;
   connected(): SessionConnection[];
   renew(): Promise<void>;
+  /** The hot store may have forgotten them: the next renewal writes all of them. */
+  announceAll(): void;
   sendAway(urls: string[]): void;
   /** Newest first. `seen` may be more than `views`: one that was forgotten meanwhile is left out. */
   list(page: Page): Promise<{ views: SessionView[]; seen: number }>;
@@ -66,6 +68,8 @@ export interface SessionsOptions {
 
 interface Held extends SessionConnection {
   writtenAtMs: number;
+  /** The store may have lost its record. */
+  isForgotten: boolean;
 }
 
 export function createSessions(options: SessionsOptions): Sessions {
@@ -110,9 +114,10 @@ export function createSessions(options: SessionsOptions): Sessions {
     return [claim, false] as const;
   }
 
-  function hold(session: Omit<Held, "writtenAtMs" | "left" | "end">): Held {
+  function hold(session: Omit<Held, "writtenAtMs" | "isForgotten" | "left" | "end">): Held {
     const whole: Held = {
       ...session,
+      isForgotten: false,
       writtenAtMs: clock.monotonicMs(),
       left: () => leave(whole),
       async end() {
@@ -133,6 +138,8 @@ export function createSessions(options: SessionsOptions): Sessions {
 
   async function announce(session: Held): Promise<void> {
     const sentAtMs = clock.monotonicMs();
+    if (session.isForgotten) await openSession(hot, session);
+    session.isForgotten = false;
     const key = ownerKeys.session(hot.prefix, session.sessionId);
     const claim = await claimOwner(hot, { key, owner: ownerOf(session), ttlMs: ownerTtlMs });
     session.writtenAtMs = sentAtMs;
@@ -161,6 +168,12 @@ export function createSessions(options: SessionsOptions): Sessions {
       await Promise.all(gone.map((sessionId) => closeSession(hot, sessionId)));
       if (gone.length > 0)
         log.info({ event: "sessions.forgotten", count: gone.length }, "sessions away for too long");
+    },
+    announceAll() {
+      for (const session of held.values()) {
+        session.writtenAtMs = Number.NEGATIVE_INFINITY;
+        session.isForgotten = true;
+      }
     },
     sendAway(urls) {
       for (const { link } of held.values()) sendAway(link, { urls, random });

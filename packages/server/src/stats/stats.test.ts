@@ -11,7 +11,7 @@ const INTERVAL_MS = 5_000;
 test("says what happened in each interval, from what the metrics counted", async () => {
   const { stats, next, registers } = begin();
   const ended = new Counter({
-    name: "tenure_jobs_ended_total",
+    name: "tenure_job_finished_total",
     help: "as the jobs count them",
     labelNames: ["outcome", "pool"],
     registers,

@@ -100,7 +100,7 @@ async function readSample(registry: Registry): Promise<Sample> {
   const released = await readSums(registry, "tenure_deployment_released_total");
   const leases = await readSums(registry, "tenure_lease_acquired_total", "result");
   return {
-    ended: await readSums(registry, "tenure_jobs_ended_total", "outcome"),
+    ended: await readSums(registry, "tenure_job_finished_total", "outcome"),
     dispatch: await readBuckets(registry, "tenure_job_dispatch_seconds"),
     claimed: claims.claimed ?? 0,
     released: released[""] ?? 0,
@@ -131,18 +131,19 @@ function pointOf(
   };
 }
 
-/** What the metrics know of the present. A metric nobody has made yet counts nothing. */
+/** What the metrics know of the present. */
 async function readFigures(
   registry: Registry,
 ): Promise<Pick<Stats, "jobs" | "sessions" | "signers">> {
-  const ended = await readSums(registry, "tenure_jobs_ended_total", "outcome");
-  const open = await readSums(registry, "tenure_jobs_open", "phase");
+  const ended = await readSums(registry, "tenure_job_finished_total", "outcome");
+  const { "": waiting = 0 } = await readSums(registry, "tenure_job_waiting");
+  const { "": live = 0 } = await readSums(registry, "tenure_job_live");
   const sockets = await readSums(registry, "tenure_sockets", "kind");
   const holds = await readSums(registry, "tenure_nonce_holds", "status");
   return {
     jobs: {
-      waiting: open.waiting ?? 0,
-      running: open.running ?? 0,
+      waiting,
+      running: Math.max(0, live - waiting),
       ended: Object.fromEntries(
         JOB_OUTCOMES.map((outcome) => [outcome, ended[outcome] ?? 0]),
       ) as Stats["jobs"]["ended"],

@@ -13,7 +13,9 @@ export interface HotStore {
   /** Wakes whoever subscribed, if anybody hears it. A lost message costs a refresh interval, no more. */
   publish(channel: string, message: string): Promise<void>;
   subscribe(channel: string, hear: (message: string) => void): Promise<void>;
-  /** Resolves when the store answers; throws `DEPENDENCY_DOWN` with the reason when it does not. */
+  /** `hear` is called when the store is reached again after it was away: it may have lost its memory meanwhile. */
+  onBack(hear: () => void): void;
+  /** Resolves when the store answers and takes a write; throws `DEPENDENCY_DOWN` with the reason when it does not. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }

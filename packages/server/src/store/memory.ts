@@ -31,6 +31,7 @@ export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }):
     async subscribe(channel, hear) {
       channels.on(channel, hear);
     },
+    onBack() {}, // it is never away
     async ping() {},
     async close() {
       channels.removeAllListeners();

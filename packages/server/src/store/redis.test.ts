@@ -99,6 +99,76 @@ describe.each(KINDS)("%s over a network", (kind) => {
   });
 });
 
+describe("scripts that are started in one turn", () => {
+  const fail = defineScript({
+    file: luaFile("fail", "redis.call('INCR', counter)\nreturn redis.call('LLEN', counter)\n"),
+    keys: ["counter"],
+    args: z.object({}),
+    reply: z.tuple([z.literal("never")]),
+  }).inMemory(() => ["never"]);
+  const read = defineScript({
+    file: luaFile(
+      "read",
+      "return { redis.call('GET', counter), args.asked_by, now_ms(), text }\n",
+      ["text"],
+    ),
+    keys: ["counter"],
+    texts: ["text"],
+    args: z.object({ asked_by: z.string(), text: z.string() }),
+    reply: z.tuple([z.string(), z.string(), z.int(), z.string()]),
+  }).inMemory(() => ["", "", 0, ""]);
+
+  test("take one command, keep their order, and each has its own answer", async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.discard());
+    const store = await openReady({ mode: "single", urls: [redis.url] });
+    const counter = "c";
+    const all = () => [
+      store.run(countRun, { counter }, {}),
+      store.run(read, { counter }, { asked_by: "first", text: "é\r\n" }),
+      store.run(fail, { counter }, {}).catch((error: Error) => error.message),
+      store.run(countRun, { counter }, {}),
+      store.run(read, { counter }, { asked_by: "last", text: "" }),
+    ];
+    await Promise.all(all());
+    await store.client.set(counter, "0");
+    await store.client.config("RESETSTAT");
+    const [, first, failed, , last] = await Promise.all(all());
+    expect(first).toEqual(["1", "first", expect.any(Number), "é\r\n"]);
+    expect(failed).toMatch(/^WRONGTYPE/);
+    expect(last).toEqual(["3", "last", (first as unknown[])[2], ""]);
+    expect(await store.client.info("commandstats")).toMatch(/cmdstat_evalsha:calls=1,/);
+  });
+
+  test("are sent again whole by a server that forgot them, and run once", async () => {
+    const store = await openReady(redisSettings("redis"));
+    const counter = `${store.prefix}:counter`;
+    const twice = () => [1, 2].map(() => store.run(countRun, { counter }, {}));
+    await Promise.all(twice());
+    await (store.client as Redis).script("FLUSH");
+    await Promise.all(twice());
+    expect(await store.client.get(counter)).toBe("4");
+  });
+
+  test("all fail when nobody answers", async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.discard());
+    const store = await openReady({ mode: "single", urls: [redis.url], commandTimeoutMs: 200 });
+    await redis.freeze();
+    await Promise.all([1, 2, 3].map(() => expectDown(store.run(countRun, { counter: "c" }, {}))));
+    await redis.thaw();
+  });
+
+  test("for want of memory are told so one by one", async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.discard());
+    const store = await openReady({ mode: "single", urls: [redis.url] });
+    await store.client.config("SET", "maxmemory", "1mb");
+    const runs = [1, 2].map(() => store.run(countRun, { counter: "c" }, {}));
+    await Promise.all(runs.map((run) => expectDown(run, /OOM/)));
+  });
+});
+
 describe("a Redis that is frozen", () => {
   test("is given up after the time limit; thawed, it answers each question with its own answer", async () => {
     const redis = await startRedis();
@@ -174,9 +244,10 @@ describe("a Redis Cluster of which one master is gone", () => {
 
 describe("what Redis itself refuses", () => {
   test("for want of memory is DEPENDENCY_DOWN: later it may have room", async () => {
-    const redis = await startRedis({ conf: { maxmemory: "1mb" } });
+    const redis = await startRedis();
     onTestFinished(() => redis.discard());
     const store = await openReady({ mode: "single", urls: [redis.url] });
+    await store.client.config("SET", "maxmemory", "1mb");
     await expectDown(store.run(countRun, { counter: "c" }, {}), /OOM/);
   });
 
@@ -288,8 +359,9 @@ async function untilReady(client: Redis | Cluster): Promise<void> {
 }
 
 /** The body stands under the names of its keys, as every script of ours must. */
-function luaFile(name: string, body: string): URL {
+function luaFile(name: string, body: string, texts: string[] = []): URL {
   const path = join(scratchDirectory("lua"), `${name}.lua`);
-  writeFileSync(path, `local counter = KEYS[1]\n${body}`);
+  const unpack = texts.map((text, index) => `local ${text} = ARGV[${index + 2}]\n`).join("");
+  writeFileSync(path, `local counter = KEYS[1]\n${unpack}${body}`);
   return pathToFileURL(path);
 }

@@ -2,6 +2,7 @@ import { TenureError } from "@tenure/protocol";
 import { Cluster, Redis } from "ioredis";
 import type { HotStore } from "./hot-store.ts";
 import type { Script } from "./script.ts";
+import { batchScripts, type Evaluation, type ScriptCall } from "./script-batch.ts";
 
 export interface RedisSettings {
   mode: "single" | "cluster";
@@ -39,6 +40,11 @@ export interface RedisStore extends HotStore {
 export function openRedis(settings: RedisSettings): RedisStore {
   const client = connect(settings, { autoPipelining: true });
   const subscriber = connect(settings, { autoPipelining: false });
+  const evaluateHere = (evaluation: Evaluation) => evaluate(client, evaluation);
+  const runScript =
+    settings.mode === "single"
+      ? batchScripts(evaluateHere)
+      : ({ script, keys, argv }: ScriptCall) => evaluateHere({ ...script, keys, argv });
   const opened = new Set([client, subscriber]);
   const heard = new Map<string, Array<(message: string) => void>>();
   subscriber.on("message", (channel: string, message: string) => {
@@ -63,9 +69,8 @@ export function openRedis(settings: RedisSettings): RedisStore {
     },
     async run(script, keys, args) {
       try {
-        const reply = script.reply.parse(
-          await evaluate(client, script, keys, args, settings.nowMs?.()),
-        );
+        const call = callOf(script, keys, args, settings.nowMs?.());
+        const reply = script.reply.parse(await runScript(call));
         settings.onOp?.(script.name, "ok");
         return reply;
       } catch (error) {
@@ -80,8 +85,15 @@ export function openRedis(settings: RedisSettings): RedisStore {
       heard.set(channel, [...(heard.get(channel) ?? []), hear]);
       if (subscriber.status === "ready") await subscriber.subscribe(channel).catch(unavailable);
     },
+    onBack(hear) {
+      client.on("ready", hear);
+    },
     async ping() {
-      await (client instanceof Cluster ? pingCluster(client) : client.ping()).catch(unavailable);
+      // A write: a Redis that is full, or cannot save, answers every other question as if nothing were wrong.
+      await (client instanceof Cluster
+        ? pingCluster(client)
+        : client.set(`${settings.prefix}:ping`, "1", "PX", PING_KEPT_MS)
+      ).catch(unavailable);
     },
     async close() {
       for (const connection of opened) connection.disconnect();
@@ -113,29 +125,33 @@ export async function waitUntilReady(store: RedisStore, limitMs: number): Promis
   }
 }
 
-async function evaluate<Key extends string, Args>(
-  client: Redis | Cluster,
+function callOf<Key extends string, Args>(
   script: Script<Key, Args, unknown>,
   keys: Record<Key, string>,
   args: Args,
   nowMs: number | undefined,
-): Promise<unknown> {
+): ScriptCall {
   // Parsed on the way out too: JSON would quietly turn a NaN into null.
-  const named: Record<string, unknown> = { ...script.args.parse(args), now_ms: nowMs };
-  const texts = script.texts.map((name) => String(named[name]));
-  for (const name of script.texts) named[name] = undefined;
-  const input = JSON.stringify(named);
-  const call = [
-    script.keys.length,
-    ...script.keys.map((key) => keys[key]),
-    input,
-    ...texts,
-  ] as const;
+  const parsed = script.args.parse(args) as Record<string, unknown>;
+  const named: Record<string, unknown> = { now_ms: nowMs };
+  const argv = [""];
+  const texts: readonly string[] = script.texts;
+  for (const name of texts) argv.push(parsed[name] as string);
+  for (const name in parsed) if (!texts.includes(name)) named[name] = parsed[name];
+  argv[0] = JSON.stringify(named);
+  return { script, keys: script.keys.map((key) => keys[key]), argv };
+}
+
+async function evaluate(
+  client: Redis | Cluster,
+  { lua, sha, keys, argv }: Evaluation,
+): Promise<unknown> {
   try {
-    return await client.evalsha(script.sha, ...call);
+    return await client.evalsha(sha, keys.length, ...keys, ...argv);
   } catch (error) {
     if (!String(error).includes("NOSCRIPT")) throw error;
-    return await client.eval(script.lua, ...call); // first use on this server; from now on it is cached
+    // First use on this server; from now on it is cached.
+    return await client.eval(lua, keys.length, ...keys, ...argv);
   }
 }
 
@@ -147,8 +163,19 @@ async function pingCluster(cluster: Cluster): Promise<void> {
   const masters = cluster.nodes("master");
   const states = await Promise.all(masters.map((master) => master.cluster("INFO")));
   if (states.length === 0) throw new Error("no master of the cluster is known");
+  const memories = await Promise.all(masters.map((master) => master.info("memory")));
+  if (memories.some(isFull)) throw new Error("a master of the cluster has no memory left");
   if (!states.every((state) => state.includes("cluster_state:ok")))
     throw new Error("the cluster does not serve all slots");
+}
+
+const PING_KEPT_MS = 10_000;
+
+/** Which keys are on which master is not known here, so their own word is taken instead of a write. */
+function isFull(memory: string): boolean {
+  const figure = (name: string) =>
+    Number(new RegExp(`^${name}:(\\d+)`, "m").exec(memory)?.[1] ?? 0);
+  return figure("maxmemory") > 0 && figure("used_memory") >= figure("maxmemory");
 }
 
 interface ConnectionUse {
@@ -185,6 +212,8 @@ function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cluster {
       : new Redis(settings.urls[0]!, {
           ...common,
           enableAutoPipelining: use.autoPipelining,
+          // These come in batches already, and would wait for another turn of the loop.
+          autoPipeliningIgnoredCommands: ["evalsha", "eval"],
           retryStrategy: retryDelayMs,
         });
   client.on("error", (error) => settings.onError?.(error));

@@ -12,6 +12,7 @@ import type { MemorySpace } from "./memory-space.ts";
 export interface Script<Key extends string, Args, Reply> {
   readonly name: string;
   readonly lua: string;
+  readonly body: string;
   readonly sha: string;
   readonly keys: readonly Key[];
   /** Arguments that travel as they are, outside of the JSON object. */
@@ -21,6 +22,21 @@ export interface Script<Key extends string, Args, Reply> {
   readonly memory: (space: MemorySpace, keys: Record<Key, string>, args: Args) => Reply;
 }
 
+/** A script of whatever keys and arguments. */
+export interface SomeScript {
+  readonly name: string;
+  readonly lua: string;
+  /** What `lua` does, without what stands once before all. */
+  readonly body: string;
+  readonly sha: string;
+  readonly keys: readonly string[];
+  readonly texts: readonly string[];
+}
+
+/** Every script that is defined, in the order they were. */
+export const SCRIPTS: SomeScript[] = [];
+
+export const CLOCK = readFileSync(new URL("./lua/clock.lua", import.meta.url), "utf8");
 const PRELUDE = readFileSync(new URL("./lua/prelude.lua", import.meta.url), "utf8");
 
 /**
@@ -44,10 +60,17 @@ export function defineScript<Key extends string, Args, Reply>(script: {
   assertSays(`local ${script.keys.join(", ")} = ${positions.join(", ")}\n`);
   const further = texts.map((_, index) => `ARGV[${index + 2}]`);
   if (texts.length > 0) assertSays(`local ${texts.join(", ")} = ${further.join(", ")}\n`);
-  const lua = PRELUDE + text;
+  const body = PRELUDE + text;
+  const lua = CLOCK + body;
   const name = basename(script.file.pathname, ".lua");
   const sha = createHash("sha1").update(lua).digest("hex");
-  return { inMemory: (memory) => ({ ...script, texts, name, lua, sha, memory }) };
+  return {
+    inMemory(memory) {
+      const defined = { ...script, texts, name, lua, body, sha, memory };
+      SCRIPTS.push(defined);
+      return defined;
+    },
+  };
 
   function assertSays(contract: string): void {
     assert(text.includes(contract), `${script.file.pathname} must say: ${contract}`);

@@ -4,11 +4,11 @@
 
 local fsm, payload = KEYS[1], KEYS[2]
 
-local held = redis.call('HMGET', fsm, 'state', 'persisted')
-if not held[1] or held[1] == 'VOID' then
+local at = redis.call('HGET', fsm, 'at')
+if not at then
   return { 'absent' }
 end
-if held[2] then
+if string.match(at, '^%d+ %d+ %d+ 1') then
   return { 'kept' }
 end
 redis.call('DEL', fsm, payload)

@@ -3,13 +3,14 @@
 -- Replies { 'persisted' } | { 'absent' }: it ran out or was given up; whoever bound it must not go on.
 
 local fsm, payload = KEYS[1], KEYS[2]
--- args { fields: string[] }
+local turn_id = ARGV[2]
 
-local held = redis.call('HGET', fsm, 'state')
-if not held or held == 'VOID' then
+local at = redis.call('HGET', fsm, 'at')
+if not at then
   return { 'absent' }
 end
 redis.call('PERSIST', fsm)
 redis.call('PERSIST', payload)
-redis.call('HSET', fsm, 'persisted', 1, unpack(args.fields))
+redis.call('HSET', fsm, 'at', (string.gsub(at, '^(%d+ %d+ %d+) %d', '%1 1')))
+if turn_id ~= '' then redis.call('HSET', fsm, 'turn_id', turn_id) end
 return { 'persisted' }

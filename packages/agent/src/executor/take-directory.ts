@@ -1,0 +1,47 @@
+import type { ExecutorLog } from "./contract.ts";
+import { type Directories, makeDirectories } from "./directories.ts";
+import { type Guard, startGuard } from "./guard.ts";
+import { endLeftovers } from "./leftovers.ts";
+import { lockDataDirectory } from "./locks.ts";
+import { createStrays, type Strays } from "./strays.ts";
+
+/** A data directory that belongs to this agent alone, and in which nothing of a former one runs any more. */
+export interface TakenDirectory {
+  directories: Directories;
+  strays: Strays;
+  guard: Guard;
+  release(): Promise<void>;
+}
+
+/** Throws when the directory cannot be used, or when another agent uses it now. */
+export async function takeDirectory(
+  dataDir: string,
+  log: (line: ExecutorLog) => void,
+): Promise<TakenDirectory> {
+  const directories = makeDirectories(dataDir);
+  const lock = await lockDataDirectory(directories.run);
+  try {
+    const strays = createStrays(directories.work);
+    const leftovers = await endLeftovers(directories, strays);
+    if (leftovers > 0)
+      log({
+        level: "warn",
+        event: "leftovers.killed",
+        message: "processes that a former agent left running were killed",
+        details: { processes: leftovers },
+      });
+    const guard = startGuard({ workDirectory: directories.work, lockFd: lock.fd, log });
+    return {
+      directories,
+      strays,
+      guard,
+      async release() {
+        await guard.close();
+        lock.release();
+      },
+    };
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}

@@ -1,0 +1,83 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { type RedisServer, startRedis } from "../../../../tests/support/redis.ts";
+import { askRedis } from "../../../../tests/support/redis-ask.ts";
+import { until } from "../../../../tests/support/until.ts";
+import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
+import type { App } from "../app.ts";
+
+let redis: RedisServer;
+let fleet: JobFleet;
+let a: App;
+let b: App;
+
+const isReady = async () => (await fetch(new URL("/health/ready", a.url))).status === 200;
+const patience = { deadlineMs: 25_000 };
+
+describe("Redis in trouble", () => {
+  beforeAll(async () => {
+    redis = await startRedis();
+    fleet = await openJobFleet("memory", {
+      instances: 2,
+      env: {
+        TENURE_SCHEDULER_PHASE2_ENABLED: "true",
+        TENURE_SCHEDULER_PHASE2_REDIS_URL: redis.url,
+        TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "60",
+      },
+    });
+    [a, b] = fleet.apps as [App, App];
+  });
+  afterEach(() => fleet.rest());
+  afterAll(async () => {
+    await fleet.stop();
+    await redis.discard();
+  });
+
+  test("callers are told to try again, sockets are kept, and what was said meanwhile counts", async () => {
+    const node = await fleet.node(a);
+    const client = await fleet.session(b);
+    const { job_id } = await client.accepted(client.submit());
+    const assigned = await node.assigned();
+    node.say("job_ack", assigned);
+    await until(() => client.states(job_id).includes("ACCEPTED"), { what: "ACCEPTED" });
+    await redis.stop();
+    const refused = client.submit({ request_id: "during-the-outage" });
+    expect(await client.error(refused)).toMatchObject({ code: "DEPENDENCY_DOWN", retryable: true });
+    node.say("job_result", assigned, { success: true, body: "said to nobody" });
+    await until(async () => !(await isReady()), { what: "not ready", ...patience });
+    await redis.start();
+    expect(await node.receive("job_result_ack")).toMatchObject({ outcome: "applied" });
+    expect(await client.result({ job_id })).toMatchObject({ body: "said to nobody" });
+    await until(isReady, { what: "ready again", ...patience });
+    client.submit({ request_id: refused.request_id });
+    node.finish(await node.assigned(2));
+    expect(await client.result(refused)).toMatchObject({ outcome: "succeeded" });
+    expect([node, client].map(({ socket }) => socket.readyState)).toEqual([1, 1]);
+  }, 60_000);
+
+  test("an emptied Redis knows everybody again at once", async () => {
+    const node = await fleet.node(a);
+    const client = await fleet.session(b);
+    await redis.restartEmpty();
+    await until(isReady, { what: "ready again", ...patience });
+    const request = await until(
+      async () => {
+        const asked = client.submit();
+        await client.accepted(asked);
+        return asked;
+      },
+      { what: "a job to be accepted", ...patience },
+    );
+    node.obey();
+    expect(await client.result(request)).toMatchObject({ outcome: "succeeded" });
+    const { sessionId: session_id, resumeToken: resume_token } = client;
+    const back = await fleet.session(a, { session_id, resume_token });
+    expect(back.sessionId).toBe(client.sessionId);
+  }, 60_000);
+
+  test("a full Redis is not ready, and is again when there is room", async () => {
+    await askRedis(redis.port, "CONFIG SET maxmemory 1");
+    await until(async () => !(await isReady()), { what: "not ready", ...patience });
+    await askRedis(redis.port, "CONFIG SET maxmemory 0");
+    await until(isReady, { what: "ready again", ...patience });
+  });
+});

@@ -1,0 +1,60 @@
+import { join } from "node:path";
+import { expect, test, vi } from "vitest";
+import { childrenOf } from "../support/children.ts";
+import { identify, isAlive, signal } from "../support/proc.ts";
+import { startTenure } from "../support/process.ts";
+import { scratchDirectory } from "../support/scratch.ts";
+import { until } from "../support/until.ts";
+
+// It makes an embedded database and starts two node-units: seconds on an idle machine, many times that on a busy one.
+const DEADLINE_MS = 180_000;
+vi.setConfig({ testTimeout: 3 * DEADLINE_MS });
+
+test("npm start: two node-units, what runs where, and what a killed one ran runs on the other", async () => {
+  const dataDir = scratchDirectory("dev");
+  const children = () =>
+    ["alpha", "bravo"].flatMap((name) => childrenOf(join(dataDir, "nodes", name)));
+
+  const first = startTenure(["dev", "--port", "0"], { dataDir });
+  const [, line = ""] = await first.waitForLine(/^ +(kill -9 \d+)$/, DEADLINE_MS);
+  expect(first.stdout()).toMatch(/alpha has pid \d+/);
+  expect(nodesOf(first.stdout()).sort()).toEqual(["alpha", "bravo"]);
+  const victim = identify(Number(line.split(" ").at(-1)))!;
+  signal(victim.pid, "SIGKILL"); // the line it told us to type
+  await first.waitForLine(/alpha is gone \(SIGKILL\)/, DEADLINE_MS);
+  const [, after = ""] = first.stdout().split("alpha is gone");
+  await first.waitForLine(/Bring alpha back/, DEADLINE_MS);
+  expect(nodesOf(first.stdout().split("alpha is gone")[1] ?? after)).toEqual(["bravo"]);
+  expect(await first.stop(60_000)).toMatchObject({ code: 0 });
+  expect(isAlive(victim)).toBe(false);
+  await until(() => children().length === 0, { what: "every child to be gone" });
+
+  // Again, in the same directory: both are back, and share evenly.
+  const second = startTenure(["dev", "--port", "0"], { dataDir });
+  await second.waitForLine(/^ +kill -9 \d+$/, DEADLINE_MS);
+  expect(nodesOf(second.stdout()).sort()).toEqual(["alpha", "bravo"]);
+  expect(second.stderr()).toBe("");
+  expect(await second.stop(60_000)).toMatchObject({ code: 0 });
+  expect(children()).toEqual([]);
+});
+
+test("when it is killed itself, the node-units and their children end too", async () => {
+  const dataDir = scratchDirectory("dev");
+  const dev = startTenure(["dev", "--port", "0"], { dataDir });
+  await dev.waitForLine(/^ +kill -9 \d+$/, DEADLINE_MS);
+  const pids = [...dev.stdout().matchAll(/has pid (\d+)/g)].map(
+    ([, pid]) => identify(Number(pid))!,
+  );
+  expect(pids).toHaveLength(2);
+  await dev.kill9();
+  await until(() => !pids.some(isAlive), { deadlineMs: 60_000, what: "the node-units to end" });
+  for (const name of ["alpha", "bravo"])
+    expect(childrenOf(join(dataDir, "nodes", name))).toEqual([]);
+});
+
+/** The nodes that own deployments, by the table it printed. */
+function nodesOf(output: string): string[] {
+  const rows = [...output.matchAll(/^ +demo-\w+ +deployment +(\w+) +running/gm)];
+  expect(rows).toHaveLength(5);
+  return [...new Set(rows.map(([, node]) => node!))];
+}

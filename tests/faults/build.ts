@@ -1,0 +1,73 @@
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { repositoryRoot } from "../support/repository.ts";
+import { scratchDirectory } from "../support/scratch.ts";
+
+/** Packages as they are built, here or in a copy that was broken on purpose. */
+export interface Build {
+  /** Has `packages/`. */
+  root: string;
+}
+
+/** One protection taken out: in `file`, what stands there, and what stands there instead. */
+export interface Edit {
+  /** Below `packages/`. */
+  file: string;
+  protection: string;
+  instead: string;
+  /** How often it stands there; once, if not said. */
+  times?: number;
+}
+
+export const ownBuild: Build = { root: repositoryRoot };
+
+export const serverDirectoryOf = ({ root }: Build): string => join(root, "packages/server/dist");
+export const commandOf = ({ root }: Build): string => join(root, "packages/cli/bin/tenure.js");
+
+/**
+ * A copy of the build with a bug in it. The product itself has no switch that turns a protection off; what is run is
+ * what is shipped, but for the edit. An edit that no longer fits is an error: else the suite would be shown to catch a
+ * bug that is not there.
+ */
+export function breakBuild(edits: readonly Edit[]): Build {
+  const root = scratchDirectory("planted");
+  for (const name of readdirSync(join(repositoryRoot, "packages")))
+    for (const part of PARTS) {
+      const source = join(repositoryRoot, "packages", name, part);
+      if (existsSync(source))
+        cpSync(source, join(root, "packages", name, part), { recursive: true });
+    }
+  linkModules(root);
+  for (const edit of edits) {
+    const path = join(root, "packages", edit.file);
+    writeFileSync(path, applyEdit(readFileSync(path, "utf8"), edit));
+  }
+  return { root };
+}
+
+export function applyEdit(text: string, { file, protection, instead, times = 1 }: Edit): string {
+  const found = text.split(protection).length - 1;
+  if (found !== times)
+    throw new Error(`the protection to take out is ${found} times in ${file}: ${protection}`);
+  return text.replaceAll(protection, () => instead);
+}
+
+const PARTS = ["package.json", "dist", "bin", "testing/failpoints.js"];
+
+/** Everything installed is shared; our own packages are the copy's. */
+function linkModules(root: string): void {
+  const modules = join(repositoryRoot, "node_modules");
+  mkdirSync(join(root, "node_modules", "@tenure"), { recursive: true });
+  for (const name of readdirSync(modules))
+    if (name !== "@tenure") symlinkSync(join(modules, name), join(root, "node_modules", name));
+  for (const name of readdirSync(join(root, "packages")))
+    symlinkSync(join(root, "packages", name), join(root, "node_modules", "@tenure", name));
+}

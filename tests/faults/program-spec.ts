@@ -1,0 +1,15 @@
+import { writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import type { ProcessSpec } from "../support/process.ts";
+import type { Scene } from "./workload.ts";
+
+/** `load`, `settle`, `check`, or the name of a program of the workload. */
+export type Phase = string;
+
+/** How a program of a workload is started: the phase, and a file that tells it everything else. */
+export function programSpec(phase: Phase, scene: Scene): ProcessSpec {
+  const file = `${scene.historyFile}.${phase}.${scene.start}.scene`;
+  writeFileSync(file, JSON.stringify(scene));
+  const program = fileURLToPath(new URL("./program.js", import.meta.url));
+  return { command: process.execPath, args: [program, phase, file] };
+}

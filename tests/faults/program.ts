@@ -1,0 +1,52 @@
+import { existsSync, readFileSync } from "node:fs";
+import { basename } from "node:path";
+import { createHistory } from "../support/history.ts";
+import { historyOf } from "./history-of.ts";
+import type { LoadContext, Scene, Workload } from "./workload.ts";
+import { WORKLOADS } from "./workloads.ts";
+
+// A program of a workload: it makes the load, or settles what is unknown, or checks. Each in a process of its own.
+//
+//   node program.js load|settle|check|<program of the workload> <file with the scene>
+
+const phases: Record<string, (workload: Workload, scene: Scene) => Promise<void>> = {
+  async load(workload, scene) {
+    console.log("loading");
+    await stay(scene, workload.load);
+    console.log("quiet");
+  },
+  async settle(workload, scene) {
+    const history = createHistory(scene.historyFile);
+    const events = historyOf(scene);
+    await workload.settle({ scene, history, events, deadlineMs: scene.settleMs });
+    console.log("settled");
+    process.exit(0);
+  },
+  async check(workload, scene) {
+    const stores = await workload.read(scene);
+    const findings = workload.check(historyOf(scene), stores as never, scene);
+    console.log(`findings ${JSON.stringify(findings)}`);
+    process.exit(0);
+  },
+};
+
+/** Connections stay as they are until somebody ends the process. */
+async function stay(scene: Scene, program: (context: LoadContext) => Promise<void>): Promise<void> {
+  const quiet = new AbortController();
+  process.once("SIGUSR2", () => quiet.abort());
+  setInterval(() => {}, 60_000);
+  await program({ scene, history: createHistory(scene.historyFile), quiet: quiet.signal });
+}
+
+const [, , phase = "", sceneFile = ""] = process.argv;
+if (!existsSync(sceneFile)) {
+  console.error(`usage: ${basename(import.meta.filename)} <phase> <scene>`);
+  process.exit(2);
+}
+const scene = JSON.parse(readFileSync(sceneFile, "utf8")) as Scene;
+const workload = WORKLOADS.find(({ name }) => name === scene.workload);
+if (!workload) throw new Error(`there is no workload ${scene.workload}`);
+const program = workload.programs?.[phase];
+const run = phases[phase] ?? (program && (() => stay(scene, program)));
+if (!run) throw new Error(`${workload.name} has no program ${phase}`);
+await run(workload, scene);

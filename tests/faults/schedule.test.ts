@@ -1,0 +1,59 @@
+import { describe, expect, test } from "vitest";
+import { type Card, planFaults } from "./schedule.ts";
+
+const DECK: Card[] = [
+  { fault: "kill", role: "instance", count: 3, lastsMs: [500, 4_000] },
+  {
+    fault: "partition",
+    role: "instance",
+    count: 3,
+    lastsMs: [500, 9_000],
+    variants: ["up", "down"],
+  },
+  { fault: "reset", role: "client", count: 2, lastsMs: [0, 0] },
+];
+const plan = (seed: number, lengthMs = 60_000) => planFaults(DECK, { seed, lengthMs });
+
+describe("a plan of faults", () => {
+  test("is the same for the same seed, and another for another", () => {
+    expect(plan(7)).toEqual(plan(7));
+    expect(plan(8)).not.toEqual(plan(7));
+  });
+
+  test("has every card before any comes twice", () => {
+    for (let seed = 0; seed < 50; seed++) {
+      const faults = plan(seed).map(({ fault }) => fault);
+      expect(new Set(faults.slice(0, 3)).size).toBe(3);
+    }
+  });
+
+  test("does one thing at a time to one target", () => {
+    for (let seed = 0; seed < 50; seed++) {
+      const faults = plan(seed);
+      for (const [index, one] of faults.entries())
+        for (const next of faults.slice(index + 1))
+          if (next.role === one.role && next.target === one.target)
+            expect(next.atMs).toBeGreaterThanOrEqual(one.atMs + one.forMs);
+    }
+  });
+
+  test("ends every fault within the run", () => {
+    for (let seed = 0; seed < 50; seed++)
+      for (const { atMs, forMs } of plan(seed, 10_000))
+        expect(atMs + forMs).toBeLessThanOrEqual(10_000);
+  });
+
+  test("names targets and variants that exist", () => {
+    const faults = plan(3, 600_000);
+    expect(faults.length).toBeGreaterThan(150);
+    for (const { fault, target, variant } of faults) {
+      expect(target).toBeLessThan(DECK.find((card) => card.fault === fault)!.count);
+      expect(fault === "partition" ? ["up", "down"] : [""]).toContain(variant);
+    }
+    expect(new Set(faults.map(({ target }) => target))).toEqual(new Set([0, 1, 2]));
+  });
+
+  test("is empty without a deck", () => {
+    expect(planFaults([], { seed: 1, lengthMs: 60_000 })).toEqual([]);
+  });
+});

@@ -1,0 +1,49 @@
+import { setTimeout as wait } from "node:timers/promises";
+import { createSeeded, type Seeded } from "../../prove/seeded.ts";
+import type { LoadContext } from "../workload.ts";
+
+/** One of many who do one thing at a time; its name is a process of the history. */
+export interface Caller {
+  name: string;
+  random: Seeded;
+  /** Between `minMs` and `maxMs`, and not at all when the load is over. */
+  pause(minMs: number, maxMs: number): Promise<void>;
+  chance(share: number): boolean;
+  oneOf<T>(items: readonly T[]): T;
+}
+
+/** Runs `step` again and again in every caller until the load is over. */
+export async function runCallers(
+  { scene, quiet }: LoadContext,
+  count: number,
+  step: (caller: Caller) => Promise<void>,
+): Promise<void> {
+  const callers = Array.from({ length: count }, (_, index) => {
+    const name = `${scene.name}#${scene.start}/${index}`;
+    return createCaller(name, scene.seed, quiet);
+  });
+  await Promise.all(
+    callers.map(async (caller) => {
+      while (!quiet.aborted) await step(caller);
+    }),
+  );
+}
+
+export function createCaller(name: string, seed: number, quiet: AbortSignal): Caller {
+  const random = createSeeded(seed ^ hash(name));
+  return {
+    name,
+    random,
+    async pause(minMs, maxMs) {
+      await wait(random.between(minMs, maxMs), undefined, { signal: quiet }).catch(() => {});
+    },
+    chance: (share) => random.fraction() < share,
+    oneOf: (items) => items[Math.floor(random.fraction() * items.length)]!,
+  };
+}
+
+function hash(text: string): number {
+  let value = 0;
+  for (const letter of text) value = (Math.imul(value, 31) + letter.charCodeAt(0)) | 0;
+  return value;
+}

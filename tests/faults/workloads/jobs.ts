@@ -1,0 +1,267 @@
+import { createHash, randomUUID } from "node:crypto";
+import { setTimeout as wait } from "node:timers/promises";
+import { JobFailed, type JobResult, Session, Worker } from "@tenure/sdk";
+import { Cluster, Redis } from "ioredis";
+import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
+import { call } from "../../support/nonce-fleet.ts";
+import { until } from "../../support/until.ts";
+import {
+  checkJobs,
+  type JobStores,
+  type RunAsk,
+  type SlotsSeen,
+  type SubmitAsk,
+  type Told,
+} from "../checkers/jobs.ts";
+import { operationsOf } from "../checkers/operations.ts";
+import { programSpec } from "../program-spec.ts";
+import type { LoadContext, Scene, Workload } from "../workload.ts";
+import { type Caller, createCaller, runCallers } from "./callers.ts";
+
+const POOL = "faults";
+const CALLERS = 10;
+const CAPACITY = 3;
+const WAIT_MS = 4_000;
+
+/** I4, I5, I6: jobs by sessions and by HTTP, the same request at two places at once, on workers that come and go. */
+export const jobs: Workload = {
+  name: "jobs",
+  promises: "I4, I5, I6",
+  clients: 1,
+  uses: ["hosts", "redis"],
+  survivesHotLoss: false,
+  parties: [
+    {
+      role: "worker",
+      count: 3,
+      uses: ["hosts"],
+      awayMaxMs: 8_000,
+      readyLine: /^worker/,
+      start: (scene) => programSpec("worker", scene),
+    },
+  ],
+  programs: { worker: runWorker },
+  async load(context) {
+    const { scene, history } = context;
+    const session = new Session({ url: scene.urls });
+    void watchSlots(context);
+    await runCallers(context, CALLERS, async (caller) => {
+      const ask = { request_id: randomUUID(), payload: { n: randomUUID() } };
+      // The same request twice in one instant, at two places: one job.
+      const ways = caller.chance(0.3) ? ["session", "http"] : [caller.oneOf(["session", "http"])];
+      await Promise.all(
+        ways.map((via) => submit({ scene, history, session }, caller, { ...ask, via })),
+      );
+      await caller.pause(5, 60);
+    });
+  },
+  async settle({ scene, history, events, deadlineMs }) {
+    const asked = new Map(
+      operationsOf<SubmitAsk>(events, "submit").map(({ asked }) => [asked.request_id, asked]),
+    );
+    for (const [index] of scene.urls.entries()) {
+      const last = `last-${index}-${scene.seed}`;
+      asked.set(last, { request_id: last, via: "http", payload: { n: last } });
+    }
+    const deadline = performance.now() + deadlineMs;
+    const all = [...asked.values()];
+    for (let from = 0; from < all.length; from += 20)
+      await Promise.all(
+        all
+          .slice(from, from + 20)
+          .map((ask, index) => settleOne({ scene, history, deadline, place: from + index }, ask)),
+      );
+    const isAtRest = async () => {
+      const { slots, due } = await read(scene);
+      if (slots + due > 0) throw new Error(`${slots} slots are in use, ${due} jobs are due`);
+      return true;
+    };
+    await until(isAtRest, { deadlineMs, everyMs: 500, what: "no slot in use and nothing due" });
+  },
+  read,
+  check: (events: RecordedEvent[], stores: JobStores) =>
+    checkJobs(
+      {
+        submits: operationsOf<SubmitAsk, Told>(events, "submit"),
+        runs: operationsOf<RunAsk>(events, "run"),
+        slots: events.filter(({ f }) => f === "slots").map(({ value }) => value as SlotsSeen),
+        told: [],
+      },
+      stores,
+    ),
+};
+
+interface Desk {
+  scene: Scene;
+  history: HistoryRecorder;
+  session: Session;
+}
+
+async function submit(
+  { scene, history, session }: Desk,
+  caller: Caller,
+  ask: SubmitAsk,
+): Promise<void> {
+  const process = `${caller.name}/${ask.via}`;
+  const bySession = async (): Promise<Told> => {
+    const job = session.submit({ pool: POOL, requestId: ask.request_id, payload: ask.payload });
+    const late = wait(60_000).then(() => Promise.reject(new Error("no result in a minute")));
+    return toldOf(await Promise.race([endOf(job), late]));
+  };
+  const byHttp = async () => orUnknown(await post(caller.oneOf(scene.urls), ask, WAIT_MS));
+  const send = ask.via === "session" ? bySession : byHttp;
+  await history.run({ process, f: "submit", value: ask }, send).catch(() => caller.pause(20, 200));
+}
+
+/** A job that failed has ended too. */
+async function endOf(job: Promise<JobResult>): Promise<JobResult> {
+  try {
+    return await job;
+  } catch (error) {
+    if (error instanceof JobFailed && error.result) return error.result;
+    throw error;
+  }
+}
+
+const toldOf = ({ job_id, outcome, attempt_id, node_id, body }: JobResult): Told => ({
+  job_id,
+  outcome,
+  attempt_id,
+  node_id,
+  ...(outcome === "succeeded" && { body: body as NonNullable<Told["body"]> }),
+});
+
+/** The job if it has ended, else undefined. */
+async function post(url: string, ask: SubmitAsk, waitMs: number): Promise<Told | undefined> {
+  const { request_id, payload } = ask;
+  const body = { request_id, pool: POOL, payload };
+  const answer = await call(url, `/jobs?wait_ms=${waitMs}`, { body, timeoutMs: waitMs + 4_000 });
+  if (answer.status >= 400) throw new Error(answer.body?.error?.code ?? `${answer.status}`);
+  return answer.status === 200 ? toldOf(answer.body as JobResult) : undefined;
+}
+
+function orUnknown(told: Told | undefined): Told {
+  if (!told) throw new Error("not ended yet");
+  return told;
+}
+
+/** Asked again under the same id until it has ended: the same job while its binding lives. */
+async function settleOne(
+  {
+    scene,
+    history,
+    deadline,
+    place,
+  }: { scene: Scene; history: HistoryRecorder; deadline: number; place: number },
+  ask: SubmitAsk,
+): Promise<void> {
+  let attempt = place;
+  const value = { process: `settle/${place}`, f: "submit", value: { ...ask, via: "settle" } };
+  await until(
+    () => {
+      const url = scene.urls[attempt++ % scene.urls.length]!;
+      return history.run(value, async () => orUnknown(await post(url, ask, WAIT_MS)));
+    },
+    {
+      deadlineMs: Math.max(1_000, deadline - performance.now()),
+      everyMs: 200,
+      what: `the end of request ${ask.request_id}`,
+    },
+  );
+}
+
+/** Mostly quick; some slow, some that fail for good, some that ask to be tried elsewhere. */
+async function runWorker({ scene, history, quiet }: LoadContext): Promise<void> {
+  const name = `${scene.name}#${scene.start}`;
+  const caller = createCaller(name, scene.seed, quiet);
+  new Worker<{ n: string }>({
+    url: scene.urls,
+    pools: [POOL],
+    capacity: CAPACITY,
+    name,
+    async run({ job_id, attempt_id, request_id, payload }) {
+      const run = randomUUID();
+      const ask: RunAsk = { job_id, attempt_id, request_id, node: name, run };
+      return history.run({ process: run, f: "run", value: ask }, async () => {
+        await wait(caller.chance(0.05) ? 2_500 : caller.random.between(2, 150));
+        if (caller.chance(0.05))
+          throw Object.assign(new Error("elsewhere"), { code: "BUSY", retryable: true });
+        if (caller.chance(0.03)) throw new Error("cannot be done");
+        return { n: payload.n, run };
+      });
+    },
+  });
+  console.log(`worker ${name}`);
+}
+
+/** Looks at the slots of every node again and again: they never exceed its capacity. */
+async function watchSlots({ scene, history, quiet }: LoadContext): Promise<void> {
+  const redis = openRedis(scene);
+  while (!quiet.aborted) {
+    await wait(100);
+    const seen = await slotsInUse(redis, scene).catch(() => []);
+    for (const { node, used } of seen)
+      if (used > 0) {
+        const value: SlotsSeen = { node, used, capacity: CAPACITY };
+        history.record({ process: `${scene.name}/slots`, type: "info", f: "slots", value });
+      }
+  }
+  redis.disconnect();
+}
+
+function openRedis({ redis: { mode, urls } }: Scene): Redis | Cluster {
+  const limits = { maxRetriesPerRequest: 2, commandTimeout: 3_000 };
+  const redis =
+    mode === "single" ? new Redis(urls[0]!, limits) : new Cluster(urls, { redisOptions: limits });
+  redis.on("error", () => {});
+  return redis;
+}
+
+/** Of nodes in our pool; by the clock of their Redis. */
+async function slotsInUse(redis: Redis | Cluster, { redis: { prefix } }: Scene) {
+  const nodes = await redis.smembers(`${prefix}:v1:nodes:all`);
+  const seen = await Promise.all(
+    nodes.map(async (node) => {
+      const key = `${prefix}:v1:nodes:{node:${node}}:reserved`;
+      const count =
+        "local t = redis.call('TIME') return redis.call('ZCOUNT', KEYS[1], '(' .. (t[1] * 1000 + math.floor(t[2] / 1000)), '+inf')";
+      return { node, used: Number(await redis.eval(count, 1, key)) };
+    }),
+  );
+  return seen;
+}
+
+const DUE_SHARDS = 64;
+const READ_TOGETHER = 50;
+
+async function read(scene: Scene): Promise<JobStores> {
+  const redis = openRedis(scene);
+  const { prefix } = scene.redis;
+  try {
+    const due = await Promise.all(
+      Array.from({ length: DUE_SHARDS }, (_, shard) =>
+        redis.zcard(`${prefix}:v1:jobs:due:${shard}`),
+      ),
+    );
+    const slots = await slotsInUse(redis, scene);
+    const recent = await redis.zrange(`${prefix}:v1:jobs:recent`, 0, "-1");
+    const records: JobStores["records"] = {};
+    const bindings: JobStores["bindings"] = {};
+    for (let from = 0; from < recent.length; from += READ_TOGETHER)
+      await Promise.all(recent.slice(from, from + READ_TOGETHER).map(readOne));
+    async function readOne(entry: string): Promise<void> {
+      const jobId = entry.split(" ")[0]!;
+      const held = await redis.hgetall(`${prefix}:v1:jobs:{job:${jobId}}:fsm`);
+      if (held.state === undefined || held.state === "VOID") return;
+      const { state, outcome = "", request_id: requestId = "" } = held;
+      records[jobId] = { state, outcome, attempt_id: Number(held.attempt_id) };
+      const hash = createHash("sha256").update(requestId).digest("hex");
+      const bound = await redis.get(`${prefix}:v1:requests:binding:default:${hash}`);
+      if (bound) bindings[requestId] = bound.split(" ")[0]!;
+    }
+    const sum = (numbers: number[]) => numbers.reduce((total, number) => total + number, 0);
+    return { bindings, records, slots: sum(slots.map(({ used }) => used)), due: sum(due) };
+  } finally {
+    redis.disconnect();
+  }
+}

@@ -1,0 +1,274 @@
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { createMovableClock, findFaketime, type MovableClock } from "../support/faketime.ts";
+import { freePort } from "../support/free-port.ts";
+import { type PostgresServer, startPostgres } from "../support/postgres.ts";
+import type { ProcessSpec } from "../support/process.ts";
+import { startProxy } from "../support/proxy.ts";
+import { type RedisServer, startRedis, uniqueKeyPrefix } from "../support/redis.ts";
+import { type RedisCluster, startRedisCluster } from "../support/redis-cluster.ts";
+import { scratchDirectory } from "../support/scratch.ts";
+import { type Actor, createActor, type LineName, type Lines } from "./actor.ts";
+import { type Build, commandOf, serverDirectoryOf } from "./build.ts";
+import { programSpec } from "./program-spec.ts";
+import type { Party, Scene, Workload } from "./workload.ts";
+
+export type HotKind = "redis" | "redis-cluster";
+
+/** Everything a run consists of: private stores, instances, and the programs of the workloads. */
+export interface World {
+  readonly postgres: PostgresServer;
+  /** Where this machine has the means, and the workloads can bear it. */
+  readonly postgresClock: MovableClock | undefined;
+  /** One server, or the nodes of a cluster. */
+  readonly redis: RedisServer[];
+  readonly hot: HotKind;
+  readonly instances: Actor[];
+  /** Load programs and other processes of the workloads, by role. */
+  readonly parties: Actor[];
+  /** Where the histories are. */
+  readonly directory: string;
+  sceneOf(workload: Workload, name: string): Scene;
+  stop(): Promise<void>;
+}
+
+export interface WorldOptions {
+  workloads: readonly Workload[];
+  seed: number;
+  hot: HotKind;
+  build: Build;
+  instances: number;
+  directory: string;
+  settleMs: number;
+}
+
+// Short, so that a fault of seconds is a loss, and long enough that an idle but busy machine is none.
+export const PRESENCE_TTL_MS = 8_000;
+export const LEASE_TTL_MS = 3_000;
+
+const COMMON_ENV = {
+  TENURE_NONCE_LEASE_TTL_MS: String(LEASE_TTL_MS),
+  TENURE_NONCE_HOLD_TTL_MS: "3600000",
+  TENURE_SCHEDULER_PHASE2_ENABLED: "true",
+  TENURE_SCHEDULER_PHASE2_PRESENCE_TTL_SECONDS: "6",
+  TENURE_SCHEDULER_PHASE2_OWNER_TTL_SECONDS: "8",
+  TENURE_SCHEDULER_PHASE2_NODE_SNAPSHOT_PRESENCE_TTL_SECONDS: String(PRESENCE_TTL_MS / 1_000),
+  TENURE_SCHEDULER_PHASE2_NODE_SNAPSHOT_REFRESH_INTERVAL_MS: "1000",
+};
+
+export async function createWorld(options: WorldOptions): Promise<World> {
+  const { build, directory } = options;
+  mkdirSync(directory, { recursive: true });
+  const clockOf = createClocks(directory);
+  const postgresClock = options.workloads.every((workload) => workload.survivesStoreClock)
+    ? clockOf("postgres")
+    : undefined;
+  const [postgres, hot] = await Promise.all([
+    startPostgres({ env: postgresClock?.env ?? {} }),
+    startHot(options.hot),
+  ]);
+  const prefix = uniqueKeyPrefix();
+  // Both modes of nonces in one fleet, on any two instances at least.
+  const modes = Array.from({ length: options.instances }, (_, index) =>
+    index % 2 === 0 ? "worker_queue" : "basic",
+  );
+  const urls: string[] = [];
+  const ports: number[] = [];
+  const instances: Actor[] = [];
+  for (const [index, mode] of modes.entries()) {
+    const port = await freePort();
+    const edge = await startProxy({ targetPort: port });
+    const url = `http://127.0.0.1:${edge.port}`;
+    ports.push(port);
+    urls.push(url);
+    const lines: Lines = { ...(await linesTo({ postgres, hot, ports: [] })), edge: [edge] };
+    const clock = clockOf(`instance-${index}`);
+    const env = {
+      ...clock?.env,
+      ...COMMON_ENV,
+      ...redisEnv(hot, lines),
+      POSTGRES_URI: through(postgres, lines),
+      TENURE_SERVER_ADVERTISE_URL: url,
+      TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: prefix,
+      TENURE_NONCE_MODE: mode,
+    };
+    const args = ["server", "--port", String(port), "--log-level", "warn"];
+    instances.push(
+      createActor({
+        role: "instance",
+        name: `instance-${index}`,
+        lines,
+        clock,
+        readyLine: /ready at (\S+)/,
+        spec: () => tenureSpec(build, args, env),
+      }),
+    );
+  }
+
+  function sceneOf(workload: Workload, name: string): Scene {
+    return {
+      workload: workload.name,
+      name,
+      start: 0,
+      seed: options.seed,
+      historyFile: join(directory, `${workload.name}.${name}.jsonl`),
+      urls,
+      nonceModes: modes,
+      postgresUri: postgres.uri(),
+      redis: {
+        mode: options.hot === "redis" ? "single" : "cluster",
+        urls: hot.nodes.map(({ url }) => url),
+        prefix,
+      },
+      buildRoot: build.root,
+      serverDirectory: serverDirectoryOf(build),
+      directory,
+      presenceTtlMs: PRESENCE_TTL_MS,
+      leaseTtlMs: LEASE_TTL_MS,
+      settleMs: options.settleMs,
+    };
+  }
+
+  const parties: Actor[] = [];
+  for (const workload of options.workloads)
+    parties.push(...(await createParties(workload, { postgres, hot, ports, sceneOf })));
+
+  return {
+    postgres,
+    postgresClock,
+    redis: hot.nodes,
+    hot: options.hot,
+    instances,
+    parties,
+    directory,
+    sceneOf,
+    async stop() {
+      const actors = [...instances, ...parties].filter((actor) => actor.starts > 0);
+      await Promise.all(actors.map((actor) => actor.kill()));
+      for (const { lines } of [...instances, ...parties])
+        for (const proxy of Object.values(lines).flat()) proxy.stop();
+      await Promise.all([postgres.discard(), hot.stop()]);
+    },
+  };
+}
+
+function createClocks(directory: string): (name: string) => MovableClock | undefined {
+  const library = findFaketime();
+  if (library === undefined) return () => undefined;
+  return (name) => createMovableClock(library, join(directory, `clock-${name}`));
+}
+
+/** Redis as the suite sees it, whether one server or a cluster. */
+interface Hot {
+  nodes: RedisServer[];
+  stop(): Promise<void>;
+}
+
+async function startHot(kind: HotKind): Promise<Hot> {
+  if (kind === "redis") {
+    const redis = await startRedis();
+    return { nodes: [redis], stop: () => redis.discard() };
+  }
+  const cluster: RedisCluster = await startRedisCluster({
+    replicas: 1,
+    // Longer than any fault of ours: a failover by time-out may lose what was acknowledged, and that is Redis's
+    // own promise, not ours. The nemesis asks for failovers in good order.
+    conf: { "cluster-node-timeout": "6000" },
+  });
+  return { nodes: cluster.nodes, stop: () => cluster.stop() };
+}
+
+/** What a way may lead to. */
+interface Ends {
+  postgres: PostgresServer;
+  hot: Hot;
+  /** Of the instances. */
+  ports: readonly number[];
+}
+
+/** A Cluster names its nodes by address, so nobody can stand between: its nodes are disturbed themselves. */
+async function linesTo(
+  { postgres, hot, ports }: Ends,
+  uses: readonly LineName[] = ["postgres", "redis"],
+): Promise<Lines> {
+  const to = (targets: readonly number[]) =>
+    Promise.all(targets.map((targetPort) => startProxy({ targetPort })));
+  return {
+    ...(uses.includes("postgres") && { postgres: await to([postgres.port]) }),
+    ...(uses.includes("hosts") && { hosts: await to(ports) }),
+    ...(uses.includes("redis") &&
+      hot.nodes.length === 1 && { redis: await to(hot.nodes.map(({ port }) => port)) }),
+  };
+}
+
+function through(postgres: PostgresServer, { postgres: [proxy] = [] }: Lines): string {
+  const uri = new URL(postgres.uri());
+  if (proxy) uri.port = String(proxy.port);
+  return uri.href;
+}
+
+const redisUrls = (hot: Hot, { redis }: Lines): string[] =>
+  redis?.map(({ port }) => `redis://127.0.0.1:${port}`) ?? hot.nodes.map(({ url }) => url);
+
+function redisEnv(hot: Hot, lines: Lines): Record<string, string> {
+  const urls = redisUrls(hot, lines);
+  if (lines.redis) return { TENURE_SCHEDULER_PHASE2_REDIS_URL: urls[0] ?? "" };
+  return {
+    TENURE_SCHEDULER_PHASE2_REDIS_MODE: "cluster",
+    TENURE_SCHEDULER_PHASE2_REDIS_CLUSTER_URLS: urls.join(","),
+  };
+}
+
+export function tenureSpec(build: Build, args: string[], env: Record<string, string>): ProcessSpec {
+  const dataDir = scratchDirectory("data");
+  return {
+    command: process.execPath,
+    args: [commandOf(build), ...args, "--data-dir", dataDir],
+    env,
+    cwd: dataDir,
+  };
+}
+
+/** One per start: what a killed process was writing is then the end of a file. */
+const fileOf = ({ historyFile }: Scene, start: number): string =>
+  historyFile.replace(/\.jsonl$/, `.${start}.jsonl`);
+
+async function createParties(
+  workload: Workload,
+  { sceneOf, ...ends }: Ends & { sceneOf: (workload: Workload, name: string) => Scene },
+): Promise<Actor[]> {
+  const load = {
+    role: workload.name,
+    count: workload.clients,
+    uses: workload.uses,
+    start: (scene: Scene) => programSpec("load", scene),
+    readyLine: /loading/,
+  };
+  const actors: Actor[] = [];
+  const everybody: Party[] = [...(workload.parties ?? []), load];
+  for (const party of everybody) {
+    for (let index = 0; index < party.count; index++) {
+      const name = `${party.role}-${index}`;
+      const lines = await linesTo(ends, party.uses);
+      const scene = sceneOf(workload, name);
+      const own: Scene = {
+        ...scene,
+        urls: lines.hosts?.map(({ port }) => `http://127.0.0.1:${port}`) ?? scene.urls,
+        postgresUri: through(ends.postgres, lines),
+        redis: { ...scene.redis, urls: redisUrls(ends.hot, lines) },
+      };
+      actors.push(
+        createActor({
+          role: party.role,
+          spared: party.spared ?? [],
+          awayMaxMs: party.awayMaxMs,
+          name,
+          lines,
+          readyLine: party.readyLine,
+          spec: (start) => party.start({ ...own, start, historyFile: fileOf(scene, start) }),
+        }),
+      );
+    }
+  }
+  return actors;
+}

@@ -1,0 +1,60 @@
+import assert from "node:assert";
+import { JobFailed } from "@tenure/sdk";
+import type { RunningProcess } from "../support/process.ts";
+import { outcomesOf, slowest, startLoad } from "./jobs-load.ts";
+import { assertEndedOnce, createJobScene, POOL } from "./jobs-scene.ts";
+import type { Proof, ProofRun } from "./proof.ts";
+
+const ATTEMPTS_MAX = 3;
+const WORKERS = 4;
+/** Who shares a worker with poison dies with it, and may be unlucky more than once. */
+const SUCCEEDED_SHARE_MIN = 0.8;
+
+export const jobsPoison: Proof = {
+  name: "jobs-poison",
+  summary: "a job that kills its worker ends after its attempts and says why; the others go on",
+  async run({ size, print }: ProofRun) {
+    const poisons = size === "full" ? 10 : 2;
+    const scene = await createJobScene("redis", {
+      env: { TENURE_JOB_TIMEOUT_ATTEMPTS_MAX: String(ATTEMPTS_MAX) },
+    });
+    let isOver = false;
+    try {
+      const [a, b] = [await scene.startInstance(), await scene.startInstance()];
+      let deaths = 0;
+      const keepAlive = async (worker: RunningProcess): Promise<void> => {
+        await worker.exited;
+        if (isOver) return;
+        deaths += 1;
+        void keepAlive(await scene.startWorker({ url: [a.url, b.url], capacity: 4 }));
+      };
+      for (let n = 0; n < WORKERS; n++)
+        void keepAlive(await scene.startWorker({ url: [a.url, b.url], capacity: 4 }));
+      const session = scene.openSession({ url: b.url });
+      const load = startLoad([session], { perSecond: 20, workMs: 20 });
+      for (let n = 0; n < poisons; n++) {
+        const failure = await session
+          .submit({ pool: POOL, payload: { poison: true } })
+          .catch((error: unknown) => error);
+        assert(failure instanceof JobFailed, `poison ended as ${failure}`);
+        assert.equal(failure.outcome, "attempts_exhausted");
+        assert.equal(failure.code, "ATTEMPTS_EXHAUSTED");
+        const { attempt_id } = await assertEndedOnce(a.url, failure.result!);
+        assert(attempt_id <= ATTEMPTS_MAX, `it was tried ${attempt_id} times`);
+        if (n === 0) print(`it says: ${failure.message}`);
+      }
+      const ended = await load.finish();
+      print(
+        `${poisons} poisoned jobs killed ${deaths} workers; meanwhile ${ended.length} others: ` +
+          `${outcomesOf(ended)}, slowest ${slowest(ended)} ms`,
+      );
+      assert(deaths <= poisons * ATTEMPTS_MAX, "more workers died than were poisoned");
+      const succeeded = ended.filter(({ result }) => result.outcome === "succeeded").length;
+      assert(succeeded >= ended.length * SUCCEEDED_SHARE_MIN, "the others did not go on");
+      await scene.untilAllSlotsAreFree();
+    } finally {
+      isOver = true;
+      await scene.stop();
+    }
+  },
+};
