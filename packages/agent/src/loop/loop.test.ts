@@ -88,6 +88,22 @@ describe("a pass", () => {
   });
 });
 
+test("a node that only ever meets a conflict asks less and less often while nothing changes", async () => {
+  const fleet = createFleet(2);
+  await fleet.passTime(500);
+  // Its owner hands over one row after the other, and the first takes long: nobody may reserve the next meanwhile.
+  fleet.drain("n0");
+  fleet.add([row({ address: "n0" })]);
+  await fleet.passTime(10_000);
+  const asked = fleet.calls("reserve");
+  expect(asked).toBeGreaterThan(3);
+  // Without waiting longer each time it would be one every thirty milliseconds.
+  expect(asked).toBeLessThan(20);
+  fleet.add([row({ address: "n0" })]);
+  await fleet.passTime(200);
+  expect(fleet.calls("reserve")).toBeGreaterThan(asked + 1);
+});
+
 test("R1, R13, I2: a node of policy none asks for the list and for nothing else", async () => {
   const fleet = createFleet(2, { policies: ["none", "none"] });
   fleet.add([row(), row({ address: "gone" }), row({ address: "n1" })]);
@@ -260,6 +276,10 @@ function createFleet(size: number, { policies = [] as string[] } = {}) {
     add(rows: ListedDeployment[]) {
       for (const one of rows) put(one);
       for (const { loop } of nodes) loop.wake();
+    },
+    drain(address: string) {
+      members.set(address, { ...(members.get(address) as Member), draining: true });
+      view = new Map(members);
     },
     async lose(address: string) {
       members.delete(address);

@@ -58,7 +58,8 @@ export function createLoop(ports: LoopPorts, options: PassOptions): Loop {
   }
 
   function waitAfter(end: PassEnd): number {
-    const isStill = end.kind === "waiting" && !end.moved;
+    // Also after a conflict: while an owner hands over one row nobody may reserve its next, and asking changes nothing.
+    const isStill = "moved" in end && !end.moved;
     unmoved = isStill ? unmoved + 1 : 0;
     switch (end.kind) {
       case "claimed":

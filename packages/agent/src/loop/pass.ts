@@ -27,9 +27,9 @@ export type PassEnd =
   | { kind: "idle" }
   | { kind: "claimed"; term: DeploymentTerm }
   | { kind: "reserved"; term: DeploymentTerm }
-  /** Somebody was faster with everything it asked for. */
-  | { kind: "conflict" }
-  /** Rows are free that it can run, but others should take them first. `moved`: the list has changed since. */
+  /** Somebody was faster with everything it asked for. `moved`: the list has changed since the pass before. */
+  | { kind: "conflict"; moved: boolean }
+  /** Rows are free that it can run, but others should take them first. */
   | { kind: "waiting"; moved: boolean }
   /** More nodes than rows: others have their turn first. */
   | { kind: "yielded"; forMs: number };
@@ -83,6 +83,7 @@ export function createPasses(
     const released = await release(first.release);
     const decided = released ? plan(seen) : first;
     const end = (await claim(decided)) ?? (await reserve(decided));
+    if (end === "conflict") return { kind: "conflict", moved };
     if (end) return end;
     if (decided.waiting) return { kind: "waiting", moved };
     if (isQuiet(decided, seen)) quiet = seen.members;
@@ -133,14 +134,17 @@ export function createPasses(
     return true;
   }
 
-  async function claim({ claim: wanted, claimants }: PassPlan): Promise<PassEnd | undefined> {
+  async function claim({
+    claim: wanted,
+    claimants,
+  }: PassPlan): Promise<PassEnd | "conflict" | undefined> {
     const candidates = wanted.filter((term) => !ports.avoids(term));
     const [first] = candidates;
     if (!first) return undefined;
     const forMs = yieldMs(first, { claimants, rows: candidates.length });
     if (forMs > 0) return { kind: "yielded", forMs };
     const term = await orConflict(ports.claim(candidates));
-    if (!term) return { kind: "conflict" };
+    if (!term) return "conflict";
     counts.claims += 1;
     ports.log({
       level: "info",
@@ -166,11 +170,11 @@ export function createPasses(
     return forMs;
   }
 
-  async function reserve({ reserve: wanted }: PassPlan): Promise<PassEnd | undefined> {
+  async function reserve({ reserve: wanted }: PassPlan): Promise<PassEnd | "conflict" | undefined> {
     const candidates = wanted.filter((term) => !ports.avoids(term));
     if (candidates.length === 0) return undefined;
     const term = await orConflict(ports.reserve(candidates));
-    if (!term) return { kind: "conflict" };
+    if (!term) return "conflict";
     counts.reserves += 1;
     return { kind: "reserved", term };
   }
