@@ -64,18 +64,6 @@ const openScript = defineScript({
   return ["open"];
 });
 
-const openScript = defineScript({
-  file: new URL("./lua/open-turn.lua", import.meta.url),
-  keys: ["turn"],
-  args: z.object({ session: z.string() }),
-  reply: z.tuple([z.enum(["opened", "ended"])]),
-}).inMemory((space, keys, { session }) => {
-  const turn = space.hash(keys.turn);
-  if (turn.has("ended")) return ["ended"];
-  if (!turn.has("session_id")) turn.set("session_id", session);
-  return ["opened"];
-});
-
 const placeScript = defineScript({
   file: new URL("./lua/place-turn.lua", import.meta.url),
   keys: ["turn"],
@@ -205,14 +193,6 @@ export async function openTurn(
 ): Promise<"open" | "ended"> {
   const turn = turnKeys.turn(hot.prefix, turnId);
   return (await hot.run(openScript, { turn }, { session: sessionId }))[0];
-}
-
-/** At accept of the turn's first job, before anybody else may speak of it. */
-export async function openTurn(
-  hot: HotStore,
-  { turnId, sessionId }: { turnId: string; sessionId: string },
-): Promise<void> {
-  await hot.run(openScript, { turn: turnKeys.turn(hot.prefix, turnId) }, { session: sessionId });
 }
 
 /** `placed`: this placement decided. `stored`: an earlier one did, and `nodeId` is its node. */
