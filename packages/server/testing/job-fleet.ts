@@ -193,7 +193,7 @@ function asJobSession(
         )[0],
       {
         what: `${type} about ${JSON.stringify(about)}; heard ${JSON.stringify(raw.received.slice(-5)).slice(0, 1_000)}`,
-        deadlineMs: 25_000,
+        deadlineMs: 60_000,
       },
     ) as Promise<FromServer<Type>>;
   return {
