@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { JobFailed, type JobResult, Session, Worker } from "@tenure/sdk";
 import { Cluster, Redis } from "ioredis";
@@ -16,7 +16,7 @@ import {
 import { operationsOf } from "../checkers/operations.ts";
 import { programSpec } from "../program-spec.ts";
 import type { LoadContext, Scene, Workload } from "../workload.ts";
-import { type Caller, createCaller, runCallers } from "./callers.ts";
+import { type Caller, createCaller, runCallers, toSettle } from "./callers.ts";
 
 const POOL = "faults";
 const CALLERS = 10;
@@ -56,8 +56,9 @@ export const jobs: Workload = {
     });
   },
   async settle({ scene, history, events, deadlineMs }) {
-    const asked = new Map(
-      operationsOf<SubmitAsk>(events, "submit").map(({ asked }) => [asked.request_id, asked]),
+    const asked = toSettle(
+      operationsOf<SubmitAsk>(events, "submit"),
+      ({ request_id }) => request_id,
     );
     for (const [index] of scene.urls.entries()) {
       const last = `last-${index}-${scene.seed}`;
@@ -232,7 +233,6 @@ async function slotsInUse(redis: Redis | Cluster, { redis: { prefix } }: Scene) 
 }
 
 const DUE_SHARDS = 64;
-const READ_TOGETHER = 50;
 
 async function read(scene: Scene): Promise<JobStores> {
   const redis = openRedis(scene);
@@ -244,24 +244,25 @@ async function read(scene: Scene): Promise<JobStores> {
       ),
     );
     const slots = await slotsInUse(redis, scene);
-    const recent = await redis.zrange(`${prefix}:v1:jobs:recent`, 0, "-1");
-    const records: JobStores["records"] = {};
-    const bindings: JobStores["bindings"] = {};
-    for (let from = 0; from < recent.length; from += READ_TOGETHER)
-      await Promise.all(recent.slice(from, from + READ_TOGETHER).map(readOne));
-    async function readOne(entry: string): Promise<void> {
-      const jobId = entry.split(" ")[0]!;
-      const held = await redis.hgetall(`${prefix}:v1:jobs:{job:${jobId}}:fsm`);
-      if (held.state === undefined || held.state === "VOID") return;
-      const { state, outcome = "", request_id: requestId = "" } = held;
-      records[jobId] = { state, outcome, attempt_id: Number(held.attempt_id) };
-      const hash = createHash("sha256").update(requestId).digest("hex");
-      const bound = await redis.get(`${prefix}:v1:requests:binding:default:${hash}`);
-      if (bound) bindings[requestId] = bound.split(" ")[0]!;
-    }
     const sum = (numbers: number[]) => numbers.reduce((total, number) => total + number, 0);
-    return { bindings, records, slots: sum(slots.map(({ used }) => used)), due: sum(due) };
+    const records = await readRecords(scene.urls[0]!);
+    return { records, slots: sum(slots.map(({ used }) => used)), due: sum(due) };
   } finally {
     redis.disconnect();
   }
+}
+
+/** As the server tells them: how a record is laid out is its own business. */
+async function readRecords(url: string): Promise<JobStores["records"]> {
+  const records: JobStores["records"] = {};
+  let cursor = "";
+  do {
+    const { body } = await call(url, `/jobs?limit=500&pool=${POOL}${cursor}`, {
+      timeoutMs: 30_000,
+    });
+    for (const { job_id, request_id, state, attempt_id, outcome = "" } of body.items)
+      records[job_id] = { request_id, state, attempt_id, outcome };
+    cursor = body.next_cursor ? `&cursor=${encodeURIComponent(body.next_cursor)}` : "";
+  } while (cursor !== "");
+  return records;
 }
