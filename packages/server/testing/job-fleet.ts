@@ -186,20 +186,20 @@ function asJobSession(
     raw.received.filter(
       (message): message is FromServer<Type> => message.type === type && fits(message as never),
     );
-  const first = <Type extends ServerToSession["type"]>(
+  const first = async <Type extends ServerToSession["type"]>(
     type: Type,
     about: { job_id?: string; request_id?: string },
-  ): Promise<FromServer<Type>> =>
-    until(
-      () =>
-        find(type, (message) =>
-          Object.entries(about).every(([key, value]) => (message as never)[key] === value),
-        )[0],
-      {
-        what: `${type} about ${JSON.stringify(about)}; heard ${JSON.stringify(raw.received.slice(-5)).slice(0, 1_000)}`,
-        deadlineMs: 60_000,
-      },
-    ) as Promise<FromServer<Type>>;
+  ): Promise<FromServer<Type>> => {
+    const fits = (message: FromServer<Type>) =>
+      Object.entries(about).every(([key, value]) => (message as never)[key] === value);
+    const what = `${type} about ${JSON.stringify(about)}`;
+    try {
+      return (await until(() => find(type, fits)[0], { what, deadlineMs: 60_000 })) as never;
+    } catch (error) {
+      const heard = JSON.stringify(raw.received.slice(-5)).slice(0, 1_000);
+      throw new Error(`${String(error)}; heard ${heard}`);
+    }
+  };
   return {
     ...raw,
     ...identity,
