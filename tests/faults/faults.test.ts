@@ -18,7 +18,7 @@ const FAULTS = [
   ...["instance.kill", "instance.freeze:6000", "instance.postgres-cut", "storm"],
   ...["postgres.crash", "redis.crash", "fence.freeze", "fence.postgres-partition:4000"],
   ...["members.kill", "claims.hosts-partition:16000", "reader.kill", "reader.freeze:4000"],
-  ...["unit.kill:5000", "worker.hosts-partition:13000"],
+  ...["unit.kill:5000", "worker.hosts-partition:13000", "turn-worker.kill"],
 ];
 const STAGES_MAX = 12;
 const PLANTS_A_DAY = 2;

@@ -17,10 +17,12 @@ import { operationsOf } from "../checkers/operations.ts";
 import { programSpec } from "../program-spec.ts";
 import type { LoadContext, Scene, Workload } from "../workload.ts";
 import { type Caller, createCaller, runCallers, toSettle } from "./callers.ts";
+import { keyOf } from "./node-unit.ts";
 
 const POOL = "faults";
 const CALLERS = 10;
 const CAPACITY = 3;
+const WORKERS = 3;
 const WAIT_MS = 4_000;
 
 /** I4, I5, I6: jobs by sessions and by HTTP, the same request at two places at once, on workers that come and go. */
@@ -33,7 +35,7 @@ export const jobs: Workload = {
   parties: [
     {
       role: "worker",
-      count: 3,
+      count: WORKERS,
       uses: ["hosts"],
       awayMaxMs: 8_000,
       readyLine: /^worker/,
@@ -175,11 +177,13 @@ async function settleOne(
 async function runWorker({ scene, history, quiet }: LoadContext): Promise<void> {
   const name = `${scene.name}#${scene.start}`;
   const caller = createCaller(name, scene.seed, quiet);
+  const key = workerKey(scene.seed, scene.name, scene.start);
   new Worker<{ n: string }>({
     url: scene.urls,
     pools: [POOL],
     capacity: CAPACITY,
     name,
+    key: { address: key.address, sign: async (bytes) => key.signBytes(bytes) },
     async run({ job_id, attempt_id, request_id, payload }) {
       const run = randomUUID();
       const ask: RunAsk = { job_id, attempt_id, request_id, node: name, run };
@@ -218,9 +222,11 @@ function openRedis({ redis: { mode, urls } }: Scene): Redis | Cluster {
   return redis;
 }
 
-/** Of nodes in our pool; by the clock of their Redis. */
-async function slotsInUse(redis: Redis | Cluster, { redis: { prefix } }: Scene) {
-  const nodes = await redis.smembers(`${prefix}:v1:nodes:all`);
+/** Of our own workers; by the clock of their Redis. */
+async function slotsInUse(redis: Redis | Cluster, scene: Scene) {
+  const { prefix } = scene.redis;
+  const known = await redis.smembers(`${prefix}:v1:nodes:all`);
+  const nodes = known.filter((node) => workersOf(scene).has(node));
   const seen = await Promise.all(
     nodes.map(async (node) => {
       const key = `${prefix}:v1:nodes:{node:${node}}:reserved`;
@@ -230,6 +236,22 @@ async function slotsInUse(redis: Redis | Cluster, { redis: { prefix } }: Scene) 
     }),
   );
   return seen;
+}
+
+const workerKey = (seed: number, name: string, start: number) =>
+  keyOf(`${seed} jobs ${name} ${start}`);
+
+const STARTS_MAX = 300;
+let workers: ReadonlySet<string> | undefined;
+
+/** The addresses our workers may have: another one with every start. */
+function workersOf({ seed }: Scene): ReadonlySet<string> {
+  workers ??= new Set(
+    Array.from({ length: WORKERS }, (_, index) => `worker-${index}`).flatMap((name) =>
+      Array.from({ length: STARTS_MAX }, (_, start) => workerKey(seed, name, start).address),
+    ),
+  );
+  return workers;
 }
 
 const DUE_SHARDS = 64;
