@@ -13,5 +13,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     reportCompressedSize: false,
     chunkSizeWarningLimit: 400,
+    // On a busy machine it would say of every build that it took long.
+    rolldownOptions: { checks: { pluginTimings: false } },
   },
 });

@@ -15,10 +15,10 @@ const SEED = 7_070;
 const MINUTES = 0.6;
 // Few enough that each has its turn in a short run, and between them they bring about every hazard.
 const FAULTS = [
-  ...["instance.kill", "instance.freeze", "instance.edge-partition", "instance.postgres-cut"],
-  ...["instance.redis-partition", "storm", "postgres.crash", "redis.crash", "members.kill"],
-  ...["fence.freeze", "fence.postgres-partition", "claims.kill", "claims.freeze:12000"],
-  ...["reader.kill", "reader.freeze", "unit.kill:6000", "worker.hosts-partition:13000"],
+  ...["instance.kill", "instance.freeze:6000", "instance.postgres-cut", "storm"],
+  ...["postgres.crash", "redis.crash", "fence.freeze", "fence.postgres-partition:4000"],
+  ...["members.kill", "claims.hosts-partition:16000", "reader.kill", "reader.freeze:4000"],
+  ...["unit.kill:5000", "worker.hosts-partition:13000", "turn-worker.kill"],
 ];
 const STAGES_MAX = 12;
 const PLANTS_A_DAY = 2;

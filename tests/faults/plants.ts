@@ -275,7 +275,7 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: "server/dist/jobs/lua/bind-request.lua",
-        protection: "if job ~= args.former then return { 'taken', job } end",
+        protection: "if held_job ~= former then return { 'taken', held_job } end",
         instead: "",
       },
     ],
@@ -290,12 +290,13 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: "server/dist/jobs/lua/advance-job.lua",
-        protection: "if args.attempt_id ~= attempt then",
+        protection: "if attempt_id ~= attempt then",
         instead: "if false then",
       },
       {
         file: "server/dist/jobs/lua/advance-job.lua",
-        protection: "if elsewhere and not ANY_NODE[step.event] then return 'other_node' end",
+        protection:
+          "if elsewhere and event ~= 'give_up' and event ~= 'released' then return 'other_node' end",
         instead: "",
       },
     ],
@@ -308,7 +309,7 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: "server/dist/jobs/lua/reserve-slots.lua",
-        protection: "if not marked and used < args.capacity then",
+        protection: "if not marked and used < room then",
         instead: "if not marked then",
       },
     ],

@@ -6,6 +6,7 @@ import { jobs } from "./workloads/jobs.ts";
 import { members } from "./workloads/members.ts";
 import { nonces } from "./workloads/nonces.ts";
 import { processes } from "./workloads/processes.ts";
+import { turns } from "./workloads/turns.ts";
 
 export const WORKLOADS: readonly Workload[] = [
   nonces,
@@ -15,4 +16,5 @@ export const WORKLOADS: readonly Workload[] = [
   inbox,
   processes,
   jobs,
+  turns,
 ];

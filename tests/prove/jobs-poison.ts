@@ -39,8 +39,13 @@ export const jobsPoison: Proof = {
         assert(failure instanceof JobFailed, `poison ended as ${failure}`);
         assert.equal(failure.outcome, "attempts_exhausted");
         assert.equal(failure.code, "ATTEMPTS_EXHAUSTED");
-        const { attempt_id } = await assertEndedOnce(a.url, failure.result!);
+        const { attempt_id, timeline } = await assertEndedOnce(a.url, failure.result!);
         assert(attempt_id <= ATTEMPTS_MAX, `it was tried ${attempt_id} times`);
+        // A worker says that it has a job before it lets the job do anything: so it is known who was poisoned.
+        assert(
+          timeline.some(({ state }) => state === "RUNNING"),
+          "nobody knows that it ran",
+        );
         if (n === 0) print(`it says: ${failure.message}`);
       }
       const ended = await load.finish();

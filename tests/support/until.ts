@@ -10,7 +10,7 @@ export async function until<T>(
   condition: () => T | Promise<T>,
   options: { deadlineMs?: number; everyMs?: number; what: string },
 ): Promise<Truthy<T>> {
-  const { deadlineMs = 10_000, everyMs = 20, what } = options;
+  const { deadlineMs = 45_000, everyMs = 20, what } = options;
   const deadline = performance.now() + deadlineMs;
   let lastError: unknown;
   for (;;) {

@@ -133,21 +133,25 @@ export function createAttempts({
     );
     running += 1;
     send({ type: "job_started", job_id, attempt_id });
-    void perform(attempt);
+    soon(() => void perform(attempt));
   }
 
   async function perform(attempt: Attempt): Promise<void> {
-    let end: JobEnd;
-    try {
-      const body = await run(attempt.job as never, contextOf(attempt));
-      end = { success: true, ...(body !== undefined && { body }) };
-    } catch (thrown) {
-      end = { success: false, error: failureOf(thrown) };
-    }
+    // What was cancelled before it began need not begin.
+    const end = attempt.stopped ? undefined : await endOf(attempt);
     running -= 1;
     // Not when it was given back meanwhile: its result is said already.
-    if (isHeld(attempt) && attempt.state === "running") finish(attempt, end);
+    if (end && isHeld(attempt) && attempt.state === "running") finish(attempt, end);
     startNext();
+  }
+
+  async function endOf(attempt: Attempt): Promise<JobEnd> {
+    try {
+      const body = await run(attempt.job as never, contextOf(attempt));
+      return { success: true, ...(body !== undefined && { body }) };
+    } catch (thrown) {
+      return { success: false, error: failureOf(thrown) };
+    }
   }
 
   function startNext(): void {
@@ -298,6 +302,12 @@ export function createAttempts({
     },
   };
 }
+
+/**
+ * `run` begins after the frames of this turn have left: it may keep the event loop busy for seconds, or end the
+ * process, and the server should know by then who has the job. Browsers have no turn to wait for.
+ */
+const soon: (act: () => void) => void = globalThis.setImmediate ?? ((act) => setTimeout(act, 0));
 
 const attemptOf = ({ job_id, attempt_id }: WorkerJob): JobAttempt => ({ job_id, attempt_id });
 

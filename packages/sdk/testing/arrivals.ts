@@ -8,7 +8,7 @@ export interface Arrivals<T> {
 }
 
 /** Real time, and only reached by a test that fails. */
-const PATIENCE_MS = 8_000;
+const PATIENCE_MS = 45_000;
 
 /** Things that happen, waited for one by one: a test never sleeps, it waits for the next. */
 export function createArrivals<T>(what: string): Arrivals<T> {

@@ -25,6 +25,16 @@ export async function openTestHot(kind: HotStoreKind): Promise<TestHot> {
   return { hot: store, advance };
 }
 
+/** A second client of the same store, as another instance is. It keeps the store's own time. */
+export async function openTestPeer(
+  kind: "redis" | "redis-cluster",
+  prefix: string,
+): Promise<HotStore> {
+  const store = openRedis({ ...redisSettings(kind), prefix });
+  await waitUntilReady(store, 10_000);
+  return store;
+}
+
 export function redisSettings(
   kind: "redis" | "redis-cluster",
 ): Pick<RedisSettings, "mode" | "urls"> {

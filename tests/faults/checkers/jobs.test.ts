@@ -41,8 +41,7 @@ const calm: JobHistory = {
   told: [],
 };
 const stores: JobStores = {
-  bindings: { r1: "j1" },
-  records: { j1: { state: "RELEASED", attempt_id: 2, outcome: "succeeded" } },
+  records: { j1: { request_id: "r1", state: "RELEASED", attempt_id: 2, outcome: "succeeded" } },
   slots: 0,
   due: 0,
 };
@@ -67,7 +66,17 @@ describe("I4, I5, I6: jobs", () => {
       {},
       /request r1 has 2 jobs: j1, j2/,
     ],
-    ["a binding to another job", {}, { bindings: { r1: "j9" } }, /request r1 is bound to j9/],
+    [
+      "a record of another job for the same request",
+      {},
+      {
+        records: {
+          ...stores.records,
+          j9: { request_id: "r1", state: "RUNNING", attempt_id: 1, outcome: "" },
+        },
+      },
+      /request r1 has 2 jobs: j1, j9/,
+    ],
     [
       "two outcomes of one job",
       { told: [{ ...ended("j1", 2, "r1", "x2"), outcome: "failed", request_id: "r1" }] },
@@ -83,13 +92,19 @@ describe("I4, I5, I6: jobs", () => {
     [
       "an end that its record does not know",
       {},
-      { records: { j1: { state: "RUNNING", attempt_id: 2, outcome: "succeeded" } } },
+      {
+        records: {
+          j1: { request_id: "r1", state: "RUNNING", attempt_id: 2, outcome: "succeeded" },
+        },
+      },
       /was told to have ended and is RUNNING/,
     ],
     [
       "an end other than the record's",
       {},
-      { records: { j1: { state: "RELEASED", attempt_id: 3, outcome: "failed" } } },
+      {
+        records: { j1: { request_id: "r1", state: "RELEASED", attempt_id: 3, outcome: "failed" } },
+      },
       /its record says failed in 3/,
     ],
     [

@@ -1,5 +1,6 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { createSeeded, type Seeded } from "../../prove/seeded.ts";
+import { groupBy, type Operation } from "../checkers/operations.ts";
 import type { LoadContext } from "../workload.ts";
 
 /** One of many who do one thing at a time; its name is a process of the history. */
@@ -46,4 +47,18 @@ function hash(text: string): number {
   let value = 0;
   for (const letter of text) value = (Math.imul(value, 31) + letter.charCodeAt(0)) | 0;
   return value;
+}
+
+const ANSWERED_AGAIN = 10;
+
+/** What to ask again in peace: everything whose answer is unknown, and one in ten of the others. */
+export function toSettle<Asked>(
+  operations: readonly Operation<Asked>[],
+  keyOf: (asked: Asked) => string,
+): Map<string, Asked> {
+  const groups = [...groupBy(operations, ({ asked }) => keyOf(asked))];
+  const chosen = groups.filter(
+    ([, own], index) => !own.some(({ type }) => type === "ok") || index % ANSWERED_AGAIN === 0,
+  );
+  return new Map(chosen.map(([key, own]) => [key, own[0]!.asked]));
 }

@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { JobFailed, type JobResult, Session, Worker } from "@tenure/sdk";
 import { Cluster, Redis } from "ioredis";
@@ -16,11 +16,13 @@ import {
 import { operationsOf } from "../checkers/operations.ts";
 import { programSpec } from "../program-spec.ts";
 import type { LoadContext, Scene, Workload } from "../workload.ts";
-import { type Caller, createCaller, runCallers } from "./callers.ts";
+import { type Caller, createCaller, runCallers, toSettle } from "./callers.ts";
+import { keyOf } from "./node-unit.ts";
 
 const POOL = "faults";
 const CALLERS = 10;
 const CAPACITY = 3;
+const WORKERS = 3;
 const WAIT_MS = 4_000;
 
 /** I4, I5, I6: jobs by sessions and by HTTP, the same request at two places at once, on workers that come and go. */
@@ -33,7 +35,7 @@ export const jobs: Workload = {
   parties: [
     {
       role: "worker",
-      count: 3,
+      count: WORKERS,
       uses: ["hosts"],
       awayMaxMs: 8_000,
       readyLine: /^worker/,
@@ -56,8 +58,9 @@ export const jobs: Workload = {
     });
   },
   async settle({ scene, history, events, deadlineMs }) {
-    const asked = new Map(
-      operationsOf<SubmitAsk>(events, "submit").map(({ asked }) => [asked.request_id, asked]),
+    const asked = toSettle(
+      operationsOf<SubmitAsk>(events, "submit"),
+      ({ request_id }) => request_id,
     );
     for (const [index] of scene.urls.entries()) {
       const last = `last-${index}-${scene.seed}`;
@@ -174,11 +177,13 @@ async function settleOne(
 async function runWorker({ scene, history, quiet }: LoadContext): Promise<void> {
   const name = `${scene.name}#${scene.start}`;
   const caller = createCaller(name, scene.seed, quiet);
+  const key = workerKey(scene.seed, scene.name, scene.start);
   new Worker<{ n: string }>({
     url: scene.urls,
     pools: [POOL],
     capacity: CAPACITY,
     name,
+    key: { address: key.address, sign: async (bytes) => key.signBytes(bytes) },
     async run({ job_id, attempt_id, request_id, payload }) {
       const run = randomUUID();
       const ask: RunAsk = { job_id, attempt_id, request_id, node: name, run };
@@ -217,9 +222,11 @@ function openRedis({ redis: { mode, urls } }: Scene): Redis | Cluster {
   return redis;
 }
 
-/** Of nodes in our pool; by the clock of their Redis. */
-async function slotsInUse(redis: Redis | Cluster, { redis: { prefix } }: Scene) {
-  const nodes = await redis.smembers(`${prefix}:v1:nodes:all`);
+/** Of our own workers; by the clock of their Redis. */
+async function slotsInUse(redis: Redis | Cluster, scene: Scene) {
+  const { prefix } = scene.redis;
+  const known = await redis.smembers(`${prefix}:v1:nodes:all`);
+  const nodes = known.filter((node) => workersOf(scene).has(node));
   const seen = await Promise.all(
     nodes.map(async (node) => {
       const key = `${prefix}:v1:nodes:{node:${node}}:reserved`;
@@ -231,8 +238,23 @@ async function slotsInUse(redis: Redis | Cluster, { redis: { prefix } }: Scene) 
   return seen;
 }
 
+const workerKey = (seed: number, name: string, start: number) =>
+  keyOf(`${seed} jobs ${name} ${start}`);
+
+const STARTS_MAX = 300;
+let workers: ReadonlySet<string> | undefined;
+
+/** The addresses our workers may have: another one with every start. */
+function workersOf({ seed }: Scene): ReadonlySet<string> {
+  workers ??= new Set(
+    Array.from({ length: WORKERS }, (_, index) => `worker-${index}`).flatMap((name) =>
+      Array.from({ length: STARTS_MAX }, (_, start) => workerKey(seed, name, start).address),
+    ),
+  );
+  return workers;
+}
+
 const DUE_SHARDS = 64;
-const READ_TOGETHER = 50;
 
 async function read(scene: Scene): Promise<JobStores> {
   const redis = openRedis(scene);
@@ -244,24 +266,25 @@ async function read(scene: Scene): Promise<JobStores> {
       ),
     );
     const slots = await slotsInUse(redis, scene);
-    const recent = await redis.zrange(`${prefix}:v1:jobs:recent`, 0, "-1");
-    const records: JobStores["records"] = {};
-    const bindings: JobStores["bindings"] = {};
-    for (let from = 0; from < recent.length; from += READ_TOGETHER)
-      await Promise.all(recent.slice(from, from + READ_TOGETHER).map(readOne));
-    async function readOne(entry: string): Promise<void> {
-      const jobId = entry.split(" ")[0]!;
-      const held = await redis.hgetall(`${prefix}:v1:jobs:{job:${jobId}}:fsm`);
-      if (held.state === undefined || held.state === "VOID") return;
-      const { state, outcome = "", request_id: requestId = "" } = held;
-      records[jobId] = { state, outcome, attempt_id: Number(held.attempt_id) };
-      const hash = createHash("sha256").update(requestId).digest("hex");
-      const bound = await redis.get(`${prefix}:v1:requests:binding:default:${hash}`);
-      if (bound) bindings[requestId] = bound.split(" ")[0]!;
-    }
     const sum = (numbers: number[]) => numbers.reduce((total, number) => total + number, 0);
-    return { bindings, records, slots: sum(slots.map(({ used }) => used)), due: sum(due) };
+    const records = await readRecords(scene.urls[0]!);
+    return { records, slots: sum(slots.map(({ used }) => used)), due: sum(due) };
   } finally {
     redis.disconnect();
   }
+}
+
+/** As the server tells them: how a record is laid out is its own business. */
+async function readRecords(url: string): Promise<JobStores["records"]> {
+  const records: JobStores["records"] = {};
+  let cursor = "";
+  do {
+    const { body } = await call(url, `/jobs?limit=500&pool=${POOL}${cursor}`, {
+      timeoutMs: 30_000,
+    });
+    for (const { job_id, request_id, state, attempt_id, outcome = "" } of body.items)
+      records[job_id] = { request_id, state, attempt_id, outcome };
+    cursor = body.next_cursor ? `&cursor=${encodeURIComponent(body.next_cursor)}` : "";
+  } while (cursor !== "");
+  return records;
 }

@@ -11,7 +11,7 @@ import {
 } from "../checkers/nonces.ts";
 import { operationsOf } from "../checkers/operations.ts";
 import type { Scene, Workload } from "../workload.ts";
-import { type Caller, runCallers } from "./callers.ts";
+import { type Caller, runCallers, toSettle } from "./callers.ts";
 
 const CALLERS = 8;
 const CALL_MS = 6_000;
@@ -46,9 +46,10 @@ export const nonces: Workload = {
     });
   },
   async settle({ scene, history, events, deadlineMs }) {
-    const asks = new Map<string, AllocateAsk>();
-    for (const { asked } of operationsOf<AllocateAsk>(events, "allocate"))
-      asks.set(`${asked.signer} ${asked.request_id}`, asked);
+    const asks = toSettle(
+      operationsOf<AllocateAsk>(events, "allocate"),
+      ({ signer, request_id }) => `${signer} ${request_id}`,
+    );
     // And one more at every instance: work goes on everywhere, not only where it was last.
     for (const [index] of scene.urls.entries())
       for (const signer of Object.keys(SIGNERS))

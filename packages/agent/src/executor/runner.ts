@@ -110,7 +110,7 @@ export function createRunner(
     const { state, reason, exit } = failure;
     // The seed's word for a daemon that should run on this node and does not.
     const code = present.isDaemon && present.kind === "run" ? "ERR_DAEMON_MISSING: " : "";
-    const last_error = cut(storable(code + reason));
+    const last_error = storable((code + reason).slice(0, ERROR_LENGTH_MAX));
     say(present, state, {
       pid: null,
       last_error,
@@ -279,13 +279,8 @@ function reasonOf({ code, signal }: Exit, lastWords: string): string {
   return lastWords === "" ? how : `${how}: ${lastWords}`;
 }
 
+/** What a report takes. Cut before it is made storable: a cut may leave half a character. */
 const ERROR_LENGTH_MAX = 4_096;
-/** The end of a message of npm or of a child tells more than its beginning, but the first words say what it is about. */
-function cut(text: string): string {
-  if (text.length <= ERROR_LENGTH_MAX) return text;
-  const half = ERROR_LENGTH_MAX / 2 - 4;
-  return storable(`${text.slice(0, half)} … ${text.slice(-half)}`);
-}
 
 function startTimer(ms: number, clock: Clock): { over: Promise<undefined>; cancel: Cancel } {
   let cancel: Cancel = () => {};

@@ -1,6 +1,7 @@
 import { PassThrough, Readable } from "node:stream";
 import { describe, expect, test } from "vitest";
 import { LINE_BYTES_MAX, pumpLines } from "./line-pump.ts";
+import { createBell } from "./log-follower.ts";
 import { createTail } from "./tail.ts";
 
 async function pumped(...chunks: string[]): Promise<string[]> {
@@ -30,16 +31,22 @@ describe("what a child says is passed on", () => {
   });
 
   test("no faster than it is taken", async () => {
-    const stream = new PassThrough({ highWaterMark: 1_000 });
-    let take: () => void = () => {};
-    const pump = pumpLines(stream, () => new Promise((resolve) => (take = resolve)));
-    const isTaken = (): boolean => stream.write(`${"x".repeat(999)}\n`);
-    for (let n = 0; n < 5 && isTaken(); n++) await new Promise((resolve) => setImmediate(resolve));
-    expect(isTaken()).toBe(false);
-    const release = setInterval(() => take(), 1);
+    const stream = new PassThrough();
+    const taken: (() => void)[] = [];
+    const pump = pumpLines(stream, () => new Promise((resolve) => taken.push(resolve)));
+    const turn = () => new Promise((resolve) => setImmediate(resolve));
+    for (let n = 0; n < 5; n++) {
+      stream.write(`${n}\n`);
+      await turn();
+    }
     stream.end();
+    expect(taken).toHaveLength(1);
+    for (let n = 0; n < taken.length; n++) {
+      taken[n]?.();
+      for (let turns = 0; turns < 5; turns++) await turn();
+    }
     await pump;
-    clearInterval(release);
+    expect(taken.length).toBeGreaterThan(1);
   });
 
   test("also when its pipe breaks", async () => {
@@ -51,6 +58,23 @@ describe("what a child says is passed on", () => {
     stream.destroy(new Error("reset"));
     await pump;
     expect(taken).toEqual(["a\n", "b\n"]);
+  });
+});
+
+describe("a bell", () => {
+  test("that rang while nobody waited wakes whoever comes next, once", async () => {
+    const bell = createBell();
+    bell.ring();
+    bell.ring();
+    await bell.rung();
+    let woken = false;
+    const next = bell.rung().then(() => {
+      woken = true;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(woken).toBe(false);
+    bell.ring();
+    await next;
   });
 });
 

@@ -4,8 +4,8 @@ import { type ApiError, call } from "../api.ts";
 import { onChange, onConnect } from "../live.ts";
 import { eventHref, eventTone } from "../model/event.ts";
 import { Chip } from "../parts/badge.tsx";
-import { chosen, Filters, sought } from "../parts/filter.tsx";
-import { Icon, ToneMark } from "../parts/icons.tsx";
+import { Applied, chosen, Filters, sought } from "../parts/filter.tsx";
+import { ToneMark } from "../parts/icons.tsx";
 import { Id } from "../parts/id.tsx";
 import { Page } from "../parts/page.tsx";
 import { Empty, Failure, Loading, Stale } from "../parts/states.tsx";
@@ -56,8 +56,8 @@ export function EventsPage() {
             ))}
           </select>
         </label>
-        {subject && <Applied name="subject" value={subject} />}
-        {code && <Applied name="code" value={code} />}
+        <Applied name="subject" />
+        <Applied name="code" />
       </Filters>
       {!isRead ? (
         error ? (
@@ -84,22 +84,6 @@ export function EventsPage() {
         </p>
       )}
     </Page>
-  );
-}
-
-function Applied({ name, value }: { name: "subject" | "code"; value: string }) {
-  return (
-    <span class="applied">
-      {name} <Id of={value} />
-      <button
-        type="button"
-        class="icon-button"
-        aria-label={`Take the filter by ${name} off`}
-        onClick={() => setQuery({ [name]: "" })}
-      >
-        <Icon name="close" />
-      </button>
-    </span>
   );
 }
 

@@ -13,7 +13,7 @@ import { Failure, Loading, Stale } from "../parts/states.tsx";
 import { Text } from "../parts/text.tsx";
 import { Time } from "../parts/time.tsx";
 import { createResource } from "../resource.ts";
-import { NodeLink, TurnLink } from "./links.tsx";
+import { NodeLink, SessionLink, TurnLink } from "./links.tsx";
 
 const BACK = { href: "/jobs", label: "Jobs" };
 
@@ -112,7 +112,7 @@ function factsOf(job: Job): Parameters<typeof Facts>[0]["of"] {
       </span>,
     ],
     ["Service", job.service ? <Text>{job.service}</Text> : none],
-    ["Session", job.session_id ? <Id of={job.session_id} /> : none],
+    ["Session", job.session_id ? <SessionLink id={job.session_id} /> : none],
     ["Turn", job.turn_id ? <TurnLink id={job.turn_id} /> : none],
     ["Affinity", job.affinity ?? none],
     ["Trace", job.trace_id ? <Id of={job.trace_id} /> : none],

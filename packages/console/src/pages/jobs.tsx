@@ -5,7 +5,7 @@ import { isAdmin, nodes } from "../data.ts";
 import { jobCondition, jobDurationMs } from "../model/job.ts";
 import { duration } from "../model/time.ts";
 import { Badge } from "../parts/badge.tsx";
-import { chosen, Filters, Select, sought } from "../parts/filter.tsx";
+import { Applied, chosen, Filters, Select, sought } from "../parts/filter.tsx";
 import { Icon } from "../parts/icons.tsx";
 import { type Column, List } from "../parts/list.tsx";
 import { Page } from "../parts/page.tsx";
@@ -47,13 +47,14 @@ export function JobsPage() {
     [fleet.version],
   );
   const [isSubmitting, setSubmitting] = useState(false);
-  const pool = chosen("pool");
+  const [state, pool, session] = [chosen("state"), chosen("pool"), chosen("session")];
   const filter = useMemo(
     () => ({
-      ...STATES.find(({ value }) => value === chosen("state"))?.filter,
+      ...STATES.find(({ value }) => value === state)?.filter,
       ...(pool && { pool }),
+      ...(session && { session_id: session }),
     }),
-    [chosen("state"), pool],
+    [state, pool, session],
   );
   const { jobs, error, isRead, older, refresh } = useJobs(filter);
   const query = sought();
@@ -81,6 +82,7 @@ export function JobsPage() {
             ...pools.map((value) => ({ value, label: value })),
           ]}
         />
+        <Applied name="session" />
       </Filters>
       {!isRead ? (
         error ? (

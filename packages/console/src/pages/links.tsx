@@ -29,3 +29,12 @@ export function TurnLink({ id }: { id: string }) {
     </a>
   );
 }
+
+/** A session has no page of its own: what one wants to see of it are its jobs. */
+export function SessionLink({ id }: { id: string }) {
+  return (
+    <a class="mono" href={`/jobs?session=${id}`} title={id}>
+      {shortId(id)}
+    </a>
+  );
+}

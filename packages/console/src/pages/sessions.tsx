@@ -123,7 +123,7 @@ const COLUMNS: Column<SessionView>[] = [
   {
     title: "Jobs",
     width: "90px",
-    cell: ({ session_id }) => <a href={`/jobs?q=${session_id}`}>its jobs</a>,
+    cell: ({ session_id }) => <a href={`/jobs?session=${session_id}`}>its jobs</a>,
   },
   {
     title: "Instance",

@@ -9,7 +9,7 @@ import { Empty, Failure, Loading, Stale } from "../parts/states.tsx";
 import { createResource } from "../resource.ts";
 import { useJobs } from "./job-feed.ts";
 import { JOB_COLUMNS } from "./jobs.tsx";
-import { NodeLink } from "./links.tsx";
+import { NodeLink, SessionLink } from "./links.tsx";
 
 const BACK = { href: "/sessions", label: "Turns and sessions" };
 
@@ -45,7 +45,7 @@ export function TurnPage({ id }: { id: string }) {
       <Card>
         <Facts
           of={[
-            ["Session", <Id key="s" of={session_id} />],
+            ["Session", <SessionLink key="s" id={session_id} />],
             [
               "Its node",
               affinity_node_id ? (

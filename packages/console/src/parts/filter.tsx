@@ -2,6 +2,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { place, setQuery } from "../router.ts";
 import { Icon } from "./icons.tsx";
+import { Id } from "./id.tsx";
 
 /** The text of `?q=`, which every list filters by. */
 export const sought = (): string => place.value.query.get("q")?.trim().toLowerCase() ?? "";
@@ -88,5 +89,24 @@ export function Select({ name, label, of }: { name: string; label: string; of: C
         ))}
       </select>
     </label>
+  );
+}
+
+/** A filter that came with a link, and can be taken off. */
+export function Applied({ name }: { name: string }) {
+  const value = chosen(name);
+  if (value === "") return null;
+  return (
+    <span class="applied">
+      {name} <Id of={value} />
+      <button
+        type="button"
+        class="icon-button"
+        aria-label={`Take the filter by ${name} off`}
+        onClick={() => setQuery({ [name]: "" })}
+      >
+        <Icon name="close" />
+      </button>
+    </span>
   );
 }

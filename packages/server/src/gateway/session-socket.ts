@@ -71,7 +71,7 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         instance_id: instanceId,
         protocol_version: PROTOCOL_VERSION,
       });
-      jobs.joined(joined).catch(() => {}); // with the store down; results are also sent again from the due index
+      jobs.joined(joined, { turnPauseMs: message.turn_pause_ms }).catch(() => {}); // with the store down; results are also sent again from the due index
     } catch (error) {
       link.send(toErrorMessage(error));
       link.close(closeCodeOf(error), "not let in");
@@ -102,12 +102,13 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         void jobs.cancel(current, message.job_id);
         return undefined;
       case "turn_finalize":
-        throw new TenureError("NOT_FOUND", { what: "turn of session", id: current.sessionId });
+        return jobs.finalizeTurn(current, message.reason);
     }
   }
 
   async function end(current: SessionConnection): Promise<void> {
     session = undefined;
+    await jobs.closed(current).catch(() => {});
     await current.end();
     await jobs.left(current).catch(() => {});
     socket.close(1000, "done");

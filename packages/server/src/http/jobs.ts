@@ -11,6 +11,7 @@ export function jobRoutes(jobs: HttpJobs): Served[] {
     }),
     serve(ROUTES.listJobs, ({ principal: { tenant }, query }) => jobs.list({ ...query, tenant })),
     serve(ROUTES.readJob, ({ principal, params }) => jobs.read(params.id, principal.tenant)),
+    serve(ROUTES.readTurn, ({ principal, params }) => jobs.readTurn(params.id, principal.tenant)),
     serve(ROUTES.cancelJob, ({ principal, params }) => jobs.cancel(params.id, principal.tenant)),
   ];
 }

@@ -6,3 +6,6 @@ export function inBatches<T>(things: readonly T[], batchMax = BATCH_MAX): T[][] 
   const count = Math.ceil(things.length / batchMax);
   return Array.from({ length: count }, (_, at) => things.slice(at * batchMax, (at + 1) * batchMax));
 }
+
+/** A list as scripts take it: words with a space between them. Nothing is no word, not an empty one. */
+export const split = (text: string): string[] => (text === "" ? [] : text.split(" "));

@@ -4,20 +4,14 @@ import { defineScript } from "../store/script.ts";
 import { jobKeys, type RequestName } from "./job-keys.ts";
 import { trusted, trustedReply } from "./trusted.ts";
 
-interface BindArgs {
-  job: string;
-  body_hash: string;
-  former: string;
-  ttl_ms: number;
-}
-
 const bindScript = defineScript<
   "binding",
-  BindArgs,
+  Record<"job" | "body_hash" | "former" | "ttl_ms", string>,
   readonly ["bound"] | readonly ["taken" | "reused", string]
 >({
   file: new URL("./lua/bind-request.lua", import.meta.url),
   keys: ["binding"],
+  texts: ["job", "body_hash", "former", "ttl_ms"],
   args: trusted(),
   reply: trustedReply(),
 }).inMemory((space, { binding }, args) => {
@@ -25,7 +19,7 @@ const bindScript = defineScript<
   if (held?.jobId === args.job) return ["bound"];
   if (held && held.bodyHash !== args.body_hash) return ["reused", held.jobId];
   if (held && held.jobId !== args.former) return ["taken", held.jobId];
-  space.set(binding, `${args.job} ${args.body_hash}`, args.ttl_ms);
+  space.set(binding, `${args.job} ${args.body_hash}`, Number(args.ttl_ms));
   return ["bound"];
 });
 
@@ -76,7 +70,7 @@ export async function bind(
   formerJobId = "",
 ): Promise<Bound> {
   const binding = jobKeys.binding(hot.prefix, { tenant, requestId });
-  const args = { job: jobId, body_hash: bodyHash, former: formerJobId, ttl_ms: ttlMs };
+  const args = { job: jobId, body_hash: bodyHash, former: formerJobId, ttl_ms: String(ttlMs) };
   const reply = await hot.run(bindScript, { binding }, args);
   return reply[0] === "bound" ? { outcome: "bound" } : { outcome: reply[0], jobId: reply[1] };
 }

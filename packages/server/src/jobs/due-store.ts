@@ -1,6 +1,6 @@
 import type { HotStore } from "../store/hot-store.ts";
 import { defineScript } from "../store/script.ts";
-import { inBatches } from "./batches.ts";
+import { inBatches, split } from "./batches.ts";
 import { dueShard, jobKeys } from "./job-keys.ts";
 import { trusted, trustedReply } from "./trusted.ts";
 
@@ -9,17 +9,19 @@ export const DUE_HOLD_MS = 5_000;
 
 const enterScript = defineScript<
   "due",
-  { jobs: string[]; in_ms: number[]; only_listed: boolean },
+  Record<"jobs" | "in_ms" | "only_listed", string>,
   readonly ["entered"]
 >({
   file: new URL("./lua/enter-due.lua", import.meta.url),
   keys: ["due"],
+  texts: ["jobs", "in_ms", "only_listed"],
   args: trusted(),
   reply: trustedReply(),
 }).inMemory((space, { due }, { jobs, in_ms, only_listed }) => {
   const scores = space.scores(due);
-  for (const [index, job] of jobs.entries()) {
-    if (!only_listed || scores.has(job)) scores.set(job, space.nowMs() + in_ms[index]!);
+  const delays = split(in_ms).map(Number);
+  for (const [index, job] of split(jobs).entries()) {
+    if (only_listed === "0" || scores.has(job)) scores.set(job, space.nowMs() + delays[index]!);
   }
   return ["entered"];
 });
@@ -44,14 +46,15 @@ const takeScript = defineScript<
   return ["taken", scores.size === 0 ? -1 : Math.max(0, firstMs - now), ...taken];
 });
 
-const leaveScript = defineScript<"due", { jobs: string[] }, readonly ["left", number]>({
+const leaveScript = defineScript<"due", { jobs: string }, readonly ["left", number]>({
   file: new URL("./lua/leave-due.lua", import.meta.url),
   keys: ["due"],
+  texts: ["jobs"],
   args: trusted(),
   reply: trustedReply(),
 }).inMemory((space, { due }, { jobs }) => {
   const scores = space.scores(due);
-  return ["left", jobs.filter((job) => scores.delete(job)).length];
+  return ["left", split(jobs).filter((job) => scores.delete(job)).length];
 });
 
 /** When somebody has to look at a job, in milliseconds from now. */
@@ -83,9 +86,9 @@ async function schedule(
         enterScript,
         { due: jobKeys.due(hot.prefix, shard) },
         {
-          jobs: batch.map(({ jobId }) => jobId),
-          in_ms: batch.map(({ inMs }) => inMs),
-          only_listed: onlyListed,
+          jobs: batch.map(({ jobId }) => jobId).join(" "),
+          in_ms: batch.map(({ inMs }) => Math.round(Math.max(0, inMs))).join(" "),
+          only_listed: onlyListed ? "1" : "0",
         },
       ),
   );
@@ -114,7 +117,10 @@ export async function leaveDue(hot: HotStore, jobIds: readonly string[]): Promis
   const replies = await eachShard(
     jobIds,
     (jobId) => jobId,
-    (shard, jobs) => hot.run(leaveScript, { due: jobKeys.due(hot.prefix, shard) }, { jobs }),
+    (shard, jobs) => {
+      const due = jobKeys.due(hot.prefix, shard);
+      return hot.run(leaveScript, { due }, { jobs: jobs.join(" ") });
+    },
   );
   return replies.reduce((sum, [, left]) => sum + left, 0);
 }

@@ -11,9 +11,11 @@ import type { LiveJob } from "./live-job.ts";
 import type { Placement } from "./placement.ts";
 import { endingOf, type Results } from "./results.ts";
 import { holdsSlot } from "./slot-store.ts";
+import type { Turns } from "./turns.ts";
 
 export interface DueStory {
   endings: Endings;
+  turns: Pick<Turns, "join">;
   placement: Placement;
   results: Results;
   takeUp(jobId: string): Promise<LiveJob | undefined>;
@@ -86,10 +88,10 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
         await leaveDue(hot, [jobId]);
         return;
       case "bind":
-        if (await isBound(record!)) await adopt(jobId);
+        if (await isBound(record!)) await adopt(record!);
         return;
       case "adopt":
-        return adopt(jobId);
+        return adopt(record!);
       case "give_up": {
         const job = await story.takeUp(jobId);
         if (job) story.giveUpWaiting(job);
@@ -117,9 +119,12 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     return false;
   }
 
-  async function adopt(jobId: string): Promise<void> {
+  async function adopt({ jobId, turn: isInTurn }: JobRecord): Promise<void> {
     const job = await story.takeUp(jobId);
-    if (job?.state === "CREATED") story.placement.place(job);
+    if (job?.state !== "CREATED") return;
+    // Its submitter stopped before it had joined its turn.
+    if (isInTurn && !job.turnId) await story.turns.join(job);
+    story.placement.place(job);
   }
 
   async function checkSlot(record: JobRecord, inMs: number): Promise<void> {

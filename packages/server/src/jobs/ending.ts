@@ -10,6 +10,7 @@ import type { RetryReason } from "./meter.ts";
 import { exclusionWords, type Placement } from "./placement.ts";
 import type { Results } from "./results.ts";
 import type { Slots } from "./slots.ts";
+import type { Turns } from "./turns.ts";
 import { type Ending, type JobEnd, resultText } from "./wire.ts";
 
 /** How attempts and jobs come to their end. */
@@ -68,6 +69,7 @@ export function createEndings(
   context: JobsContext,
   parts: {
     slots: Slots;
+    turns: Pick<Turns, "placedOrEnded">;
     results: Results;
     placement: () => Placement;
     /** Whether a node's report about it is under way to the store. */
@@ -126,6 +128,7 @@ export function createEndings(
     job.lastReason = reason;
     job.isSuspect ||= reason === "node_lost";
     job.need = needOf(job.service, job);
+    job.affinity = "no_turn";
     job.attemptSinceMs = clock.monotonicMs();
     deadlines.clear(jobId);
     parts.placement().place(job);
@@ -158,6 +161,7 @@ export function createEndings(
     letGo(job);
     meter.finished(end.outcome, end.attemptId);
     context.tracing.jobEnded(job, end);
+    parts.turns.placedOrEnded(job);
     const { jobId, requestId, turnId, sessionId, originInstanceId } = job;
     const names = { jobId, requestId, turnId, sessionId, originInstanceId };
     conclude({ ...names, ...end, released: false }).catch((error) => {

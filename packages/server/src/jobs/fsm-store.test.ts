@@ -150,7 +150,6 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
       nodeId: NODE_A,
       formerNodeId: NODE_A,
       jobOutcome: "succeeded",
-      sessionId: job.sessionId,
       listeners: [],
       nowMs: expect.any(Number),
     });
@@ -229,6 +228,7 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
     for (const instance of ["i1", "i", "i1", "i22"]) await listen(store.hot, jobId, instance);
     const end = { attemptId: 1, nodeId: NODE_A, steps: [cancel] };
     expect(await ask(jobId, end)).toMatchObject({ listeners: ["i22", "i", "i1"] });
+    expect(await ask(jobId, end)).toMatchObject({ answers: ["duplicate"], listeners: [] });
     expect(await listen(store.hot, jobId, "i3")).toMatchObject({ state: "FINISHED", attemptId: 1 });
     for (let n = 0; n < 100; n++) await listen(store.hot, jobId, `${n}-`.padEnd(128, "x"));
     expect((await read(jobId)).listeners.length).toBeLessThanOrEqual(12);
@@ -297,9 +297,9 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
 
 /** What `advance` says of a record besides its answers. */
 function summaryOf(record: JobRecord) {
-  const { state, attemptId, countedAttempts, nodeId, sessionId, listeners } = record;
+  const { state, attemptId, countedAttempts, nodeId } = record;
   const jobOutcome = record.outcome;
-  return { state, attemptId, countedAttempts, nodeId, sessionId, listeners, jobOutcome };
+  return { state, attemptId, countedAttempts, nodeId, jobOutcome };
 }
 
 function expectApplied(change: {

@@ -39,8 +39,7 @@ export interface Advanced {
   /** Before the steps: after a `reassign` the node whose slot has to be freed. */
   formerNodeId: string | undefined;
   jobOutcome: JobOutcome | undefined;
-  sessionId: string | undefined;
-  /** Instances where somebody waits for the job's end (`listen`). */
+  /** When a step of this call ended the job: instances where somebody waits for that (`listen`). */
   listeners: string[];
   /** The store's time. */
   nowMs: number;
@@ -61,7 +60,6 @@ type Reply =
       state: JobState,
       at: string,
       formerNodeId: string,
-      sessionId: string,
       listeners: string,
       nowMs: string,
       ...answers: StepAnswer[],
@@ -91,7 +89,7 @@ export async function advance(
     result_text: call.result ?? "",
   });
   if (reply[0] === "absent") return { outcome: "absent" };
-  const [, state, at, formerNodeId, sessionId, listeners, nowMs, ...answers] = reply;
+  const [, state, at, formerNodeId, listeners, nowMs, ...answers] = reply;
   const { attemptId, countedAttempts, nodeId, outcome } = parseAt(at);
   return {
     outcome: "answered",
@@ -102,7 +100,6 @@ export async function advance(
     nodeId,
     formerNodeId: formerNodeId === NONE ? undefined : formerNodeId,
     jobOutcome: outcome,
-    sessionId: sessionId || undefined,
     listeners: wordsOf(listeners),
     nowMs: Number(nowMs),
   };
@@ -167,19 +164,19 @@ function advanceInMemory(space: MemorySpace, keys: Record<JobKey, string>, args:
   const fields = space.hash(keys.fsm);
   if (!fields.has("at")) return ["absent"];
   const caller = { attemptId: Number(args.attempt_id), nodeId: nodeOf(args.node_id) };
-  const formerNodeId = viewOf(fields).nodeId;
+  const { nodeId: formerNodeId, endedBy: endedBefore } = viewOf(fields);
   const answers = parseSteps(args.steps).map((step) => {
     const answer = judge(viewOf(fields), caller, step);
     if (answer === "applied") applyStep({ space, keys, args, step });
     return answer;
   });
+  const hasEnded = !endedBefore && viewOf(fields).endedBy !== undefined;
   return [
     "answered",
     fields.get("state") as JobState,
     fields.get("at")!,
     formerNodeId ?? NONE,
-    fields.get("session_id")!,
-    fields.get("listeners") ?? "",
+    (hasEnded && fields.get("listeners")) || "",
     String(space.nowMs()),
     ...answers,
   ];

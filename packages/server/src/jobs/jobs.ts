@@ -1,9 +1,11 @@
 import {
+  type FinalizeReason,
   type Job,
   type JobSpec,
   type JobSubmit,
   type NodeView,
   TenureError,
+  type TurnView,
   toErrorMessage,
 } from "@tenure/protocol";
 import type { Delivery } from "../delivery/contract.ts";
@@ -23,7 +25,7 @@ import { createLinks, type NodeEnd, type SessionEnd } from "./links.ts";
 import { createBook, type LiveJob, liveJobOf, stateLimitMs } from "./live-job.ts";
 import type { JobMeter } from "./meter.ts";
 import { createNodeDesk, type NodeDesk } from "./node-desk.ts";
-import { createPlacement, type Placement } from "./placement.ts";
+import { createPlacement, PATIENCE_ALARM, type Placement } from "./placement.ts";
 import { createReading, type JobFilter, noJob, renderJob } from "./reading.ts";
 import { createReports, type NodeReport, type Reports } from "./reports.ts";
 import { createResults, endingOf } from "./results.ts";
@@ -33,6 +35,7 @@ import { createStormGuard } from "./storm-guard.ts";
 import { createSubmit, type Submitted } from "./submit.ts";
 import { createTelling } from "./telling.ts";
 import { createTracing } from "./tracing.ts";
+import { createTurns, PAUSE_ALARM } from "./turns.ts";
 import { createWaitingRoom } from "./waiting.ts";
 import { resultFrame } from "./wire.ts";
 
@@ -61,8 +64,12 @@ export interface SessionJobs {
   submit(session: SessionEnd, message: JobSubmit): void;
   cancel(session: SessionEnd, jobId: string): Promise<void>;
   resultAcked(session: SessionEnd, jobId: string): void;
-  joined(session: SessionEnd): Promise<void>;
+  finalizeTurn(session: SessionEnd, reason: FinalizeReason): Promise<void>;
+  /** `turnPauseMs`: after so long without a job its turn is ended for it. */
+  joined(session: SessionEnd, options: { turnPauseMs: number | undefined }): Promise<void>;
   left(session: SessionEnd): Promise<void>;
+  /** The client is done for good. */
+  closed(session: SessionEnd): Promise<void>;
 }
 
 export interface NodeJobs extends Pick<NodeDesk, "registering" | "joined" | "left" | "heartbeat"> {
@@ -78,6 +85,7 @@ export interface HttpJobs {
   list(filter: JobFilter): Promise<{ items: Job[]; next_cursor: string | null }>;
   read(jobId: string, tenant: string): Promise<Job>;
   cancel(jobId: string, tenant: string): Promise<Job>;
+  readTurn(turnId: string, tenant: string): Promise<TurnView>;
 }
 
 const FIGURES_INTERVAL_MS = 1_000;
@@ -91,7 +99,7 @@ export function createJobs(options: JobsOptions): Jobs {
   const waiting = createWaitingRoom<LiveJob>();
   const deadlines = createDeadlines({
     clock,
-    onDue: (jobId) => endings.onDeadline(jobId),
+    onDue: ring,
     onError: (error) => log.error({ event: "deadlines.not-kept", error }, "looking again"),
   });
   const telling = createTelling({
@@ -108,18 +116,24 @@ export function createJobs(options: JobsOptions): Jobs {
     storeNowMs: () => Math.floor(clock.wallMs() + storeOffsetMs),
   };
   const results = createResults(context);
+  const turns = createTurns(context);
   const slots = createSlots(context, (nodeId) => placement.freed(nodeId));
   const endings = createEndings(context, {
     slots,
+    turns,
     results,
     placement: () => placement,
     isReported: (jobId) => reports.isReported(jobId),
     cancelOnNode,
   });
-  const placement: Placement = createPlacement(context, slots, {
-    retry: (job, reason) => attend(job, endings.retry(job, reason)),
-    vanished,
-  });
+  const placement: Placement = createPlacement(
+    context,
+    { slots, turns },
+    {
+      retry: (job, reason) => attend(job, endings.retry(job, reason)),
+      vanished,
+    },
+  );
   const storm = createStormGuard(context);
   const reports: Reports = createReports(context, {
     endings,
@@ -127,11 +141,11 @@ export function createJobs(options: JobsOptions): Jobs {
     unavailable: storm.unavailable,
   });
   const desk = createNodeDesk(context, { endings, placement, takeUp, load });
-  const submit = createSubmit(context, { placement, joinTurn: async () => {} });
+  const submit = createSubmit(context, { placement, turns });
   const bells = createBells(context, { results, takeUp });
   const reading = createReading(hot);
   const due = createDueWorker(context, {
-    ...{ endings, placement, results, takeUp },
+    ...{ endings, turns, placement, results, takeUp },
     giveUpWaiting: (job) => endings.onDeadline(job.jobId),
     storeTimeMs,
   });
@@ -139,7 +153,14 @@ export function createJobs(options: JobsOptions): Jobs {
     clock,
     onError: (error) => log.error({ event: "figures.not-observed", error }, "looking again"),
   });
-  const services = [deadlines, placement, desk, due, figures];
+  const services = [deadlines, placement, desk, due, turns, figures];
+
+  function ring(alarm: string): void {
+    if (alarm.startsWith(PAUSE_ALARM)) turns.onPause(alarm.slice(PAUSE_ALARM.length));
+    else if (alarm.startsWith(PATIENCE_ALARM))
+      placement.onPatience(alarm.slice(PATIENCE_ALARM.length));
+    else endings.onDeadline(alarm);
+  }
 
   async function storeTimeMs(): Promise<number> {
     const nowMs = await delivery.nowMs();
@@ -287,6 +308,7 @@ export function createJobs(options: JobsOptions): Jobs {
 
   const http: HttpJobs = {
     ...reading,
+    readTurn: turns.read,
     async submit(spec, { tenant, waitMs }) {
       let submitted: Submitted | undefined;
       await submit.submit({ ...spec, tenant }, (answer) => {
@@ -332,14 +354,16 @@ export function createJobs(options: JobsOptions): Jobs {
       submit: submitFor,
       cancel: cancelFor,
       resultAcked: results.acked,
-      async joined(session) {
+      finalizeTurn: turns.finalize,
+      async joined(session, { turnPauseMs }) {
         links.addSession(session);
-        await results.sessionJoined(session);
+        await Promise.all([results.sessionJoined(session), turns.joined(session, turnPauseMs)]);
       },
       async left(session) {
-        links.removeSession(session);
+        if (links.removeSession(session)) turns.left(session);
         await results.sessionLeft(session);
       },
+      closed: turns.closed,
     },
     nodes: { ...desk, reported: reports.hear },
     fleetSeen(nodes) {

@@ -31,12 +31,11 @@ export interface LiveJob extends Waiter {
   nodeId: string | undefined;
   /** Nodes of former attempts. */
   former: Set<string>;
-  affinity: AffinityOutcome | undefined;
+  /** Whether it went to the node of its turn, or why not. */
+  affinity: AffinityOutcome;
   /** By this process' monotonic clock: when this instance took the job in hand, and when this attempt began to wait. */
   readonly sinceMs: number;
   attemptSinceMs: number;
-  /** Waits for one certain node until then, by the same clock. */
-  affinityUntilMs: number | undefined;
   need: string;
   /** Why the attempt before this one ended. */
   lastReason: string | undefined;
@@ -94,8 +93,8 @@ export const isAt = (
 /** What a job needs besides its pool, as one word. */
 export const needOf = (
   service: string | undefined,
-  { isSuspect = false }: { isSuspect?: boolean } = {},
-): string => `${service ?? ""}${isSuspect ? " alone" : ""}`;
+  { isSuspect = false, turnId }: { isSuspect?: boolean; turnId?: string | undefined } = {},
+): string => `${service ?? ""}${isSuspect ? " alone" : ""}${turnId ? ` in ${turnId}` : ""}`;
 
 /** The beginning of what a timeline says of an attempt whose node was lost. */
 export const NODE_LOST_WORDS = "its node was lost";
@@ -127,12 +126,11 @@ export function liveJobOf(
     countedAttempts: record.countedAttempts,
     nodeId: record.nodeId,
     former: new Set(record.avoid),
-    affinity: record.affinity,
+    affinity: record.affinity ?? "no_turn",
     createdAtMs: record.createdMs,
     sinceMs: nowMs,
     attemptSinceMs: nowMs - Math.max(0, storeNowMs - record.attemptMs),
-    affinityUntilMs: undefined,
-    need: needOf(record.service, { isSuspect: isSuspect(record) }),
+    need: needOf(record.service, { isSuspect: isSuspect(record), turnId: record.turnId }),
     lastReason: record.lastFailure,
     isSuspect: isSuspect(record),
   };

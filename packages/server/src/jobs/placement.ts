@@ -1,14 +1,16 @@
 import { failpoint } from "#failpoint";
 import { every, type Service } from "../kernel/service.ts";
+import { createChoosing } from "./choosing.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
 import { advance } from "./fsm-store.ts";
 import { persistJob, readJob } from "./job-store.ts";
 import type { LiveJob } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
 import type { RosterNode } from "./roster.ts";
-import { countExclusions, pickNode } from "./select-node.ts";
+import { countExclusions } from "./select-node.ts";
 import { countSlots } from "./slot-store.ts";
 import type { Slots } from "./slots.ts";
+import type { Turns } from "./turns.ts";
 import { assignText, updateFrame } from "./wire.ts";
 
 /** Brings jobs that are CREATED to nodes. */
@@ -17,6 +19,8 @@ export interface Placement extends Service {
   place(job: LiveJob): void;
   /** Slots of this node may be free: whoever waits for one is next. */
   freed(nodeId: string): void;
+  /** The alarm of a job that waits for the node of its turn. */
+  onPatience(jobId: string): void;
   /** The fleet changed: somebody may have come whom others wait for. */
   look(): void;
 }
@@ -28,24 +32,25 @@ export interface PlacementStory {
   vanished(job: LiveJob): void;
 }
 
+/** Before the name of a job in the alarms of an instance: its patience with the node of its turn. */
+export const PATIENCE_ALARM = "patience ";
+
 /** How often those who wait are looked after although nothing was heard of a free slot. */
 const LOOK_INTERVAL_MS = 250;
 /** Nodes whose slots are counted anew in one look. */
 const COUNTED_MAX = 64;
 /** How long a node is believed that it cannot serve what it was asked for, when only the store said so. */
 const MARK_TRUST_MS = 5_000;
-/** How long a suspect is believed to be on a node of another instance, or on its way to one. */
-const SUSPECT_MS = 2_000;
 /** A larger payload is not kept in memory while its job waits. */
 const KEPT_PAYLOAD_LENGTH_MAX = 8_192;
 
 export function createPlacement(
   context: JobsContext,
-  slots: Slots,
+  { slots, turns }: { slots: Slots; turns: Turns },
   story: PlacementStory,
 ): Placement {
-  const { hot, instanceId, clock, random, log, roster, waiting, book, deadlines, meter } = context;
-  const suspects = new Map<string, { job: LiveJob; atMs: number }>();
+  const { hot, instanceId, clock, log, roster, waiting, book, deadlines, meter } = context;
+  const { choose, forgetStrangers } = createChoosing(context, turns);
 
   function place(job: LiveJob): void {
     // Nobody goes past those who wait already; `serve` takes them in their order.
@@ -53,34 +58,6 @@ export function createPlacement(
     if (node) return void offer(job, node);
     wait(job);
     serve(job.pool);
-  }
-
-  function choose(job: LiveJob): RosterNode | undefined {
-    const nodes = roster.inPool(job.pool);
-    return job.isSuspect ? chooseFor(job, nodes) : pickNode(nodes, job, random);
-  }
-
-  /**
-   * One of the jobs that lost the same node may have been the cause. Each gets a node where no other of them is, as
-   * long as there is one: else they would die together again, until the innocent have used up their attempts.
-   */
-  function chooseFor(suspect: LiveJob, nodes: Iterable<RosterNode>): RosterNode | undefined {
-    const alone = [...nodes].filter(({ nodeId }) => !hasOther(nodeId, suspect));
-    const node = pickNode(alone, suspect, random);
-    const waitedMs = clock.monotonicMs() - suspect.attemptSinceMs;
-    const isPatient = waitedMs < suspect.pendingTimeoutMs / 2;
-    const found = node ?? (isPatient ? undefined : pickNode(nodes, suspect, random));
-    if (found) suspects.set(found.nodeId, { job: suspect, atMs: clock.monotonicMs() });
-    return found;
-  }
-
-  function hasOther(nodeId: string, suspect: LiveJob): boolean {
-    const other = suspects.get(nodeId);
-    if (!other || other.job.jobId === suspect.jobId) return false;
-    const isHere = book.get(other.job.jobId) === other.job && other.job.nodeId === nodeId;
-    const isThere = isHere || clock.monotonicMs() - other.atMs < SUSPECT_MS;
-    if (!isThere) suspects.delete(nodeId);
-    return isThere;
   }
 
   function serve(pool: string): void {
@@ -96,6 +73,10 @@ export function createPlacement(
     if (job.payload && job.payload.length > KEPT_PAYLOAD_LENGTH_MAX) job.payload = undefined;
     waiting.add(job);
     const waitedMs = clock.monotonicMs() - job.attemptSinceMs;
+    // At the end of its patience it goes the ordinary way, and not only when somebody looks.
+    const patienceMs = context.settings.affinityWaitMs - waitedMs;
+    if (job.turnId && patienceMs > 0)
+      deadlines.set(`${PATIENCE_ALARM}${job.jobId}`, patienceMs + 1);
     deadlines.set(job.jobId, job.pendingTimeoutMs - waitedMs);
     // Until now the record would run out by itself; the job may wait for longer than that.
     persistJob(hot, job.jobId).catch(() => {});
@@ -104,17 +85,29 @@ export function createPlacement(
   /** One try with one node. Refused, it looks for the next. */
   async function offer(job: LiveJob, node: RosterNode): Promise<void> {
     try {
+      turns.deciding(job);
       const answer = await slots.reserve(node, job);
-      if (answer === "reserved") return await dispatch(job, node);
+      const settled = answer === "reserved" ? await turns.settle(job, node.nodeId) : "refused";
+      if (job.turnId) hear(job);
+      if (settled === "here") return await dispatch(job, node);
+      // It is the turn's other node that it should go to; or here there is no room.
+      if (settled === "elsewhere") slots.free(node.nodeId, job).catch(() => {});
       if (answer === "unavailable" && job.service)
         roster.mark(node.nodeId, job.service, MARK_TRUST_MS);
       place(job);
     } catch (error) {
+      turns.decided(job);
       if (!isStoreDown(error))
         log.error({ event: "job.not-placed", jobId: job.jobId, error }, "will be tried again");
       // Not at once: while the store is away each look finds the same. The index knows the job too.
       if (book.get(job.jobId) === job && job.state === "CREATED") wait(job);
     }
+  }
+
+  /** Where the turn goes is known now, or somebody else has to find out: the others of the turn need not wait for this. */
+  function hear(job: LiveJob): void {
+    turns.decided(job);
+    if (waiting.sizeOf(job.pool) > 0) setImmediate(() => serve(job.pool));
   }
 
   async function dispatch(job: LiveJob, node: RosterNode): Promise<void> {
@@ -135,6 +128,9 @@ export function createPlacement(
     Object.assign(job, { state: "DISPATCHED", nodeId });
     deadlines.set(jobId, job.ackTimeoutMs);
     meter.dispatched((clock.monotonicMs() - job.sinceMs) / 1_000);
+    meter.affinity(job.affinity);
+    context.tracing.attemptBegun(job);
+    turns.placedOrEnded(job);
     if (job.sessionId)
       context.telling.tell(
         job.sessionId,
@@ -165,11 +161,12 @@ export function createPlacement(
     });
     if (sent.outcome === "full") return story.retry(job, "inbox_full");
     if (book.drop(job)) deadlines.clear(jobId);
+    context.tracing.jobLeft(job);
   }
 
   /** Slots may have been freed on other instances, and nodes may have come, without a word to us. */
   async function lookAfterWaiting(): Promise<void> {
-    for (const nodeId of suspects.keys()) if (!roster.get(nodeId)) suspects.delete(nodeId);
+    forgetStrangers();
     const pools = waiting.pools();
     const full = pools.flatMap((pool) =>
       [...roster.inPool(pool)].filter((node) => node.online && node.reserved >= node.capacity),
@@ -191,6 +188,10 @@ export function createPlacement(
 
   return {
     place,
+    onPatience(jobId) {
+      const job = book.get(jobId);
+      if (job && waiting.has(jobId)) serve(job.pool);
+    },
     look: () => waiting.pools().forEach(serve),
     freed(nodeId) {
       for (const pool of roster.poolsOf(nodeId)) if (waiting.sizeOf(pool) > 0) serve(pool);

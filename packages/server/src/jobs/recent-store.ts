@@ -11,21 +11,22 @@ const PAGE_MAX = 500;
 
 const addScript = defineScript<
   "recent",
-  { jobs: string[]; length_max: number; keep_ms: number },
+  Record<"jobs" | "length_max" | "keep_ms", string>,
   readonly ["added"]
 >({
   file: new URL("./lua/add-recent.lua", import.meta.url),
   keys: ["recent"],
+  texts: ["jobs", "length_max", "keep_ms"],
   args: trusted(),
   reply: trustedReply(),
 }).inMemory((space, { recent }, { jobs, length_max, keep_ms }) => {
   const listed = space.scores(recent);
-  for (const job of jobs) listed.set(job, 0);
+  for (const job of jobs.split("\n")) listed.set(job, 0);
   // Ids of one instance come in order, so what was put in first is the oldest.
-  const surplus = listed.size - length_max;
+  const surplus = listed.size - Number(length_max);
   const oldest = listed.keys();
   for (let count = 0; count < surplus; count++) listed.delete(oldest.next().value!);
-  space.expire(recent, keep_ms);
+  space.expire(recent, Number(keep_ms));
   return ["added"];
 });
 
@@ -60,7 +61,11 @@ export async function addRecent(
       hot.run(
         addScript,
         { recent },
-        { jobs: batch.map(memberOf), length_max: RECENT_MAX, keep_ms: keepMs },
+        {
+          jobs: batch.map(memberOf).join("\n"),
+          length_max: String(RECENT_MAX),
+          keep_ms: String(keepMs),
+        },
       ),
     ),
   );

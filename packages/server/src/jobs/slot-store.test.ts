@@ -102,13 +102,15 @@ describe.each(HOT_STORES)("slots: %s", (kind) => {
   });
 
   test("I6: 64 rivals at capacity 1: never more than one, and none is left", async () => {
-    let reserved = 0;
+    let inUse = 0;
     const ledger: number[] = [];
     await Promise.all(
       slots(64).map(async (mine) => {
         while ((await reserve(1, [mine])).answers[0] !== "reserved");
-        ledger.push(++reserved);
-        reserved--;
+        ledger.push(++inUse);
+        // Others ask while this one is held.
+        await count();
+        inUse--;
         await free([mine]);
       }),
     );

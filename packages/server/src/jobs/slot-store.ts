@@ -1,7 +1,7 @@
 import type { HotStore } from "../store/hot-store.ts";
 import type { MemorySpace } from "../store/memory-space.ts";
 import { defineScript } from "../store/script.ts";
-import { inBatches } from "./batches.ts";
+import { inBatches, split } from "./batches.ts";
 import { jobKeys } from "./job-keys.ts";
 import type { JobAttempt } from "./job-store.ts";
 import { trusted, trustedReply } from "./trusted.ts";
@@ -21,24 +21,28 @@ interface FillArgs {
 
 const reserveScript = defineScript<
   "reserved" | "unavailable",
-  FillArgs & { services: string[] },
+  Record<"capacity" | "ttl_ms" | "keep_ms" | "slots" | "services", string>,
   readonly ["answered", number, ...SlotAnswer[]]
 >({
   file: new URL("./lua/reserve-slots.lua", import.meta.url),
   keys: ["reserved", "unavailable"],
+  texts: ["capacity", "ttl_ms", "keep_ms", "slots", "services"],
   args: trusted(),
   reply: trustedReply(),
 }).inMemory((space, keys, args) => {
   const slots = liveSlots(space, keys.reserved);
   const marks = space.scores(keys.unavailable);
-  const answers = args.slots.map((slot, index): SlotAnswer => {
-    const marked = (marks.get(args.services[index]!) ?? 0) > space.nowMs();
-    if ((marked || slots.size >= args.capacity) && !slots.has(slot))
+  const services = split(args.services);
+  const capacity = Number(args.capacity);
+  const expiresAtMs = space.nowMs() + Number(args.ttl_ms);
+  const answers = split(args.slots).map((slot, index): SlotAnswer => {
+    const marked = (marks.get(services[index]!) ?? 0) > space.nowMs();
+    if ((marked || slots.size >= capacity) && !slots.has(slot))
       return marked ? "unavailable" : "full";
-    slots.set(slot, space.nowMs() + args.ttl_ms);
+    slots.set(slot, expiresAtMs);
     return "reserved";
   });
-  space.expire(keys.reserved, args.keep_ms);
+  space.expire(keys.reserved, Number(args.keep_ms));
   return ["answered", slots.size, ...answers];
 });
 
@@ -82,18 +86,15 @@ const renewScript = defineScript<
   return ["answered", ...answers];
 });
 
-const freeScript = defineScript<
-  "reserved",
-  { slots: string[] },
-  readonly ["freed", number, number]
->({
+const freeScript = defineScript<"reserved", { slots: string }, readonly ["freed", number, number]>({
   file: new URL("./lua/free-slots.lua", import.meta.url),
   keys: ["reserved"],
+  texts: ["slots"],
   args: trusted(),
   reply: trustedReply(),
 }).inMemory((space, { reserved }, args) => {
   const slots = space.scores(reserved);
-  const freed = args.slots.filter((slot) => slots.delete(slot)).length;
+  const freed = split(args.slots).filter((slot) => slots.delete(slot)).length;
   return ["freed", freed, liveSlots(space, reserved).size];
 });
 
@@ -144,10 +145,11 @@ export async function reserveSlots(
     unavailable: jobKeys.unavailable(hot.prefix, nodeId),
   };
   const [, reserved, ...answers] = await hot.run(reserveScript, keys, {
-    capacity,
-    ...lives(ttlMs),
-    slots: wanted.map(slotName),
-    services: wanted.map(({ service }) => service ?? ""),
+    capacity: String(capacity),
+    ttl_ms: String(ttlMs),
+    keep_ms: String(ttlMs + KEEP_AFTER_TTL_MS),
+    slots: wanted.map(slotName).join(" "),
+    services: wanted.map(({ service }) => service ?? "-").join(" "),
   });
   return { answers, reserved };
 }
@@ -190,7 +192,7 @@ export async function freeSlots(
   const reserved = jobKeys.reserved(hot.prefix, nodeId);
   const replies = await Promise.all(
     inBatches(slots).map((batch) =>
-      hot.run(freeScript, { reserved }, { slots: batch.map(slotName) }),
+      hot.run(freeScript, { reserved }, { slots: batch.map(slotName).join(" ") }),
     ),
   );
   const freed = replies.reduce((sum, reply) => sum + reply[1], 0);

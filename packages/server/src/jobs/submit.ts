@@ -12,6 +12,7 @@ import { type LiveJob, needOf } from "./live-job.ts";
 import type { Placement } from "./placement.ts";
 import { addRecent, type RecentJob } from "./recent-store.ts";
 import { createTenantLimits } from "./tenant-limits.ts";
+import type { Turns } from "./turns.ts";
 
 export interface Submission extends JobSpec {
   tenant: string;
@@ -36,8 +37,7 @@ export interface Submit {
 
 export interface SubmitStory {
   placement: Placement;
-  /** Of a job that belongs to a turn: which turn that is. */
-  joinTurn(job: LiveJob): Promise<void>;
+  turns: Pick<Turns, "join" | "inLine">;
 }
 
 /** After so long without a word another instance looks whether somebody has the job in hand. */
@@ -66,7 +66,11 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     const { pool } = submission;
     entering.set(pool, (entering.get(pool) ?? 0) + 1);
     try {
-      const submitted = await begin(submission, payload);
+      const { turn, sessionId } = submission;
+      const submitted =
+        turn && sessionId
+          ? await story.turns.inLine(sessionId, (atMyTurn) => begin(submission, payload, atMyTurn))
+          : await begin(submission, payload);
       meter.submitted(submitted.outcome);
       accept(submitted);
       if (submitted.outcome === "accepted") story.placement.place(submitted.job);
@@ -92,7 +96,11 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       throw new TenureError("QUEUE_FULL", { queue: `the queue of pool ${pool}`, limit: queueMax });
   }
 
-  async function begin(submission: Submission, payload: string): Promise<Submitted> {
+  async function begin(
+    submission: Submission,
+    payload: string,
+    atMyTurn?: () => Promise<void>,
+  ): Promise<Submitted> {
     for (;;) {
       const spec = specOf(submission, payload);
       const { jobId } = spec;
@@ -107,7 +115,10 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       const winner = await decide(suitor, bound);
       if (winner === "ours") {
         const createdMs = answer.outcome === "created" ? answer.createdMs : clock.wallMs();
-        return { outcome: "accepted", job: await take(spec, payload, createdMs) };
+        const job = take(spec, payload, createdMs);
+        await atMyTurn?.();
+        if (atMyTurn) await story.turns.join(job);
+        return { outcome: "accepted", job };
       }
       await Promise.all([dropJob(hot, jobId), leaveDue(hot, [jobId])]);
       if (winner === "reused")
@@ -133,12 +144,11 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     }
   }
 
-  async function take(spec: JobSpecRecord, payload: string, createdMs: number): Promise<LiveJob> {
+  function take(spec: JobSpecRecord, payload: string, createdMs: number): LiveJob {
     const job = newJob(spec, { payload, createdMs, nowMs: clock.monotonicMs() });
     context.tracing.jobBegun(job);
     book.add(job);
     list("", { jobId: job.jobId, tenant: job.tenant }).catch(() => {});
-    if (spec.turn) await story.joinTurn(job);
     return job;
   }
 
@@ -155,7 +165,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       priority,
       traceId: submission.trace_id,
       sessionId: submission.sessionId,
-      turn: submission.turn ?? false,
+      turn: (submission.turn ?? false) && submission.sessionId !== undefined,
       finalize: submission.finalize,
       originInstanceId: instanceId,
       pendingTimeoutMs: settings.pendingTimeoutMs,
@@ -212,11 +222,10 @@ function newJob(
     countedAttempts: 0,
     nodeId: undefined,
     former: new Set(),
-    affinity: undefined,
+    affinity: "no_turn",
     createdAtMs: at.createdMs,
     sinceMs: at.nowMs,
     attemptSinceMs: at.nowMs,
-    affinityUntilMs: undefined,
     need: needOf(spec.service),
     lastReason: undefined,
     isSuspect: false,

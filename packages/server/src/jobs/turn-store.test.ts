@@ -10,6 +10,7 @@ import {
   joinTurn,
   leaveTurn,
   noteTurn,
+  openTurn,
   placeTurn,
   readTurn,
   takeTurns,
@@ -85,6 +86,20 @@ describe.each(HOT_STORES)("turns: %s", (kind) => {
     expect(await join(true)).toEqual({ outcome: "absent" });
     expect(await leaveTurn(store.hot, { sessionId })).toBeUndefined();
     expect(await readSession(store.hot, sessionId)).toBeUndefined();
+  });
+
+  test("a turn can be read before it has a node, and opening it again changes nothing", async () => {
+    const turn = turnId();
+    const open = () => openTurn(store.hot, { turnId: turn, sessionId });
+    expect(await open()).toBe("open");
+    const record = { turnId: turn, sessionId, nodeId: undefined, ended: undefined };
+    expect(await readTurn(store.hot, turn)).toEqual(record);
+    await place(turn, NODE_A);
+    expect(await open()).toBe("open");
+    expect(await readTurn(store.hot, turn)).toEqual({ ...record, nodeId: NODE_A });
+    await end(turn, "manual");
+    expect(await open()).toBe("ended");
+    expect(await readTurn(store.hot, turn)).toEqual({ ...record, ended: "manual" });
   });
 
   test("the first placement decides; a second write does not overwrite", async () => {

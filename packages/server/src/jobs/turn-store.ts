@@ -52,6 +52,18 @@ const leaveScript = defineScript({
   return ["left", current];
 });
 
+const openScript = defineScript({
+  file: new URL("./lua/open-turn.lua", import.meta.url),
+  keys: ["turn"],
+  args: z.object({ session: z.string() }),
+  reply: z.tuple([z.enum(["open", "ended"])]),
+}).inMemory((space, keys, { session }) => {
+  const turn = space.hash(keys.turn);
+  if (turn.has("ended")) return ["ended"];
+  turn.set("session_id", turn.get("session_id") ?? session);
+  return ["open"];
+});
+
 const placeScript = defineScript({
   file: new URL("./lua/place-turn.lua", import.meta.url),
   keys: ["turn"],
@@ -174,6 +186,15 @@ export async function leaveTurn(
   return reply[0] === "left" ? reply[1] : undefined;
 }
 
+/** For a turn that has begun, so that it can be read before it has a node. Call `noteTurn` before it. */
+export async function openTurn(
+  hot: HotStore,
+  { turnId, sessionId }: { turnId: string; sessionId: string },
+): Promise<"open" | "ended"> {
+  const turn = turnKeys.turn(hot.prefix, turnId);
+  return (await hot.run(openScript, { turn }, { session: sessionId }))[0];
+}
+
 /** `placed`: this placement decided. `stored`: an earlier one did, and `nodeId` is its node. */
 export type Placed = { outcome: "placed" | "stored"; nodeId: string } | { outcome: "ended" };
 
@@ -204,7 +225,7 @@ export interface TurnRecord {
   ended: FinalizeReason | undefined;
 }
 
-/** `undefined` also for a turn that has no node yet: until then it is a word on its session. */
+/** `undefined` also for a turn that nobody has opened or placed: until then it is a word on its session. */
 export async function readTurn(hot: HotStore, turnId: string): Promise<TurnRecord | undefined> {
   const reply = await hot.run(readScript, { turn: turnKeys.turn(hot.prefix, turnId) }, {});
   if (reply[0] === "absent") return undefined;

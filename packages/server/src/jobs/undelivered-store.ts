@@ -1,6 +1,6 @@
 import type { HotStore } from "../store/hot-store.ts";
 import { defineScript } from "../store/script.ts";
-import { inBatches } from "./batches.ts";
+import { inBatches, split } from "./batches.ts";
 import { jobKeys } from "./job-keys.ts";
 import { trusted, trustedReply } from "./trusted.ts";
 
@@ -9,34 +9,32 @@ export const UNDELIVERED_MAX = 10_000;
 
 const addScript = defineScript<
   "undelivered",
-  { jobs: string[]; length_max: number; keep_ms: number },
+  Record<"jobs" | "length_max" | "keep_ms", string>,
   readonly ["added", number]
 >({
   file: new URL("./lua/add-undelivered.lua", import.meta.url),
   keys: ["undelivered"],
+  texts: ["jobs", "length_max", "keep_ms"],
   args: trusted(),
   reply: trustedReply(),
 }).inMemory((space, { undelivered }, { jobs, length_max, keep_ms }) => {
   const noted = space.scores(undelivered);
-  for (const job of jobs) if (!noted.has(job)) noted.set(job, space.nowMs());
-  space.expire(undelivered, keep_ms);
-  const surplus = Math.max(0, noted.size - length_max);
+  for (const job of split(jobs)) if (!noted.has(job)) noted.set(job, space.nowMs());
+  space.expire(undelivered, Number(keep_ms));
+  const surplus = Math.max(0, noted.size - Number(length_max));
   for (const job of [...noted.keys()].slice(0, surplus)) noted.delete(job);
   return ["added", surplus];
 });
 
-const ackScript = defineScript<
-  "undelivered",
-  { jobs: string[] },
-  readonly ["acknowledged", number]
->({
+const ackScript = defineScript<"undelivered", { jobs: string }, readonly ["acknowledged", number]>({
   file: new URL("./lua/ack-undelivered.lua", import.meta.url),
   keys: ["undelivered"],
+  texts: ["jobs"],
   args: trusted(),
   reply: trustedReply(),
 }).inMemory((space, { undelivered }, { jobs }) => {
   const noted = space.scores(undelivered);
-  return ["acknowledged", jobs.filter((job) => noted.delete(job)).length];
+  return ["acknowledged", split(jobs).filter((job) => noted.delete(job)).length];
 });
 
 const listScript = defineScript<"undelivered", { count: number }, readonly ["listed", ...string[]]>(
@@ -64,7 +62,15 @@ export async function addUndelivered(
   const undelivered = jobKeys.undelivered(hot.prefix, sessionId);
   const replies = await Promise.all(
     inBatches(jobIds).map((jobs) =>
-      hot.run(addScript, { undelivered }, { jobs, length_max: UNDELIVERED_MAX, keep_ms: keepMs }),
+      hot.run(
+        addScript,
+        { undelivered },
+        {
+          jobs: jobs.join(" "),
+          length_max: String(UNDELIVERED_MAX),
+          keep_ms: String(keepMs),
+        },
+      ),
     ),
   );
   return replies.reduce((sum, reply) => sum + reply[1], 0);
@@ -78,7 +84,7 @@ export async function ackUndelivered(
 ): Promise<number> {
   const undelivered = jobKeys.undelivered(hot.prefix, sessionId);
   const replies = await Promise.all(
-    inBatches(jobIds).map((jobs) => hot.run(ackScript, { undelivered }, { jobs })),
+    inBatches(jobIds).map((jobs) => hot.run(ackScript, { undelivered }, { jobs: jobs.join(" ") })),
   );
   return replies.reduce((sum, reply) => sum + reply[1], 0);
 }

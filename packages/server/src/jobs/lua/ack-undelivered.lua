@@ -1,6 +1,8 @@
 -- The session has these results. Replies { 'acknowledged', how many were noted }.
 
 local undelivered = KEYS[1]
--- args { jobs: string[] }
+local jobs = ARGV[2]
 
-return { 'acknowledged', redis.call('ZREM', undelivered, unpack(args.jobs)) }
+local call = { 'ZREM', undelivered }
+for job in string.gmatch(jobs, '%S+') do call[#call + 1] = job end
+return { 'acknowledged', redis.call(unpack(call)) }

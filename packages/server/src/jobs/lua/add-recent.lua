@@ -1,11 +1,19 @@
--- Remember the newest jobs. All have the score 0, so that they sort by id, and ids made later sort later.
+-- Remember the newest jobs, 'job tenant' each on a line. All have the score 0, so that they sort by id, and ids made
+-- later sort later.
 --
 -- Replies { 'added' }.
 
 local recent = KEYS[1]
--- args { jobs: string[], length_max: number, keep_ms: number }
+local jobs, length_max, keep_ms = ARGV[2], ARGV[3], ARGV[4]
 
-for _, job in ipairs(args.jobs) do redis.call('ZADD', recent, 0, job) end
-redis.call('ZREMRANGEBYRANK', recent, 0, -1 - args.length_max)
-redis.call('PEXPIRE', recent, args.keep_ms)
+local call = { 'ZADD', recent }
+for job in string.gmatch(jobs, '[^\n]+') do
+  call[#call + 1] = '0'
+  call[#call + 1] = job
+end
+redis.call(unpack(call))
+if redis.call('ZCARD', recent) > tonumber(length_max) then
+  redis.call('ZREMRANGEBYRANK', recent, 0, -1 - length_max)
+end
+redis.call('PEXPIRE', recent, keep_ms)
 return { 'added' }

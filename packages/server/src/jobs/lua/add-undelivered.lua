@@ -3,9 +3,17 @@
 -- Replies { 'added', how many had to go }.
 
 local undelivered = KEYS[1]
--- args { jobs: string[], length_max: number, keep_ms: number }
+local jobs, length_max, keep_ms = ARGV[2], ARGV[3], ARGV[4]
 
-local now = now_ms()
-for _, job in ipairs(args.jobs) do redis.call('ZADD', undelivered, 'NX', now, job) end
-redis.call('PEXPIRE', undelivered, args.keep_ms)
-return { 'added', redis.call('ZREMRANGEBYRANK', undelivered, 0, -1 - args.length_max) }
+local now = tostring(now_ms())
+local call = { 'ZADD', undelivered, 'NX' }
+for job in string.gmatch(jobs, '%S+') do
+  call[#call + 1] = now
+  call[#call + 1] = job
+end
+redis.call(unpack(call))
+redis.call('PEXPIRE', undelivered, keep_ms)
+if redis.call('ZCARD', undelivered) <= tonumber(length_max) then
+  return { 'added', 0 }
+end
+return { 'added', redis.call('ZREMRANGEBYRANK', undelivered, 0, -1 - length_max) }

@@ -5,7 +5,8 @@
 -- of its cost were names. A step is a line: event, row, outcome, keep_ms, affinity, flags (r reserved, c counts,
 -- a avoid), reason; - stands for none.
 --
--- Replies { 'absent' } or { 'answered', state, at, former node, session_id, listeners, now_ms, answer of each step... }.
+-- Replies { 'absent' } or { 'answered', state, at, former node, listeners, now_ms, answer of each step... };
+-- the listeners are for whoever ended the job, '' for others.
 
 local fsm, payload, result, timeline = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local attempt_id, node_id, instance_id, steps, result_text = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -13,7 +14,7 @@ local attempt_id, node_id, instance_id, steps, result_text = ARGV[2], ARGV[3], A
 local STATES = 'CREATED    DISPATCHED ACCEPTED   RUNNING    FINISHED   RELEASED   '
 local ENTRIES_MAX, AVOID_MAX = 64, 400
 
-local held = redis.call('HMGET', fsm, 'state', 'at', 'session_id', 'listeners')
+local held = redis.call('HMGET', fsm, 'state', 'at')
 if not held[2] then
   return { 'absent' }
 end
@@ -21,7 +22,7 @@ local state = held[1]
 local attempt, counted, attempts_max, kept, node, state_ms, attempt_ms, ended =
   string.match(held[2], '(%d+) (%d+) (%d+) (%d) (%S+) (%d+) (%d+) (%S+)')
 local now = tostring(now_ms())
-local reply = { 'answered', '', '', node, held[3], held[4] or '', now }
+local reply = { 'answered', '', '', node, '', now }
 local entries, keep_ms, changed = {}, nil, false
 
 local function judge(event, row, outcome, flags)
@@ -56,6 +57,7 @@ for event, row, outcome, keep, affinity, flags, reason in
     if keep ~= '-' then keep_ms = keep end
     if outcome ~= '-' then
       ended = event .. ':' .. outcome
+      reply[5] = redis.call('HGET', fsm, 'listeners') or ''
       redis.call('DEL', payload)
       if result_text ~= '' then redis.call('SET', result, result_text) end
     elseif event == 'reassign' then

@@ -6,14 +6,15 @@
 -- Replies { 'bound' } | { 'taken', job } | { 'reused', job }: bound with another body.
 
 local binding = KEYS[1]
--- args { job: string, body_hash: string, former: string, ttl_ms: number }
+local job, body_hash, former, ttl_ms = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local held = redis.call('GET', binding)
-if held then
-  local job, body_hash = string.match(held, '^(%S+) (%S+)$')
-  if job == args.job then return { 'bound' } end
-  if body_hash ~= args.body_hash then return { 'reused', job } end
-  if job ~= args.former then return { 'taken', job } end
+local mine = job .. ' ' .. body_hash
+if redis.call('SET', binding, mine, 'NX', 'PX', ttl_ms) then
+  return { 'bound' }
 end
-redis.call('SET', binding, args.job .. ' ' .. args.body_hash, 'PX', args.ttl_ms)
+local held_job, held_hash = string.match(redis.call('GET', binding), '^(%S+) (%S+)$')
+if held_job == job then return { 'bound' } end
+if held_hash ~= body_hash then return { 'reused', held_job } end
+if held_job ~= former then return { 'taken', held_job } end
+redis.call('SET', binding, mine, 'PX', ttl_ms)
 return { 'bound' }

@@ -3,13 +3,18 @@
 -- Replies { 'entered' }.
 
 local due = KEYS[1]
--- args { jobs: string[], in_ms: number[], only_listed: boolean }
+local jobs, in_ms, only_listed = ARGV[2], ARGV[3], ARGV[4]
 
 local now = now_ms()
 local call = { 'ZADD', due }
-if args.only_listed then call[3] = 'XX' end
-for index, job in ipairs(args.jobs) do
-  call[#call + 1] = now + args.in_ms[index]
+if only_listed == '1' then call[3] = 'XX' end
+-- Most jobs of a batch are due at one time, and numbers are slow to write.
+local last_in, at
+local next_in = string.gmatch(in_ms, '%d+')
+for job in string.gmatch(jobs, '%S+') do
+  local delay = next_in()
+  if delay ~= last_in then last_in, at = delay, tostring(now + delay) end
+  call[#call + 1] = at
   call[#call + 1] = job
 end
 redis.call(unpack(call))

@@ -1,7 +1,9 @@
 -- Free slots of one node. Replies { 'freed', how many were in use, slots in use }.
 
 local reserved = KEYS[1]
--- args { slots: string[] }
+local slots = ARGV[2]
 
-local freed = redis.call('ZREM', reserved, unpack(args.slots))
+local call = { 'ZREM', reserved }
+for slot in string.gmatch(slots, '%S+') do call[#call + 1] = slot end
+local freed = redis.call(unpack(call))
 return { 'freed', freed, redis.call('ZCOUNT', reserved, '(' .. now_ms(), '+inf') }

@@ -1,6 +1,8 @@
 -- Nothing will ever be due for these jobs again. Replies { 'left', how many were listed }.
 
 local due = KEYS[1]
--- args { jobs: string[] }
+local jobs = ARGV[2]
 
-return { 'left', redis.call('ZREM', due, unpack(args.jobs)) }
+local call = { 'ZREM', due }
+for job in string.gmatch(jobs, '%S+') do call[#call + 1] = job end
+return { 'left', redis.call(unpack(call)) }

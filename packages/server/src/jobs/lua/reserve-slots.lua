@@ -6,23 +6,26 @@
 -- Replies { 'answered', slots in use, 'reserved' | 'full' | 'unavailable'... }.
 
 local reserved, unavailable = KEYS[1], KEYS[2]
--- args { capacity: number, ttl_ms: number, keep_ms: number, slots: string[], services: string[] }
+local capacity, ttl_ms, keep_ms, slots, services = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local now = now_ms()
-redis.call('ZREMRANGEBYSCORE', reserved, '-inf', now)
+local expires = tostring(now + ttl_ms)
+local room = tonumber(capacity)
+redis.call('ZREMRANGEBYSCORE', reserved, '-inf', tostring(now))
 local used = redis.call('ZCARD', reserved)
 local reply = { 'answered', used }
-for index, slot in ipairs(args.slots) do
-  local service = args.services[index]
-  local marked = service ~= '' and tonumber(redis.call('ZSCORE', unavailable, service) or 0) > now
+local next_service = string.gmatch(services, '%S+')
+for slot in string.gmatch(slots, '%S+') do
+  local service = next_service()
+  local marked = service ~= '-' and tonumber(redis.call('ZSCORE', unavailable, service) or 0) > now
   local answer = 'reserved'
-  if not marked and used < args.capacity then
-    used = used + redis.call('ZADD', reserved, now + args.ttl_ms, slot)
+  if not marked and used < room then
+    used = used + redis.call('ZADD', reserved, expires, slot)
   elseif not redis.call('ZSCORE', reserved, slot) then
     answer = marked and 'unavailable' or 'full'
   end
   reply[#reply + 1] = answer
 end
-redis.call('PEXPIRE', reserved, args.keep_ms)
+redis.call('PEXPIRE', reserved, keep_ms)
 reply[2] = used
 return reply

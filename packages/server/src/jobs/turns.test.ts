@@ -1,0 +1,242 @@
+import { randomUUID } from "node:crypto";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { until } from "../../../../tests/support/until.ts";
+import { HOT_STORES } from "../../testing/hot-stores.ts";
+import {
+  type JobFleet,
+  type JobNode,
+  type JobSession,
+  openJobFleet,
+} from "../../testing/job-fleet.ts";
+import type { App } from "../app.ts";
+
+let fleet: JobFleet;
+let a: App;
+let b: App;
+
+const read = async (jobId: string) => (await fleet.ask(a, "GET", `/jobs/${jobId}`)).body;
+const readTurn = (turnId: string) => fleet.ask(a, "GET", `/turns/${turnId}`);
+const nodeOf = (nodes: JobNode[], jobId: string) =>
+  until(() => nodes.find((node) => node.assignments(jobId).length > 0), {
+    what: "an assignment",
+    deadlineMs: 60_000,
+  });
+
+describe.each(HOT_STORES)("turns, on %s", (kind) => {
+  beforeAll(async () => {
+    fleet = await openJobFleet(kind, {
+      instances: kind === "memory" ? 1 : 2,
+      env: {
+        TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "60",
+        TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "60",
+        TENURE_SCHEDULER_AFFINITY_WAIT_MS: "2000",
+        TENURE_SCHEDULER_SESSION_GONE_AFTER_SECONDS: "3",
+      },
+    });
+    a = fleet.apps[0]!;
+    b = fleet.apps.at(-1)!;
+  });
+  afterEach(() => fleet.rest());
+  afterAll(() => fleet.stop());
+
+  const workers = (words: Record<string, unknown> = {}) =>
+    Promise.all([a, b, a, b].map((at) => fleet.node(at, { capacity: 50, ...words })));
+  const say = async (speaker: JobSession, words: Record<string, unknown> = {}) =>
+    speaker.accepted(speaker.submit({ turn: true, ...words }));
+
+  test("I8: jobs of one turn go to one node, also the first two in the same instant", async () => {
+    const nodes = await workers();
+    const speaker = await fleet.session(a);
+    const requests = Array.from({ length: 20 }, () => speaker.submit({ turn: true }));
+    const jobs = [];
+    for (const request of requests) jobs.push(await speaker.accepted(request));
+    expect(new Set(jobs.map(({ turn_id }) => turn_id)).size).toBe(1);
+    const placed = [];
+    for (const { job_id } of jobs) placed.push(await nodeOf(nodes, job_id));
+    expect(new Set(placed).size).toBe(1);
+    const [node] = placed;
+    for (const assigned of node!.assignments()) {
+      expect(assigned.turn_id).toBe(jobs[0]!.turn_id);
+      node!.finish(assigned);
+    }
+    for (const { job_id } of jobs)
+      expect(await speaker.result({ job_id })).toMatchObject({ turn_id: jobs[0]!.turn_id });
+    expect((await readTurn(jobs[0]!.turn_id!)).body).toEqual({
+      turn_id: jobs[0]!.turn_id,
+      session_id: speaker.sessionId,
+      affinity_node_id: node!.key.address,
+      ended: null,
+    });
+    const outcomes = await Promise.all(
+      jobs.map(async ({ job_id }) => (await read(job_id)).affinity),
+    );
+    expect(outcomes.filter((outcome) => outcome === "first")).toHaveLength(1);
+    expect(outcomes.filter((outcome) => outcome === "hit")).toHaveLength(19);
+  });
+
+  test("speakers do not mix, and the next turn of one is free to go elsewhere", async () => {
+    const nodes = await workers();
+    const speakers = await Promise.all([a, b, a, b].map((at) => fleet.session(at)));
+    const turnOf = async (speaker: JobSession) => {
+      const first = await say(speaker);
+      const last = await say(speaker, { finalize: "manual" });
+      expect(last.turn_id).toBe(first.turn_id);
+      expect(await nodeOf(nodes, last.job_id)).toBe(await nodeOf(nodes, first.job_id));
+      return first.turn_id!;
+    };
+    const turns = await Promise.all(speakers.map(turnOf));
+    expect(new Set(turns).size).toBe(4);
+    const next = await Promise.all(speakers.map(turnOf));
+    expect(new Set([...turns, ...next]).size).toBe(8);
+    await until(async () => (await readTurn(turns[0]!)).body.ended === "manual", {
+      what: "an ended turn",
+    });
+    expect((await readTurn(turns[0]!)).body.affinity_node_id).toBeNull();
+  });
+
+  test("a job waits for the turn's node, then goes elsewhere; nothing is written back", async () => {
+    const first = await fleet.node(a, { capacity: 1 });
+    const speaker = await fleet.session(a);
+    const opening = await say(speaker);
+    const assigned = await first.assigned();
+    const other = await fleet.node(b, { capacity: 5 });
+    const patient = await say(speaker);
+    first.finish(assigned);
+    first.finish(await first.assigned(1, patient.job_id));
+    await speaker.result(patient);
+    const blocking = await say(speaker);
+    await first.assigned(1, blocking.job_id);
+    const impatient = await say(speaker);
+    await other.assigned(1, impatient.job_id);
+    expect((await read(patient.job_id)).affinity).toBe("hit");
+    expect((await read(impatient.job_id)).affinity).toBe("no_slot");
+    expect((await readTurn(opening.turn_id!)).body.affinity_node_id).toBe(first.key.address);
+    expect(impatient.turn_id).toBe(opening.turn_id);
+  });
+
+  test("when the turn's node is gone the next job goes elsewhere at once", async () => {
+    const first = await fleet.node(a);
+    const speaker = await fleet.session(a);
+    const opening = await say(speaker);
+    first.finish(await first.assigned());
+    await speaker.result(opening);
+    const other = await fleet.node(b, { capacity: 5 });
+    await first.close();
+    const next = await say(speaker);
+    await other.assigned(1, next.job_id);
+    expect((await read(next.job_id)).affinity).toBe("offline");
+    expect((await readTurn(opening.turn_id!)).body.affinity_node_id).toBe(first.key.address);
+    const elsewhere = await fleet.node(a, { pools: ["elsewhere"], capacity: 5 });
+    const far = await say(speaker, { pool: "elsewhere" });
+    await elsewhere.assigned(1, far.job_id);
+  });
+
+  test("a closing job that waits: what is said next is in a new turn", async () => {
+    const node = await fleet.node(a, { capacity: 1 });
+    const speaker = await fleet.session(a);
+    const opening = await say(speaker);
+    const assigned = await node.assigned();
+    // All at once, and in this order.
+    const closing = speaker.submit({ turn: true, finalize: "manual" });
+    const following = speaker.submit({ turn: true });
+    expect((await speaker.accepted(closing)).turn_id).toBe(opening.turn_id);
+    const next = await speaker.accepted(following);
+    expect(next.turn_id).not.toBe(opening.turn_id);
+    expect((await readTurn(opening.turn_id!)).body.ended).toBeNull();
+    node.obey();
+    node.finish(assigned);
+    await speaker.result(next);
+    await until(async () => (await readTurn(opening.turn_id!)).body.ended === "manual", {
+      what: "the end",
+    });
+  });
+
+  test("turn_finalize ends it, with each reason; without a turn it says so; a repeat touches nothing", async () => {
+    const node = await fleet.node(a, { capacity: 9 });
+    node.obey();
+    const speaker = await fleet.session(a);
+    speaker.send({ type: "turn_finalize", reason: "manual" });
+    expect(await speaker.receive("error")).toMatchObject({ code: "NOT_FOUND" });
+    for (const reason of ["manual", "timeout"]) {
+      const { turn_id, request_id, job_id } = await say(speaker);
+      await speaker.result({ job_id });
+      speaker.send({ type: "turn_finalize", reason });
+      await until(
+        () =>
+          speaker.received.some(
+            (one) =>
+              one.type === "turn_finalized" && one.turn_id === turn_id && one.reason === reason,
+          ),
+        { what: "turn_finalized" },
+      );
+      expect((await readTurn(turn_id!)).body).toMatchObject({
+        ended: reason,
+        affinity_node_id: null,
+      });
+      const today = await say(speaker);
+      speaker.send({
+        type: "job_submit",
+        request_id,
+        pool: fleet.pool,
+        payload: null,
+        turn: true,
+        finalize: "manual",
+      });
+      await until(
+        () =>
+          speaker.received.some(
+            (one) => one.type === "job_accepted" && one.job_id === job_id && one.duplicate,
+          ),
+        { what: "the old job" },
+      );
+      expect((await say(speaker)).turn_id).toBe(today.turn_id);
+      speaker.send({ type: "turn_finalize", reason: "manual" });
+      await until(async () => (await readTurn(today.turn_id!)).body.ended, { what: "the end" });
+    }
+  });
+
+  test("a pause the session asked for ends its turn", async () => {
+    const node = await fleet.node(a, { capacity: 9 });
+    node.obey();
+    const speaker = await fleet.session(a, { turn_pause_ms: 300 });
+    const { turn_id } = await say(speaker);
+    expect(await speaker.receive("turn_finalized")).toEqual({
+      type: "turn_finalized",
+      turn_id,
+      reason: "timeout",
+    });
+    expect((await say(speaker)).turn_id).not.toBe(turn_id);
+  });
+
+  test("a session that resumes continues its turn; one that is gone for good has it ended", async () => {
+    const nodes = await workers();
+    for (const node of nodes) node.obey();
+    const speaker = await fleet.session(a);
+    const { turn_id, job_id } = await say(speaker);
+    const node = await nodeOf(nodes, job_id);
+    await speaker.close();
+    const { sessionId: session_id, resumeToken: resume_token } = speaker;
+    const back = await fleet.session(b, { session_id, resume_token });
+    const next = await say(back);
+    expect(next.turn_id).toBe(turn_id);
+    expect(await nodeOf(nodes, next.job_id)).toBe(node);
+    await back.close();
+    // Its session is forgotten, so nobody may read it any more.
+    await until(async () => (await readTurn(turn_id!)).status === 404, {
+      what: "nothing left",
+      deadlineMs: 60_000,
+    });
+    const metrics = await (await fetch(new URL("/metrics", a.url))).text();
+    expect(metrics).toMatch(/^tenure_turn_leftovers 0$/m);
+    expect(metrics).toMatch(/^tenure_turn_affinity_total\{outcome="hit"\} [1-9]/m);
+  }, 60_000);
+
+  test("a job over HTTP has no turn, and an unknown turn is not found", async () => {
+    const node = await fleet.node(a);
+    node.obey();
+    const spec = { request_id: randomUUID(), pool: fleet.pool, payload: 1 };
+    const { body } = await fleet.ask(a, "POST", "/jobs?wait_ms=20000", spec);
+    expect(body.affinity).toBe("no_turn");
+    expect((await readTurn(randomUUID())).status).toBe(404);
+  });
+});
