@@ -1,7 +1,7 @@
 import type { CallResult, ListedDeployment } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
 import { createHeldList } from "./list.ts";
-import { createRowIndex } from "./row-index.ts";
+import { createRowIndex, FREE_ROWS_MAX } from "./row-index.ts";
 
 type Answer = CallResult<"deployment.list">;
 const row = (id: string, changes: Partial<ListedDeployment> = {}): ListedDeployment => ({
@@ -128,6 +128,25 @@ describe("the index", () => {
     ]);
     expect(index.concerning("me").map(({ id }) => id)).toEqual(["mine", "next", "daemon"]);
     expect(Object.fromEntries(index.counts)).toEqual({ me: 1, gone: 1, drained: 1, other: 1 });
+  });
+
+  test("gives of many free rows that ask for the same the oldest, in whatever order they came", () => {
+    const index = createRowIndex();
+    const count = FREE_ROWS_MAX + 100;
+    const free = (age: number) =>
+      row(`r${age}`, { address: "", updated_at: new Date(age * 1_000).toISOString() });
+    const ages = Array.from({ length: count }, (_, age) => (age * 7) % count);
+    for (const age of ages) index.put(free(age));
+    index.put({ ...free(0), id: "other", selector: { zone: "x" } });
+    const given = () => index.relevant(new Map()).map(({ id }) => id);
+    const oldest = Array.from({ length: FREE_ROWS_MAX }, (_, age) => `r${age}`);
+    expect(given()).toEqual([...oldest, "other"]);
+    for (let age = 0; age < 100; age++) index.put({ ...free(age), address: "me" });
+    const members = new Map([["me", { draining: false }]]);
+    expect(index.relevant(members).map(({ id }) => id)).toEqual([
+      ...Array.from({ length: FREE_ROWS_MAX }, (_, age) => `r${age + 100}`),
+      "other",
+    ]);
   });
 
   test("follows a row wherever it goes", () => {
