@@ -68,9 +68,10 @@ export function turnOf({
   lookMs: number;
 }): Turn {
   if (!claimants.includes(me)) return { waitMs: 0, skip: 0 };
-  const mine = hash(me + first);
+  const lot = hash(first);
+  const mine = hash(me, lot);
   const before = claimants.filter((node) => {
-    const theirs = hash(node + first);
+    const theirs = hash(node, lot);
     return theirs < mine || (theirs === mine && node < me);
   }).length;
   if (before < rows) return { waitMs: 0, skip: before };
@@ -79,8 +80,8 @@ export function turnOf({
 }
 
 /** FNV-1a: quick, the same everywhere, and even enough for an order. */
-function hash(text: string): number {
-  let value = 0x811c9dc5;
+function hash(text: string, from = 0x811c9dc5): number {
+  let value = from;
   for (let at = 0; at < text.length; at++)
     value = Math.imul(value ^ text.charCodeAt(at), 0x01000193) >>> 0;
   return value;

@@ -1,0 +1,188 @@
+import type { DeploymentTerm, ListedDeployment } from "@tenure/protocol";
+import { byAge } from "../../../packages/agent/src/claim/plan.ts";
+import { createLiveCount } from "./live-count.ts";
+
+/** The table of deployments with its history, so that ten thousand nodes can each look at their own moment of it. */
+export interface VersionedTable {
+  /** The number of the newest change. */
+  head(): number;
+  free(): number;
+  get(id: string): ListedDeployment;
+  insert(row: ListedDeployment): void;
+  write(id: string, changes: Partial<ListedDeployment>): ListedDeployment;
+  ownedBy(address: string): ListedDeployment[];
+  countOf(address: string): number;
+  /** Rows whose newest change up to `to` came after `from`: what a reader at `from` is sent. */
+  changedBetween(from: number, to: number): number;
+  /** Where a reader at `from` is after so many rows. */
+  positionAfter(from: number, rows: number): number;
+  /** What a reader at this position sees. */
+  at(position: number): TableView;
+  claim(term: DeploymentTerm): ListedDeployment | undefined;
+}
+
+export interface TableView {
+  oldestFree(countMax: number): ListedDeployment[];
+  ownedBy(addresses: Iterable<string>): ListedDeployment[];
+  countOf(address: string): number;
+  /** Those of these who own the fewest. */
+  least(addresses: readonly string[]): string[];
+}
+
+interface Change {
+  id: string;
+  before: ListedDeployment | undefined;
+  after: ListedDeployment;
+}
+
+export function createVersionedTable(changesMax: number): VersionedTable {
+  const rows = new Map<string, ListedDeployment>();
+  const owned = new Map<string, Map<string, ListedDeployment>>();
+  const changes: Change[] = [];
+  const lastChange = new Map<string, number>();
+  const live = createLiveCount(changesMax);
+  const freeRows = createFreeRows();
+  // By number and not by name: ten thousand nodes ask for ten thousand counts at a time.
+  const numbers = new Map<string, number>();
+  const numbered = new WeakMap<readonly string[], Int32Array>();
+  let counts = new Int32Array(1_024);
+
+  function placeOf(address: string): number {
+    const known = numbers.get(address);
+    if (known !== undefined) return known;
+    numbers.set(address, numbers.size);
+    if (numbers.size > counts.length) {
+      const larger = new Int32Array(2 * counts.length);
+      larger.set(counts);
+      counts = larger;
+    }
+    return numbers.size - 1;
+  }
+
+  function placesOf(addresses: readonly string[]): Int32Array {
+    const places = numbered.get(addresses) ?? Int32Array.from(addresses, placeOf);
+    numbered.set(addresses, places);
+    return places;
+  }
+
+  function place(row: ListedDeployment, before: ListedDeployment | undefined): void {
+    rows.set(row.id, row);
+    if (row.address === "") freeRows.add(row);
+    else {
+      const mine = owned.get(row.address) ?? new Map<string, ListedDeployment>();
+      owned.set(row.address, mine.set(row.id, row));
+      counts[placeOf(row.address)]! += 1;
+    }
+    const former = lastChange.get(row.id);
+    if (former !== undefined) live.clear(former);
+    changes.push({ id: row.id, before, after: row });
+    live.set(changes.length);
+    lastChange.set(row.id, changes.length);
+  }
+
+  function write(id: string, changed: Partial<ListedDeployment>): ListedDeployment {
+    const before = rows.get(id)!;
+    const after = { ...before, ...changed };
+    if (before.address === "") freeRows.remove(before);
+    else {
+      owned.get(before.address)?.delete(id);
+      counts[placeOf(before.address)]! -= 1;
+    }
+    place(after, before);
+    return after;
+  }
+
+  /** What came after the position, undone: the state of those rows as the reader has it. Few, because readers are quick. */
+  function undone(position: number): Map<string, ListedDeployment | undefined> {
+    const states = new Map<string, ListedDeployment | undefined>();
+    for (let at = changes.length; at > position; at--) {
+      const { id, before } = changes[at - 1]!;
+      states.set(id, before);
+    }
+    return states;
+  }
+
+  function at(position: number): TableView {
+    const before = undone(position);
+    const formerly = [...before.values()].filter((row) => row !== undefined);
+    const deltas = new Map<string, number>();
+    const shift = (address: string, by: number) =>
+      deltas.set(address, (deltas.get(address) ?? 0) + by);
+    for (const { address } of formerly) shift(address, 1);
+    for (const id of before.keys()) shift(rows.get(id)?.address ?? "", -1);
+    return {
+      oldestFree(countMax) {
+        const now = freeRows.oldest(countMax + before.size).filter(({ id }) => !before.has(id));
+        const then = formerly.filter(({ address }) => address === "");
+        const found = then.length > 0 ? [...now, ...then].sort(byAge) : now;
+        return found.slice(0, countMax);
+      },
+      ownedBy(addresses) {
+        const wanted = new Set(addresses);
+        const now = [...wanted].flatMap((address) => [...(owned.get(address)?.values() ?? [])]);
+        const then = formerly.filter(({ address }) => wanted.has(address));
+        return [...now.filter(({ id }) => !before.has(id)), ...then];
+      },
+      countOf: (address) => (owned.get(address)?.size ?? 0) + (deltas.get(address) ?? 0),
+      least(addresses) {
+        const places = placesOf(addresses);
+        // Few have changed since: for the rest the newest counts are right.
+        const changed = new Map([...deltas].map(([address, by]) => [placeOf(address), by]));
+        let least = Number.POSITIVE_INFINITY;
+        const found: string[] = [];
+        for (let nth = 0; nth < places.length; nth++) {
+          const place = places[nth]!;
+          const count = counts[place]! + (changed.size > 0 ? (changed.get(place) ?? 0) : 0);
+          if (count > least) continue;
+          if (count < least) found.length = 0;
+          least = count;
+          found.push(addresses[nth]!);
+        }
+        return found;
+      },
+    };
+  }
+
+  return {
+    head: () => changes.length,
+    free: () => freeRows.size(),
+    get: (id) => rows.get(id)!,
+    insert: (row) => place(row, undefined),
+    write,
+    ownedBy: (address) => [...(owned.get(address)?.values() ?? [])],
+    countOf: (address) => owned.get(address)?.size ?? 0,
+    changedBetween: (from, to) => live.between(from, to),
+    positionAfter: (from, count) => live.positionAfter(from, count),
+    at,
+    claim({ id, generation }) {
+      const row = rows.get(id);
+      return row?.address === "" && row.generation === generation ? row : undefined;
+    },
+  };
+}
+
+function createFreeRows() {
+  const held = new Map<string, ListedDeployment>();
+  let order: ListedDeployment[] = [];
+  let isSorted = true;
+  const isHeld = (row: ListedDeployment) => held.get(row.id) === row;
+  return {
+    size: () => held.size,
+    add(row: ListedDeployment) {
+      const last = order.at(-1);
+      if (last && byAge(last, row) > 0) isSorted = false;
+      held.set(row.id, row);
+      order.push(row);
+    },
+    remove: (row: ListedDeployment) => void held.delete(row.id),
+    oldest(countMax: number): ListedDeployment[] {
+      if (order.length > 1.1 * held.size + 1_000) order = order.filter(isHeld);
+      if (!isSorted) order.sort(byAge);
+      isSorted = true;
+      const found: ListedDeployment[] = [];
+      for (let at = 0; at < order.length && found.length < countMax; at++)
+        if (isHeld(order[at]!)) found.push(order[at]!);
+      return found;
+    },
+  };
+}
