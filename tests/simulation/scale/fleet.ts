@@ -410,13 +410,13 @@ const timeOf = (timeline: Timeline): string =>
 
 const LETTERS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-function addressOf(fraction: () => number): string {
+export function addressOf(fraction: () => number): string {
   return Array.from({ length: 44 }, () => LETTERS[Math.floor(fraction() * LETTERS.length)]).join(
     "",
   );
 }
 
-const memberOf = (address: string): Member => ({
+export const memberOf = (address: string): Member => ({
   ...{ address, name: address, instance_id: "i", epoch: 1, claim_policy: "deployment_count" },
   ...{ labels: {}, trusted_package_regexp: ".*", custom_command: false, draining: false },
   ...{ tags: { node_unit: true }, joined_at: "2026-01-01T00:00:00.000Z" },

@@ -126,7 +126,7 @@ const difference = (after: Tally, before: Tally): Tally =>
     Object.entries(after).map(([name, count]) => [name, count - before[name as keyof Tally]]),
   ) as unknown as Tally;
 
-function rowsOf(count: number, ownerOf: (nth: number) => string): ListedDeployment[] {
+export function rowsOf(count: number, ownerOf: (nth: number) => string): ListedDeployment[] {
   return Array.from({ length: count }, (_, nth) => ({
     id: `00000000-0000-4000-8000-${String(nth).padStart(12, "0")}`,
     ...{ name: `deployment-${nth}`, package_name: "web", package_version: "1.0.0", command: "" },
