@@ -321,6 +321,18 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     await released(job_id);
   });
 
+  test("whatever is said twice in one breath is done once, and the slot is free", async () => {
+    const node = await fleet.node(app);
+    const client = await fleet.session(app);
+    const { job_id } = await client.accepted(client.submit());
+    const assigned = await node.assigned();
+    for (let times = 0; times < 3; times++) node.finish(assigned);
+    await client.result({ job_id });
+    await released(job_id);
+    await freed(node.key.address);
+    expect(client.results(job_id)).toHaveLength(1);
+  });
+
   test("late, repeated and stale words change nothing, and their sender is told", async () => {
     const [node, stranger] = [await fleet.node(app), await fleet.node(app, { pools: ["other"] })];
     const client = await fleet.session(app);
