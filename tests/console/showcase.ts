@@ -172,10 +172,10 @@ async function signAndForget(operator: ReturnType<typeof createOperator>): Promi
 function logLines(count: number): string[] {
   const paths = ["/v1/carts", "/v1/orders", "/v1/prices?currency=EUR", "/v1/orders/8841/capture"];
   return Array.from({ length: count }, (_, index) => {
-    const time = new Date(Date.now() - (count - index) * 900).toISOString();
-    if (index % 41 === 40)
-      return `{"time":"${time}","level":"warn","msg":"payment provider slow","took_ms":${900 + index}}`;
-    return `{"time":"${time}","level":"info","msg":"request","method":"POST","path":"${paths[index % 4]}","status":${index % 29 === 28 ? 503 : 200},"took_ms":${3 + ((index * 7) % 40)}}`;
+    const time = new Date(Date.now() - (count - index) * 900).toISOString().slice(11, 23);
+    if (index % 13 === 12) return `${time} warn  payment provider slow, ${900 + index} ms`;
+    const status = index % 29 === 28 ? 503 : 200;
+    return `${time} info  POST ${paths[index % 4]} ${status} in ${3 + ((index * 7) % 40)} ms`;
   });
 }
 
