@@ -129,6 +129,29 @@ describe("Session and Worker through a server", () => {
     await closed;
   });
 
+  test("jobs of a turn stay on one node, and the next turn is another", async () => {
+    for (let n = 0; n < 3; n++)
+      await hire({ pools: ["turns"], capacity: 50, run: ({ turn_id }) => turn_id });
+    const session = join();
+    const turns = new Set<unknown>();
+    for (let round = 0; round < 5; round++) {
+      const turn = session.turn();
+      const jobs = Array.from({ length: 10 }, (_, n) =>
+        turn.submit({ pool: "turns", payload: n, ...(n === 9 && { finalize: "manual" as const }) }),
+      );
+      const results = await Promise.all(jobs);
+      expect(new Set(results.map(({ node_id }) => node_id)).size).toBe(1);
+      expect(new Set(results.map(({ body }) => body)).size).toBe(1);
+      expect(turn.ended).toBe("manual");
+      turns.add(results[0]!.body);
+    }
+    expect(turns.size).toBe(5);
+    const open = session.turn();
+    await open.submit({ pool: "turns", payload: "and one" });
+    await open.finalize();
+    expect(open.ended).toBe("manual");
+  });
+
   test("a session that was left can be resumed, and its result is still there", async () => {
     const finish = deferred();
     await hire({

@@ -28,6 +28,7 @@ import { rollingRestart } from "./rolling-restart.ts";
 import { slowReader } from "./slow-reader.ts";
 import { start } from "./start.ts";
 import { storeOutage } from "./store-outage.ts";
+import { turns } from "./turns.ts";
 
 export const PROOFS: readonly Proof[] = [
   start,
@@ -59,4 +60,5 @@ export const PROOFS: readonly Proof[] = [
   jobsPoison,
   jobsRedispatch,
   jobsRedis,
+  turns,
 ];

@@ -5,6 +5,8 @@ import { HARMLESS, PLANTED } from "./planted.ts";
 // The loop of the agent against an arbiter in memory. `npm run simulate -- --claims 5000` runs more of the same seeds.
 
 const SEEDS = 150;
+/** Some bugs need a rare meeting. The seeds are fixed, so whether they find it does not depend on the machine. */
+const SEEDS_FOR_A_BUG_MAX = 2_000;
 /** The machine may be many times slower than it looks; a run itself takes no time but its steps. */
 const LIMIT_MS = 600_000;
 
@@ -41,7 +43,7 @@ describe("planted bugs", () => {
   test.each(Object.entries(PLANTED))(
     "%s is caught",
     async (_, planted) => {
-      expect(await firstCaught(planted, SEEDS)).toBeDefined();
+      expect(await firstCaught(planted, SEEDS_FOR_A_BUG_MAX)).toBeDefined();
     },
     LIMIT_MS,
   );

@@ -57,5 +57,5 @@ async function startLingeringRun(): Promise<LingeringRun> {
 }
 
 async function untilGone(processes: ProcessIdentity[]): Promise<void> {
-  await until(() => !processes.some(isAlive), { deadlineMs: 5_000, what: "their end" });
+  await until(() => !processes.some(isAlive), { deadlineMs: 60_000, what: "their end" });
 }

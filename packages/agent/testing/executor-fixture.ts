@@ -25,7 +25,7 @@ export interface ExecutorFixture {
 }
 
 /** Machines are slow when many tests run on them. */
-export const PATIENT = { deadlineMs: 25_000 };
+export const PATIENT = { deadlineMs: 60_000 };
 
 export async function startExecutor(
   options: Partial<ExecutorOptions> = {},

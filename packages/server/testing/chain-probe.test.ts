@@ -102,7 +102,7 @@ describe("the probe, with viem", () => {
         resolved.push(...seen.resolved);
         return resolved.length > 0 && seen.blocking.length > 0 && seen;
       },
-      { what: "both holds to run out", everyMs: 100, deadlineMs: 15_000 },
+      { what: "both holds to run out", everyMs: 100, deadlineMs: 60_000 },
     );
     expect(report).toMatchObject({ minedCount: 2, nextNonce: 4, blocking: [2] });
     expect(resolved).toEqual([0]);

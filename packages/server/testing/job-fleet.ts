@@ -16,7 +16,7 @@ type ToNode<Type extends ServerToNode["type"]> = Extract<ServerToNode, { type: T
 /** Instances over one hot store, with nodes and sessions that say what a test makes them say. */
 export interface JobFleet {
   readonly apps: App[];
-  /** The pool of this fleet's nodes and jobs, unless a test names another. */
+  /** The pool of the nodes and jobs of one test, unless it names another: what a test leaves is not the next one's. */
   readonly pool: string;
   readonly prefix: string;
   node(at: App, words?: NodeWords): Promise<JobNode>;
@@ -69,7 +69,8 @@ export async function openJobFleet(
 ): Promise<JobFleet> {
   const database: TestDatabase = await openAppDatabase();
   const prefix = uniqueKeyPrefix();
-  const pool = "gpu";
+  let tests = 0;
+  const pool = () => `gpu-${tests}`;
   const start = (more: Record<string, string> = {}) =>
     startTestApp({ postgresUri: database.uri, hot, prefix, env: { ...env, ...more } });
   const apps: App[] = [];
@@ -79,11 +80,14 @@ export async function openJobFleet(
   async function rest(): Promise<void> {
     await Promise.all([...peers].map((peer) => peer.close()));
     peers.clear();
+    tests += 1;
   }
 
   return {
     apps,
-    pool,
+    get pool() {
+      return pool();
+    },
     prefix,
     async start(more) {
       const app = await start(more);
@@ -97,7 +101,7 @@ export async function openJobFleet(
         ...(bootId && { bootId }),
       });
       peers.add(raw);
-      await raw.register({ tags: {}, pools: [pool], capacity: 1, ...words });
+      await raw.register({ tags: {}, pools: [pool()], capacity: 1, ...words });
       await until(() => seesEverywhere(apps, raw.key.address), { what: "a node that all see" });
       return asJobNode(raw);
     },
@@ -105,7 +109,7 @@ export async function openJobFleet(
       const raw = await connectRawSession({ url: at.url });
       peers.add(raw);
       const { session_id, resume_token } = await raw.init(words);
-      return asJobSession(raw, pool, { sessionId: session_id, resumeToken: resume_token });
+      return asJobSession(raw, pool(), { sessionId: session_id, resumeToken: resume_token });
     },
     ask,
     rest,
@@ -182,20 +186,20 @@ function asJobSession(
     raw.received.filter(
       (message): message is FromServer<Type> => message.type === type && fits(message as never),
     );
-  const first = <Type extends ServerToSession["type"]>(
+  const first = async <Type extends ServerToSession["type"]>(
     type: Type,
     about: { job_id?: string; request_id?: string },
-  ): Promise<FromServer<Type>> =>
-    until(
-      () =>
-        find(type, (message) =>
-          Object.entries(about).every(([key, value]) => (message as never)[key] === value),
-        )[0],
-      {
-        what: `${type} about ${JSON.stringify(about)}; heard ${JSON.stringify(raw.received.slice(-5)).slice(0, 1_000)}`,
-        deadlineMs: 25_000,
-      },
-    ) as Promise<FromServer<Type>>;
+  ): Promise<FromServer<Type>> => {
+    const fits = (message: FromServer<Type>) =>
+      Object.entries(about).every(([key, value]) => (message as never)[key] === value);
+    const what = `${type} about ${JSON.stringify(about)}`;
+    try {
+      return (await until(() => find(type, fits)[0], { what, deadlineMs: 60_000 })) as never;
+    } catch (error) {
+      const heard = JSON.stringify(raw.received.slice(-5)).slice(0, 1_000);
+      throw new Error(`${String(error)}; heard ${heard}`);
+    }
+  };
   return {
     ...raw,
     ...identity,

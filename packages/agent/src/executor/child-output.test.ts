@@ -22,7 +22,7 @@ test("a child that writes as fast as it can fills neither memory nor disk, and t
   const directory = join(dataDir, "logs", row.id);
   const newest = (): number =>
     Math.max(0, ...readdirSync(directory).map((name) => Number.parseInt(name, 10)));
-  await until(() => newest() > 12, { ...PATIENT, what: "120 MiB of log" });
+  await until(() => newest() > 7, { ...PATIENT, what: "70 MiB of log" });
   delay.disable();
   const files = readdirSync(directory).map((name) => statSync(join(directory, name)).size);
   expect(files.length).toBeLessThanOrEqual(6);

@@ -377,7 +377,9 @@ test("a long list that did not change costs next to nothing", async () => {
   const { executor } = await startExecutor();
   const all = Array.from({ length: 2_000 }, () => wanted(aRow({ command: FOREVER }), "hold"));
   executor.want(all);
-  const began = performance.now();
+  // Time of the processor, not of the clock: others want the machine too. Measured: 2 ms.
+  const before = process.cpuUsage();
   for (let n = 0; n < 50; n++) executor.want(all);
-  expect((performance.now() - began) / 50).toBeLessThan(50);
+  const { user, system } = process.cpuUsage(before);
+  expect((user + system) / 1_000 / 50).toBeLessThan(30);
 });

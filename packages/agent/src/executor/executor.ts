@@ -141,7 +141,8 @@ const isSame = (former: Wanted | undefined, one: Wanted): boolean =>
   former !== undefined &&
   former.row === one.row &&
   former.mode === one.mode &&
-  former.refused.join() === one.refused.join();
+  (former.refused.length + one.refused.length === 0 ||
+    former.refused.join() === one.refused.join());
 
 const packageOf = (goal: Goal): string | undefined =>
   "spec" in goal && goal.spec.package ? directoryName(goal.spec.package) : undefined;

@@ -9,11 +9,14 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import type { LogLines } from "@tenure/protocol";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { until } from "../../../../tests/support/until.ts";
+import { PATIENT } from "../../testing/executor-fixture.ts";
 import { LINE_BYTES_MAX } from "./line-pump.ts";
 import { createLogs } from "./logs.ts";
+
+vi.setConfig({ testTimeout: 120_000 });
 
 const SMALL = { fileBytesMax: 100, filesMax: 3, retryAfterMs: 0, lookAgainMs: 0 };
 
@@ -177,7 +180,7 @@ describe("following", () => {
     const { begun, heard } = listen(log, { lines: 5 });
     await begun;
     for (let n = 21; n <= 120; n++) await log.say(`line ${n}`);
-    await until(() => heard().includes("line 120"), { what: "the last line" });
+    await until(() => heard().includes("line 120"), { ...PATIENT, what: "the last line" });
     expect(heard()).toEqual(numbered(16, 120));
   });
 
@@ -186,7 +189,7 @@ describe("following", () => {
     const { begun, heard } = listen(log);
     await begun;
     await log.say("at last");
-    await until(() => heard().length > 0, { what: "the first line" });
+    await until(() => heard().length > 0, { ...PATIENT, what: "the first line" });
     expect(heard()).toEqual(["at last"]);
   });
 
@@ -195,9 +198,9 @@ describe("following", () => {
     await log.say(...numbered(1, 60));
     const { begun, heard } = listen(log, { from: "1:0" });
     await begun;
-    await until(() => heard().includes("line 60"), { what: "the last line" });
+    await until(() => heard().includes("line 60"), { ...PATIENT, what: "the last line" });
     await log.say("line 61");
-    await until(() => heard().includes("line 61"), { what: "a new line" });
+    await until(() => heard().includes("line 61"), { ...PATIENT, what: "a new line" });
     expect(heard()[0]).toBe("[tenure] lines were rotated away before they could be read");
     expect(heard().slice(1)).toEqual(numbered(63 - heard().length, 61));
   });
@@ -207,12 +210,12 @@ describe("following", () => {
     const { begun, heard, stop } = listen(log);
     await begun;
     await log.say("before");
-    await until(() => heard().length === 1, { what: "the line before" });
+    await until(() => heard().length === 1, { ...PATIENT, what: "the line before" });
     stop.abort();
     await log.say("after");
     const other = listen(log);
     await other.begun;
-    await until(() => other.heard().length === 2, { what: "somebody else to hear it" });
+    await until(() => other.heard().length === 2, { ...PATIENT, what: "somebody else to hear it" });
     expect(heard()).toEqual(["before"]);
   });
 
@@ -239,7 +242,7 @@ describe("following", () => {
         },
       },
     );
-    await until(() => lines.length === 200, { what: "all lines" });
+    await until(() => lines.length === 200, { ...PATIENT, what: "all lines" });
     expect(atOnceMax).toBe(1);
     expect(Math.max(...sizes)).toBeLessThan(80 * 1024);
   });

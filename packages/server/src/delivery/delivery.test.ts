@@ -318,7 +318,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
     await takeUnread(store, view, 200); // read by a process that then died
     a.start();
     await until(() => retried.size === 200, {
-      deadlineMs: 5_000,
+      deadlineMs: 60_000,
       what: "all 200 to be retried",
     }).finally(() => expect(retried.size).toBe(200));
     expect(await a.pending()).toBe(200);
@@ -452,7 +452,7 @@ test("I7: delivery goes on when Redis was away, also when it comes back with not
   const over = openRedis({ mode: "single", urls: [server.url], prefix: "t" });
   await waitUntilReady(over, 5_000);
   const a = instance("a", { over });
-  const back = { deadlineMs: 15_000, what: "delivery to go on" };
+  const back = { deadlineMs: 60_000, what: "delivery to go on" };
   const sendsAgain = () => until(async () => (await a.send("a", bell())).outcome === "sent", back);
   try {
     await a.send("a", bell());

@@ -59,7 +59,7 @@ describe.each(HOT_STORES)("whoever stops between two steps, on %s", (kind) => {
       expect(result, step).toMatchObject({ outcome: "succeeded", body: "done" });
       await until(
         async () => (await fleet.ask(a, "GET", `/jobs/${result.job_id}`)).body.state === "RELEASED",
-        { what: `RELEASED after ${step}`, deadlineMs: 25_000 },
+        { what: `RELEASED after ${step}`, deadlineMs: 60_000 },
       );
     }
     await until(

@@ -19,7 +19,7 @@ const readTurn = (turnId: string) => fleet.ask(a, "GET", `/turns/${turnId}`);
 const nodeOf = (nodes: JobNode[], jobId: string) =>
   until(() => nodes.find((node) => node.assignments(jobId).length > 0), {
     what: "an assignment",
-    deadlineMs: 25_000,
+    deadlineMs: 60_000,
   });
 
 describe.each(HOT_STORES)("turns, on %s", (kind) => {
@@ -224,7 +224,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     // Its session is forgotten, so nobody may read it any more.
     await until(async () => (await readTurn(turn_id!)).status === 404, {
       what: "nothing left",
-      deadlineMs: 25_000,
+      deadlineMs: 60_000,
     });
     const metrics = await (await fetch(new URL("/metrics", a.url))).text();
     expect(metrics).toMatch(/^tenure_turn_leftovers 0$/m);

@@ -59,6 +59,7 @@ export function createTurns(context: JobsContext): Turns {
   const lines = new Map<string, Promise<void>>();
   /** Sessions that asked for an alarm, with the turn it is about. */
   const pauses = new Map<string, { pauseMs: number; turnId: string | undefined }>();
+  const closingMs = 2 * (settings.pendingTimeoutMs + settings.ackTimeoutMs);
   const checkInMs = Math.min(Math.max(settings.sessionGoneAfterMs / 10, 500), 30_000);
 
   async function inLine<T>(
@@ -180,28 +181,25 @@ export function createTurns(context: JobsContext): Turns {
   }
 
   /** Turns whose session is gone for good, and those whose closing job was lost on its way. */
-  let closedBefore = new Set<string>();
+  const closedSinceMs = new Map<string, number>();
   async function sweep(): Promise<void> {
     const turnIds = await takeTurns(hot, { countMax: SWEPT_MAX, checkInMs });
-    const closed = new Set<string>();
-    const left = await Promise.all(turnIds.map((turnId) => sweepOne(turnId, closed)));
-    closedBefore = closed;
+    const left = await Promise.all(turnIds.map(sweepOne));
     meter.turnsLeft(left.filter(Boolean).length);
+    const oldMs = clock.monotonicMs() - 2 * closingMs;
+    for (const [turnId, sinceMs] of closedSinceMs)
+      if (sinceMs < oldMs) closedSinceMs.delete(turnId);
   }
 
   /** Whether something is left of it that should not be. */
-  async function sweepOne(turnId: string, closed: Set<string>): Promise<boolean> {
+  async function sweepOne(turnId: string): Promise<boolean> {
     const turn = await readTurn(hot, turnId);
     if (!turn || turn.ended) {
       await forgetTurns(hot, [turnId]);
       return false;
     }
     const session = await readSession(hot, turn.sessionId);
-    const isOpen = session?.currentTurnId === turnId;
-    if (session && (isOpen || !closedBefore.has(turnId))) {
-      if (!isOpen) closed.add(turnId);
-      return false;
-    }
+    if (session && !isLongClosed(turnId, session.currentTurnId)) return false;
     try {
       await end(turnId, turn.sessionId, "timeout");
       return false;
@@ -209,6 +207,15 @@ export function createTurns(context: JobsContext): Turns {
       if (isStoreDown(error)) return true;
       throw error;
     }
+  }
+
+  /** Its closing job may wait for a slot for a while; then it was placed, has ended, or is lost. */
+  function isLongClosed(turnId: string, currentTurnId: string | null): boolean {
+    if (currentTurnId === turnId) return false;
+    const nowMs = clock.monotonicMs();
+    const sinceMs = closedSinceMs.get(turnId) ?? nowMs;
+    closedSinceMs.set(turnId, sinceMs);
+    return nowMs - sinceMs > closingMs;
   }
 
   const loop = every(checkInMs, sweep, {

@@ -74,7 +74,7 @@ describe.each(["redis", "redis-cluster"] as const)("two instances over %s", (kin
         for (const { job_id } of client.results()) seen.add(job_id);
         return jobs.every((job_id) => seen.has(job_id));
       },
-      { what: "every result", deadlineMs: 25_000 },
+      { what: "every result", deadlineMs: 60_000 },
     );
   });
 
@@ -145,7 +145,7 @@ describe.each(["redis", "redis-cluster"] as const)("two instances over %s", (kin
         clients.every(
           ({ received }) => received.filter(({ type }) => type === "job_accepted").length === 320,
         ),
-      { what: "all answers", deadlineMs: 25_000 },
+      { what: "all answers", deadlineMs: 60_000 },
     );
     const jobs = new Map<string, Set<string>>();
     for (const message of clients.flatMap(({ received }) => received)) {

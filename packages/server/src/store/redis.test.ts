@@ -52,7 +52,7 @@ describe.each(KINDS)("%s over a network", (kind) => {
       await cut;
       return (await client.get(counter)) === "2";
     };
-    await until(runsTwice, { deadlineMs: 20_000, what: "a command that is sent again" });
+    await until(runsTwice, { deadlineMs: 60_000, what: "a command that is sent again" });
   });
 
   test("a subscription survives the loss of every connection", async () => {
@@ -340,7 +340,7 @@ const firstOf = (proxies: FaultProxy[], arm: (proxy: FaultProxy) => Promise<void
 
 async function answersAgain(store: RedisStore): Promise<void> {
   const answers = async () => store.ping().then(() => true);
-  await until(answers, { deadlineMs: 15_000, what: "an answer" });
+  await until(answers, { deadlineMs: 60_000, what: "an answer" });
 }
 
 async function hearing(
@@ -351,7 +351,7 @@ async function hearing(
     await store.publish(channel, message);
     return heard.includes(message);
   };
-  await until(hears, { deadlineMs: 15_000, what: `to hear ${message}` });
+  await until(hears, { deadlineMs: 60_000, what: `to hear ${message}` });
 }
 
 async function untilReady(client: Redis | Cluster): Promise<void> {

@@ -1,0 +1,168 @@
+import assert from "node:assert";
+import type { Session } from "@tenure/sdk";
+import { type FaultProxy, startProxy } from "../support/proxy.ts";
+import { HOT_KINDS, type HotKind } from "./fleet.ts";
+import { createJobScene, POOL, readJob } from "./jobs-scene.ts";
+import type { Proof, ProofRun } from "./proof.ts";
+import { createSeeded } from "./seeded.ts";
+
+const WORKERS = 8;
+/** Enough that every turn finds its slot in time: then nothing but the rule decides where a job goes. */
+const CAPACITY = 200;
+const TURNS_PER_SESSION = 3;
+const WORK_MS = 5;
+
+/** I8, as speakers see it. */
+export const turns: Proof = {
+  name: "turns",
+  summary:
+    "many speakers at two instances, their jobs in bursts: each turn on one node, turns spread over all",
+  async run(run) {
+    const kinds = run.size === "full" ? HOT_KINDS : HOT_KINDS.slice(0, 1);
+    for (const hot of kinds) await runOn(hot, run);
+  },
+};
+
+interface Said {
+  session: number;
+  turn: number;
+  turnId: string | undefined;
+  nodeId: string | undefined;
+  jobId: string;
+}
+
+async function runOn(hot: HotKind, { size, seed, print }: ProofRun): Promise<void> {
+  const [sessions, jobs] = size === "full" ? [200, 20] : [12, 8];
+  const scene = await createJobScene(hot);
+  const proxies: FaultProxy[] = [];
+  try {
+    const urls = [(await scene.startInstance()).url, (await scene.startInstance()).url];
+    for (const url of urls)
+      proxies.push(await startProxy({ targetPort: Number(new URL(url).port) }));
+    for (let n = 0; n < WORKERS; n++)
+      await scene.startWorker({ url: [urls[n % 2]!, urls[(n + 1) % 2]!], capacity: CAPACITY });
+    const ways = proxies.map(({ port }) => `http://127.0.0.1:${port}`);
+    const seeded = createSeeded(seed);
+    const speakers = Array.from({ length: sessions }, (_, n) => ({
+      number: n,
+      session: scene.openSession({
+        url: [ways[n % 2]!, ways[(n + 1) % 2]!],
+        patienceMs: 300_000,
+        backoff: { baseMs: 10, capMs: 200 },
+      }),
+      bursts: Array.from({ length: TURNS_PER_SESSION }, () => burstsOf(jobs, seeded.between)),
+    }));
+    const speaking = Promise.all(
+      speakers.map(({ number, session, bursts }) => speak(number, session, bursts)),
+    );
+    // Once in the middle everybody has to connect again, and half of them come back at the other instance.
+    setTimeout(() => {
+      for (const proxy of proxies) proxy.reset();
+    }, 300);
+    const said = (await speaking).flat();
+    await judge({ hot, url: urls[0]!, said, sessions, jobs, print });
+    await scene.untilAllSlotsAreFree();
+  } finally {
+    for (const proxy of proxies) proxy.stop();
+    await scene.stop();
+  }
+}
+
+/** How many jobs are said in one breath: at least the first two in the same instant. */
+function burstsOf(jobs: number, between: (least: number, most: number) => number): number[] {
+  const bursts = [2];
+  for (let left = jobs - 2; left > 0; ) {
+    const burst = Math.min(left, Math.floor(between(1, 6)));
+    bursts.push(burst);
+    left -= burst;
+  }
+  return bursts;
+}
+
+async function speak(number: number, session: Session, turnsSaid: number[][]): Promise<Said[]> {
+  const said: Said[] = [];
+  for (const [turn, bursts] of turnsSaid.entries()) {
+    const current = session.turn();
+    const open: Promise<void>[] = [];
+    for (const burst of bursts) {
+      for (let n = 0; n < burst; n++)
+        open.push(
+          current
+            .submit({ pool: POOL, payload: { say: `${number}.${turn}`, work_ms: WORK_MS } })
+            .then(({ turn_id, node_id, job_id }) => {
+              said.push({ session: number, turn, turnId: turn_id, nodeId: node_id, jobId: job_id });
+            }),
+        );
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await current.finalize("manual");
+    await Promise.all(open);
+  }
+  return said;
+}
+
+async function judge({
+  hot,
+  url,
+  said,
+  sessions,
+  jobs,
+  print,
+}: {
+  hot: HotKind;
+  url: string;
+  said: readonly Said[];
+  sessions: number;
+  jobs: number;
+  print: (line: string) => void;
+}): Promise<void> {
+  assert.equal(said.length, sessions * TURNS_PER_SESSION * jobs, "every job was answered");
+  const byTurn = groupBy(said, ({ turnId }) => turnId ?? "");
+  assert.equal(byTurn.size, sessions * TURNS_PER_SESSION, "as many turns as were spoken");
+  const astray: Said[] = [];
+  for (const [turnId, of] of byTurn) {
+    assert.notEqual(turnId, "", "a job of a turn names it");
+    assert.equal(new Set(of.map(({ session, turn }) => `${session}.${turn}`)).size, 1, "mixed");
+    const counts = groupBy(of, ({ nodeId }) => nodeId ?? "");
+    const [home] = [...counts].sort((a, b) => b[1].length - a[1].length)[0]!;
+    astray.push(...of.filter(({ nodeId }) => nodeId !== home));
+  }
+  // A job that went elsewhere tells why. Here nothing may be a reason: all nodes stay, and have slots for all.
+  const reasons = new Map<string, number>();
+  for (const { jobId } of astray) {
+    const { affinity = "untold" } = await readJob(url, jobId);
+    reasons.set(affinity, (reasons.get(affinity) ?? 0) + 1);
+  }
+  const after = said.length - byTurn.size;
+  const homes = new Set([...byTurn.values()].map(([first]) => first?.nodeId));
+  const repeats = consecutive(said);
+  print(
+    `${hot}: ${sessions} sessions, ${byTurn.size} turns, ${said.length} jobs: ${after - astray.length} of ${after} after the first on the turn's node`,
+  );
+  print(
+    `${hot}: no two turns mixed; turns were on ${homes.size} of ${WORKERS} nodes; the next turn of a session was on the same node ${repeats.same} of ${repeats.pairs} times`,
+  );
+  assert.equal(astray.length, 0, `jobs went elsewhere: ${JSON.stringify([...reasons])}`);
+  assert.equal(homes.size, WORKERS, "every node had turns");
+  // By chance one in eight; a session that keeps its node would be all of them.
+  assert(repeats.same <= repeats.pairs / 2, "a session kept its node from turn to turn");
+}
+
+function consecutive(said: readonly Said[]): { pairs: number; same: number } {
+  const homes = new Map(said.map(({ session, turn, nodeId }) => [`${session}.${turn}`, nodeId]));
+  let [pairs, same] = [0, 0];
+  for (const [place, nodeId] of homes) {
+    const [session, turn] = place.split(".").map(Number) as [number, number];
+    const next = homes.get(`${session}.${turn + 1}`);
+    if (next === undefined) continue;
+    pairs += 1;
+    if (next === nodeId) same += 1;
+  }
+  return { pairs, same };
+}
+
+function groupBy<T>(items: readonly T[], keyOf: (item: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of items) groups.set(keyOf(item), [...(groups.get(keyOf(item)) ?? []), item]);
+  return groups;
+}
