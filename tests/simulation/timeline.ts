@@ -8,6 +8,11 @@ export interface Timeline extends Clock {
   readonly steps: number;
 }
 
+export interface TimelineOptions {
+  /** For code that puts things off to the next turn of the event loop: turns to follow before time goes on. */
+  turns?: number;
+}
+
 interface Timer {
   atMs: number;
   /** Of two at the same moment the one that was set first goes first. */
@@ -15,7 +20,7 @@ interface Timer {
   act: (() => void) | undefined;
 }
 
-export function createTimeline(onStep: () => void = () => {}): Timeline {
+export function createTimeline({ turns = 1 }: TimelineOptions = {}): Timeline {
   const heap: Timer[] = [];
   let nowMs = 0;
   let order = 0;
@@ -27,6 +32,12 @@ export function createTimeline(onStep: () => void = () => {}): Timeline {
     return () => {
       timer.act = undefined;
     };
+  }
+
+  /** Every promise that can go on has gone on: Node turns to immediates only when no microtask is left. */
+  async function promisesFollowed(): Promise<void> {
+    for (let turn = 0; turn < turns; turn++)
+      await new Promise<void>((resolve) => setImmediate(resolve));
   }
 
   return {
@@ -50,15 +61,11 @@ export function createTimeline(onStep: () => void = () => {}): Timeline {
         steps += 1;
         next.act();
         await promisesFollowed();
-        onStep();
       }
       return true;
     },
   };
 }
-
-/** Every promise that can go on has gone on: Node turns to immediates only when no microtask is left. */
-const promisesFollowed = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 const isBefore = (a: Timer, b: Timer): boolean =>
   a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order);

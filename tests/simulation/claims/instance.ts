@@ -7,13 +7,13 @@ import type {
   TenureError,
   ViewState,
 } from "@tenure/protocol";
-import type { Wake } from "../../packages/server/src/deployments/wake.ts";
-import type { NewNodeUnit } from "../../packages/server/src/membership/node-unit-store.ts";
+import type { Wake } from "../../../packages/server/src/deployments/wake.ts";
+import type { NewNodeUnit } from "../../../packages/server/src/membership/node-unit-store.ts";
+import type { Timeline } from "../timeline.ts";
 import { createAnswers } from "./answers.ts";
 import type { Arbiter } from "./arbiter.ts";
 import { createCopy } from "./copy.ts";
 import type { Settings } from "./settings.ts";
-import type { Timeline } from "./timeline.ts";
 import { createView, type ViewLook } from "./view.ts";
 
 /** What an instance can do to a node that is connected to it. */

@@ -1,12 +1,12 @@
 import type { CallParams, CallResult, HostEvent, NodeMethod } from "@tenure/protocol";
 import type { Clock } from "@tenure/sdk";
-import { createMembers, type MembersView } from "../../packages/sdk/src/members.ts";
-import { planRetry } from "../../packages/sdk/src/retry.ts";
+import { createMembers, type MembersView } from "../../../packages/sdk/src/members.ts";
+import { planRetry } from "../../../packages/sdk/src/retry.ts";
+import type { Timeline } from "../timeline.ts";
+import { createWire, type Way, type Wire } from "../wire.ts";
 import { away } from "./answers.ts";
 import type { Connected, Instance, Registration } from "./instance.ts";
 import type { Settings } from "./settings.ts";
-import type { Timeline } from "./timeline.ts";
-import { createWire, type Way, type Wire } from "./wire.ts";
 
 export interface NodeConnection {
   readonly state: "ready" | "waiting";

@@ -1,19 +1,19 @@
 import type { DeploymentReport, ListedDeployment, NodeTraits, TenureError } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol";
 import type { Clock } from "@tenure/sdk";
-import { claimPolicyOf } from "../../packages/agent/src/claim/policy.ts";
-import { createContactWatch } from "../../packages/agent/src/contact.ts";
-import { createLoop, type Loop } from "../../packages/agent/src/loop/loop.ts";
-import type { LoopPorts } from "../../packages/agent/src/loop/ports.ts";
-import { createReports } from "../../packages/agent/src/reports.ts";
-import { createMembersLook, serverPorts } from "../../packages/agent/src/server-ports.ts";
-import { wantedHere } from "../../packages/agent/src/wanted.ts";
+import { claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
+import { createContactWatch } from "../../../packages/agent/src/contact.ts";
+import { createLoop, type Loop } from "../../../packages/agent/src/loop/loop.ts";
+import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
+import { createReports } from "../../../packages/agent/src/reports.ts";
+import { createMembersLook, serverPorts } from "../../../packages/agent/src/server-ports.ts";
+import { wantedHere } from "../../../packages/agent/src/wanted.ts";
+import type { Timeline } from "../timeline.ts";
+import type { Way } from "../wire.ts";
 import { type Children, type Copy, createChildren } from "./children.ts";
 import { createConnection, type NodeConnection } from "./connection.ts";
 import type { Instance } from "./instance.ts";
 import type { Settings } from "./settings.ts";
-import type { Timeline } from "./timeline.ts";
-import type { Way } from "./wire.ts";
 
 export interface NodeUnitSpec extends NodeTraits {
   claim_policy: string;

@@ -7,12 +7,12 @@ import {
   TenureError,
   type ViewState,
 } from "@tenure/protocol";
-import type { ClaimOutcome } from "../../packages/server/src/deployments/claim-store.ts";
+import type { ClaimOutcome } from "../../../packages/server/src/deployments/claim-store.ts";
 import type {
   DeploymentRow,
   NodeTerm,
-} from "../../packages/server/src/deployments/deployment-row.ts";
-import { answerList, type ListReader } from "../../packages/server/src/deployments/node-list.ts";
+} from "../../../packages/server/src/deployments/deployment-row.ts";
+import { answerList, type ListReader } from "../../../packages/server/src/deployments/node-list.ts";
 import type { Arbiter } from "./arbiter.ts";
 import type { Copy } from "./copy.ts";
 import type { Store } from "./instance.ts";

@@ -1,4 +1,4 @@
-import type { DeploymentRow } from "../../packages/server/src/deployments/deployment-row.ts";
+import type { DeploymentRow } from "../../../packages/server/src/deployments/deployment-row.ts";
 
 /** The table `deployment` with its triggers. A row is never changed, only replaced: whoever has read it keeps what it read. */
 export interface DeploymentTable {

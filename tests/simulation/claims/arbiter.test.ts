@@ -4,19 +4,19 @@ import {
   claimFirstFree,
   releaseLost,
   reserveFirst,
-} from "../../packages/server/src/deployments/claim-store.ts";
-import type { DeploymentRow } from "../../packages/server/src/deployments/deployment-row.ts";
+} from "../../../packages/server/src/deployments/claim-store.ts";
+import type { DeploymentRow } from "../../../packages/server/src/deployments/deployment-row.ts";
 import {
   dropDeadMoves,
   giveMoveBack,
   markMoveReady,
   markStopped,
-} from "../../packages/server/src/deployments/move-store.ts";
+} from "../../../packages/server/src/deployments/move-store.ts";
 import {
   judgeBrake,
   readBrake,
   releaseBrake,
-} from "../../packages/server/src/membership/brake-store.ts";
+} from "../../../packages/server/src/membership/brake-store.ts";
 import {
   expectedAddresses,
   joinNodeUnit,
@@ -25,11 +25,11 @@ import {
   nextEpochs,
   renewPresence,
   setDraining,
-} from "../../packages/server/src/membership/node-unit-store.ts";
-import { sql } from "../../packages/server/src/store/sql.ts";
-import { openServer, type TestDb } from "../../packages/server/testing/databases.ts";
+} from "../../../packages/server/src/membership/node-unit-store.ts";
+import { sql } from "../../../packages/server/src/store/sql.ts";
+import { openServer, type TestDb } from "../../../packages/server/testing/databases.ts";
+import { type Chance, createChance } from "../chance.ts";
 import { type Arbiter, createArbiter } from "./arbiter.ts";
-import { type Chance, createChance } from "./chance.ts";
 
 const TTL_MS = 20_000;
 const ADDRESSES = ["a", "b", "c", "d", "nobody"];

@@ -1,5 +1,5 @@
-import type { LoopPorts } from "../../packages/agent/src/loop/ports.ts";
-import type { Planted } from "./claims-world.ts";
+import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
+import type { Planted } from "./world.ts";
 
 /** One protection off each. Where the design has two that cover for each other, both: one alone changes nothing. */
 export const PLANTED: Record<string, Planted> = {

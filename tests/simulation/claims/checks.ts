@@ -1,10 +1,10 @@
 import { selects } from "@tenure/protocol";
+import type { Timeline } from "../timeline.ts";
 import type { Arbiter, OwnerWrite } from "./arbiter.ts";
 import type { Copy } from "./children.ts";
 import type { Instance } from "./instance.ts";
 import type { NodeUnit, Witness } from "./node-unit.ts";
 import type { Settings } from "./settings.ts";
-import type { Timeline } from "./timeline.ts";
 
 export interface Checks extends Witness {
   owner(write: OwnerWrite): void;

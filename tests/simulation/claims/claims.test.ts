@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { type ClaimsRun, count, runClaims } from "./claims-world.ts";
 import { HARMLESS, PLANTED } from "./planted.ts";
+import { type ClaimsRun, count, runClaims } from "./world.ts";
 
 // The loop of the agent against an arbiter in memory. `npm run simulate -- --claims 5000` runs more of the same seeds.
 

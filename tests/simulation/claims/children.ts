@@ -1,6 +1,6 @@
 import type { DeploymentReport } from "@tenure/protocol";
 import type { Clock } from "@tenure/sdk";
-import type { Wanted } from "../../packages/agent/src/executor/contract.ts";
+import type { Wanted } from "../../../packages/agent/src/executor/contract.ts";
 
 /** A process that runs for a deployment, on one node. */
 export interface Copy {

@@ -1,9 +1,9 @@
+import type { Chance } from "../chance.ts";
+import type { Timeline } from "../timeline.ts";
+import type { Way } from "../wire.ts";
 import type { Arbiter } from "./arbiter.ts";
-import type { Chance } from "./chance.ts";
 import type { Instance } from "./instance.ts";
 import type { NodeUnit } from "./node-unit.ts";
-import type { Timeline } from "./timeline.ts";
-import type { Way } from "./wire.ts";
 
 export interface Nemesis {
   isCut(node: string, instance: string, way: Way): boolean;

@@ -6,11 +6,11 @@ import {
   membersOf,
   type Settling,
   viewState,
-} from "../../packages/server/src/membership/members-view.ts";
-import type { NodeUnitRow } from "../../packages/server/src/membership/node-unit-store.ts";
+} from "../../../packages/server/src/membership/members-view.ts";
+import type { NodeUnitRow } from "../../../packages/server/src/membership/node-unit-store.ts";
+import type { Timeline } from "../timeline.ts";
 import type { Arbiter } from "./arbiter.ts";
 import type { Store } from "./instance.ts";
-import type { Timeline } from "./timeline.ts";
 
 export interface View {
   look(): Promise<void>;

@@ -1,14 +1,14 @@
 import { unfitness } from "@tenure/protocol";
-import type { LoopPorts } from "../../packages/agent/src/loop/ports.ts";
-import type { DeploymentRow } from "../../packages/server/src/deployments/deployment-row.ts";
+import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
+import type { DeploymentRow } from "../../../packages/server/src/deployments/deployment-row.ts";
+import { type Chance, createChance } from "../chance.ts";
+import { createTimeline, type Timeline } from "../timeline.ts";
 import { type Arbiter, createArbiter, type Protection } from "./arbiter.ts";
-import { type Chance, createChance } from "./chance.ts";
 import { type Checks, createChecks, type Reached } from "./checks.ts";
 import { createInstance, type Instance } from "./instance.ts";
 import { createNemesis } from "./nemesis.ts";
 import { createNodeUnit, type NodeUnit, type NodeUnitSpec } from "./node-unit.ts";
 import { SETTINGS, type Settings } from "./settings.ts";
-import { createTimeline, type Timeline } from "./timeline.ts";
 
 export interface ClaimsRun {
   violations: readonly string[];
