@@ -84,7 +84,7 @@ export function createClient({
     await owner.claim(scheduler, sessionId, epoch).catch(() => {});
     if (line !== mine) return;
     mine.isReady = true;
-    scheduler.jobs.sessions.joined(mine.end).catch(() => {});
+    scheduler.jobs.sessions.joined(mine.end, { turnPauseMs: undefined }).catch(() => {});
     for (const requestId of open.keys()) say(requestId);
   }
 
