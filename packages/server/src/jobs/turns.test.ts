@@ -259,5 +259,5 @@ describe.each(HOT_STORES)("a speaker who vanishes mid-turn, on %s", (kind) => {
       return /^tenure_turn_leftovers 0$/m.test(metrics);
     };
     await until(leftovers, { what: "no leftovers", deadlineMs: 60_000 });
-  }, 150_000);
+  }, 300_000);
 });
