@@ -197,16 +197,18 @@ function startTraffic({ url, token }: { url: string; token: string }): { stop():
   );
   const sessions = [0, 1, 2, 3].map(() => new Session({ url, token }));
   let n = 0;
+  const turns = sessions.map((session) => session.turn());
   const submit = (): void => {
-    const session = sessions[n % sessions.length]!;
+    const speaker = n % sessions.length;
     const request = {
       pool: n % 4 === 0 ? "render" : "embed",
       payload: { n },
       requestId: `order-${84_000 + n}`,
     };
     n += 1;
-    // How each of them ends is what the pictures show.
-    session.submit(request).catch(() => {});
+    // Two speak in turns, two do not. How each job ends is what the pictures show.
+    const by = speaker < 2 ? turns[speaker]! : sessions[speaker]!;
+    by.submit(request).catch(() => {});
   };
   const timer = setInterval(submit, 60);
   return {
