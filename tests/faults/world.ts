@@ -1,4 +1,4 @@
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createMovableClock, findFaketime, type MovableClock } from "../support/faketime.ts";
 import { freePort } from "../support/free-port.ts";
@@ -144,6 +144,9 @@ export async function createWorld(options: WorldOptions): Promise<World> {
     sceneOf,
     async stop() {
       const actors = [...instances, ...parties].filter((actor) => actor.starts > 0);
+      // What the last process of each said, for whoever has to find out why.
+      for (const { name, process: last } of actors)
+        writeFileSync(join(directory, `${name}.log`), `${last.stdout()}\n${last.stderr()}\n`);
       await Promise.all(actors.map((actor) => actor.kill()));
       for (const { lines } of [...instances, ...parties])
         for (const proxy of Object.values(lines).flat()) proxy.stop();
