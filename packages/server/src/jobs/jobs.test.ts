@@ -213,6 +213,18 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     await Promise.all([freed(lost.key.address), freed(other.key.address)]);
   });
 
+  test("a node that is lost before it accepted the job does not count against it", async () => {
+    const client = await fleet.session(app);
+    const { job_id } = await client.accepted(client.submit());
+    for (let attempt = 1; attempt <= 4; attempt++) {
+      const node = await fleet.node(app);
+      expect((await node.assigned(1, job_id)).attempt_id).toBe(attempt);
+      if (attempt < 4) await node.close();
+      else node.obey();
+    }
+    expect(await client.result({ job_id })).toMatchObject({ outcome: "succeeded", attempt_id: 4 });
+  });
+
   test("jobs that lost a node together are kept apart: one of them may have been the cause", async () => {
     const lost = await fleet.node(app, { capacity: 2 });
     const client = await fleet.session(app);
