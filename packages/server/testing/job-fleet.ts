@@ -63,6 +63,10 @@ export interface JobSession extends RawSession {
   obey(): void;
 }
 
+/** As `until`, for a machine that has other work to do. */
+export const patiently: typeof until = (condition, options) =>
+  until(condition, { deadlineMs: 90_000, ...options });
+
 export async function openJobFleet(
   hot: HotStoreKind,
   { instances = 1, env = {} }: { instances?: number; env?: Record<string, string> } = {},
@@ -102,7 +106,10 @@ export async function openJobFleet(
       });
       peers.add(raw);
       await raw.register({ tags: {}, pools: [pool()], capacity: 1, ...words });
-      await until(() => seesEverywhere(apps, raw.key.address), { what: "a node that all see" });
+      await until(() => seesEverywhere(apps, raw.key.address), {
+        what: "a node that all see",
+        deadlineMs: 90_000,
+      });
       return asJobNode(raw);
     },
     async session(at, words = {}) {
@@ -153,6 +160,7 @@ function asJobNode(raw: RawNode): JobNode {
     assigned: (nth = 1, jobId) =>
       until(() => assignments(jobId)[nth - 1], {
         what: `assignment ${nth} of ${jobId ?? "any job"}`,
+        deadlineMs: 90_000,
       }),
     finish,
     obey() {
@@ -194,7 +202,7 @@ function asJobSession(
       Object.entries(about).every(([key, value]) => (message as never)[key] === value);
     const what = `${type} about ${JSON.stringify(about)}`;
     try {
-      return (await until(() => find(type, fits)[0], { what, deadlineMs: 25_000 })) as never;
+      return (await until(() => find(type, fits)[0], { what, deadlineMs: 90_000 })) as never;
     } catch (error) {
       const heard = JSON.stringify(raw.received.slice(-5)).slice(0, 1_000);
       throw new Error(`${String(error)}; heard ${heard}`);

@@ -46,6 +46,9 @@ export interface RawNodeOptions {
   headers?: Record<string, string>;
 }
 
+/** With other work on the machine an answer may take its time. */
+const PATIENCE_MS = 60_000;
+
 export async function connectRawNode({
   url,
   key = createNodeKey(),
@@ -71,6 +74,7 @@ export async function connectRawNode({
       () => received.find((message) => message.type === type && fits(message as never)) as never,
       {
         what: `${type} from the server; it said ${JSON.stringify(received.slice(-5))}`,
+        deadlineMs: PATIENCE_MS,
       },
     );
 

@@ -15,6 +15,9 @@ export interface RawSession {
   close(): Promise<void>;
 }
 
+/** With other work on the machine an answer may take its time. */
+const PATIENCE_MS = 60_000;
+
 export async function connectRawSession({
   url,
   headers = {},
@@ -38,6 +41,7 @@ export async function connectRawSession({
   const receive: RawSession["receive"] = (type) =>
     until(() => received.find((message) => message.type === type) as never, {
       what: `${type} from the server; it said ${JSON.stringify(received.slice(-5))}`,
+      deadlineMs: PATIENCE_MS,
     });
   return {
     socket,

@@ -1,14 +1,17 @@
 import { randomUUID } from "node:crypto";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { HOT_STORES } from "../../testing/hot-stores.ts";
 import {
   type JobFleet,
   type JobNode,
   type JobSession,
   openJobFleet,
+  patiently,
 } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
+
+// With other work on the machine everything takes ten times as long.
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 300_000 });
 
 let fleet: JobFleet;
 let a: App;
@@ -17,9 +20,9 @@ let b: App;
 const read = async (jobId: string) => (await fleet.ask(a, "GET", `/jobs/${jobId}`)).body;
 const readTurn = (turnId: string) => fleet.ask(a, "GET", `/turns/${turnId}`);
 const nodeOf = (nodes: JobNode[], jobId: string) =>
-  until(() => nodes.find((node) => node.assignments(jobId).length > 0), {
+  patiently(() => nodes.find((node) => node.assignments(jobId).length > 0), {
     what: "an assignment",
-    deadlineMs: 25_000,
+    deadlineMs: 90_000,
   });
 
 describe.each(HOT_STORES)("turns, on %s", (kind) => {
@@ -87,7 +90,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     expect(new Set(turns).size).toBe(4);
     const next = await Promise.all(speakers.map(turnOf));
     expect(new Set([...turns, ...next]).size).toBe(8);
-    await until(async () => (await readTurn(turns[0]!)).body.ended === "manual", {
+    await patiently(async () => (await readTurn(turns[0]!)).body.ended === "manual", {
       what: "an ended turn",
     });
     expect((await readTurn(turns[0]!)).body.affinity_node_id).toBeNull();
@@ -145,7 +148,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     node.obey();
     node.finish(assigned);
     await speaker.result(next);
-    await until(async () => (await readTurn(opening.turn_id!)).body.ended === "manual", {
+    await patiently(async () => (await readTurn(opening.turn_id!)).body.ended === "manual", {
       what: "the end",
     });
   });
@@ -160,7 +163,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
       const { turn_id, request_id, job_id } = await say(speaker);
       await speaker.result({ job_id });
       speaker.send({ type: "turn_finalize", reason });
-      await until(
+      await patiently(
         () =>
           speaker.received.some(
             (one) =>
@@ -181,7 +184,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
         turn: true,
         finalize: "manual",
       });
-      await until(
+      await patiently(
         () =>
           speaker.received.some(
             (one) => one.type === "job_accepted" && one.job_id === job_id && one.duplicate,
@@ -190,7 +193,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
       );
       expect((await say(speaker)).turn_id).toBe(today.turn_id);
       speaker.send({ type: "turn_finalize", reason: "manual" });
-      await until(async () => (await readTurn(today.turn_id!)).body.ended, { what: "the end" });
+      await patiently(async () => (await readTurn(today.turn_id!)).body.ended, { what: "the end" });
     }
   });
 
@@ -250,7 +253,7 @@ describe.each(HOT_STORES)("a speaker who vanishes mid-turn, on %s", (kind) => {
     expect((await readTurn(turn_id!)).status).toBe(200);
     await speaker.close();
     // Its session is forgotten, so nobody may read the turn any more; and nothing of it is left over.
-    await until(async () => (await readTurn(turn_id!)).status === 404, {
+    await patiently(async () => (await readTurn(turn_id!)).status === 404, {
       what: "a forgotten session",
       deadlineMs: 60_000,
     });
@@ -258,6 +261,6 @@ describe.each(HOT_STORES)("a speaker who vanishes mid-turn, on %s", (kind) => {
       const metrics = await (await fetch(new URL("/metrics", a.url))).text();
       return /^tenure_turn_leftovers 0$/m.test(metrics);
     };
-    await until(leftovers, { what: "no leftovers", deadlineMs: 60_000 });
-  }, 150_000);
+    await patiently(leftovers, { what: "no leftovers", deadlineMs: 60_000 });
+  });
 });
