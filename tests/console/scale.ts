@@ -14,6 +14,8 @@ import { ADMIN, raiseStage } from "./stage.ts";
 const NODES = Number(process.env.NODES ?? 500);
 const DEPLOYMENTS = Number(process.env.DEPLOYMENTS ?? 5_000);
 const JOBS_PER_SECOND = Number(process.env.JOBS_PER_SECOND ?? 1_000);
+/** Nodes come in some at a time: how a crowd gets in is measured elsewhere. */
+const CROWD = 25;
 const minutes = Number(process.argv[2] ?? 5);
 
 const postgres = await startPostgres();
@@ -54,28 +56,33 @@ try {
   await browser.close();
   await traffic.stop();
   await Promise.all(units.map((unit) => unit.leave()));
-  await stage.stop();
+  await Promise.all(stage.servers.map((server) => server.kill9()));
   await Promise.all([postgres.discard(), redis.discard()]);
 }
 
 async function raiseNodes(): Promise<Unit[]> {
-  const made = Array.from({ length: NODES }, (_, index) =>
-    playNode({
-      url,
-      token: ADMIN,
-      name: `node-${String(index).padStart(3, "0")}`,
-      // Different at every heartbeat, as real ones are.
-      sample: () => ({
-        cpu_percent: Math.random() * 100,
-        memory_percent: 20 + Math.random() * 60,
-        memory_mb: 1_000 + Math.random() * 4_000,
-      }),
-      describe: { labels: { region: ["fra", "ams", "sin"][index % 3]! } },
-    }),
-  );
-  await unitsReady(made);
+  const made: Unit[] = [];
+  while (made.length < NODES) {
+    made.push(...Array.from({ length: CROWD }, (_, index) => raiseNode(made.length + index)));
+    await unitsReady(made);
+  }
   console.log(`${made.length} nodes are connected`);
   return made;
+}
+
+function raiseNode(index: number): Unit {
+  return playNode({
+    url,
+    token: ADMIN,
+    name: `node-${String(index).padStart(3, "0")}`,
+    // Different at every heartbeat, as real ones are.
+    sample: () => ({
+      cpu_percent: Math.random() * 100,
+      memory_percent: 20 + Math.random() * 60,
+      memory_mb: 1_000 + Math.random() * 4_000,
+    }),
+    describe: { labels: { region: ["fra", "ams", "sin"][index % 3]! } },
+  });
 }
 
 /** By SQL: what is measured is the browser, not how fast they can be created. */

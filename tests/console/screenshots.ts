@@ -35,6 +35,7 @@ const PICTURES: Partial<Record<string, ViewName[]>> = {
   jobs: ["light"],
   job: ["dark", "narrow-light"],
   sessions: ["light"],
+  turn: ["light"],
   signers: ["dark"],
   signer: ["light"],
   cluster: ["dark"],
@@ -86,9 +87,11 @@ async function takeAll(view: ViewName): Promise<void> {
 }
 
 async function pagesOf({ deployments, signer, units }: Showcase): Promise<[string, string][]> {
-  const { items } = await createOperator(url, ADMIN).call(ROUTES.listJobs, {
-    query: { limit: 500 },
-  });
+  const operator = createOperator(url, ADMIN);
+  const items = await until(
+    async () => (await operator.call(ROUTES.listJobs, { query: { limit: 100 } })).items,
+    { deadlineMs: 60_000, everyMs: 1_000, what: "the list of jobs" },
+  );
   const ended = items.filter(({ outcome }) => outcome);
   // One that took more than one attempt, where there is one.
   const job = ended.find(({ attempt_id }) => attempt_id > 1) ?? ended[0];
@@ -104,6 +107,7 @@ async function pagesOf({ deployments, signer, units }: Showcase): Promise<[strin
     ["jobs", "/jobs"],
     ["job", `/jobs/${job?.job_id}`],
     ["sessions", "/sessions"],
+    ["turn", `/turns/${items.find(({ turn_id }) => turn_id)?.turn_id}`],
     ["signers", "/signers"],
     ["signer", `/signers/${encodeURIComponent(signer)}`],
     ["cluster", "/cluster"],

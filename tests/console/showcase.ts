@@ -172,10 +172,10 @@ async function signAndForget(operator: ReturnType<typeof createOperator>): Promi
 function logLines(count: number): string[] {
   const paths = ["/v1/carts", "/v1/orders", "/v1/prices?currency=EUR", "/v1/orders/8841/capture"];
   return Array.from({ length: count }, (_, index) => {
-    const time = new Date(Date.now() - (count - index) * 900).toISOString();
-    if (index % 41 === 40)
-      return `{"time":"${time}","level":"warn","msg":"payment provider slow","took_ms":${900 + index}}`;
-    return `{"time":"${time}","level":"info","msg":"request","method":"POST","path":"${paths[index % 4]}","status":${index % 29 === 28 ? 503 : 200},"took_ms":${3 + ((index * 7) % 40)}}`;
+    const time = new Date(Date.now() - (count - index) * 900).toISOString().slice(11, 23);
+    if (index % 13 === 12) return `${time} warn  payment provider slow, ${900 + index} ms`;
+    const status = index % 29 === 28 ? 503 : 200;
+    return `${time} info  POST ${paths[index % 4]} ${status} in ${3 + ((index * 7) % 40)} ms`;
   });
 }
 
@@ -197,16 +197,18 @@ function startTraffic({ url, token }: { url: string; token: string }): { stop():
   );
   const sessions = [0, 1, 2, 3].map(() => new Session({ url, token }));
   let n = 0;
+  const turns = sessions.map((session) => session.turn());
   const submit = (): void => {
-    const session = sessions[n % sessions.length]!;
+    const speaker = n % sessions.length;
     const request = {
       pool: n % 4 === 0 ? "render" : "embed",
       payload: { n },
       requestId: `order-${84_000 + n}`,
     };
     n += 1;
-    // How each of them ends is what the pictures show.
-    session.submit(request).catch(() => {});
+    // Two speak in turns, two do not. How each job ends is what the pictures show.
+    const by = speaker < 2 ? turns[speaker]! : sessions[speaker]!;
+    by.submit(request).catch(() => {});
   };
   const timer = setInterval(submit, 60);
   return {

@@ -1,5 +1,5 @@
 import { ROUTES } from "@tenure/protocol";
-import { Worker } from "@tenure/sdk";
+import { Session, Worker } from "@tenure/sdk";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
@@ -142,6 +142,21 @@ describe("an operator", () => {
     await page.getByRole("link", { name: "painter" }).first().waitFor(PATIENCE);
   });
 
+  test("follows a turn to the node its jobs go to", async () => {
+    const session = new Session({ url: stage.url, token: ADMIN });
+    const turn = session.turn();
+    await turn.submit({ pool: "paint", payload: { n: 1 } });
+    await menu("Turns and sessions").click();
+    await page.locator(".list-row a.mono").first().click(PATIENCE);
+    await stateOf("open");
+    const fact = page.locator(".fact", { has: page.getByText("Its node", { exact: true }) });
+    await fact.getByRole("link", { name: "painter" }).waitFor(PATIENCE);
+    await page.locator(".list-row", { hasText: "succeeded" }).waitFor(PATIENCE);
+    await turn.finalize();
+    await stateOf("ended, manual");
+    await session.close();
+  });
+
   test("sends a dead letter again", async () => {
     const letter = {
       kind: "job.ended",
@@ -186,9 +201,18 @@ describe("an operator", () => {
   });
 
   test("goes from page to page by keys, and finds what is there", async () => {
-    await page.keyboard.press("g");
-    await page.keyboard.press("n");
-    await heading("Nodes").waitFor(PATIENCE);
+    await menu("Cluster").click();
+    const goByKeys = async () => {
+      // The second key must follow soon; a busy machine may need several tries.
+      await page.keyboard.press("g");
+      await page.keyboard.press("n");
+      return heading("Nodes").isVisible();
+    };
+    await until(goByKeys, {
+      deadlineMs: PATIENCE.timeout,
+      everyMs: 200,
+      what: "the nodes, by keys",
+    });
     await page.keyboard.press("/");
     await page.keyboard.type("paint");
     await expect.poll(() => page.locator(".list-row").count(), PATIENCE).toBe(1);

@@ -22,14 +22,16 @@ export const jobsPoison: Proof = {
     try {
       const [a, b] = [await scene.startInstance(), await scene.startInstance()];
       let deaths = 0;
-      const keepAlive = async (worker: RunningProcess): Promise<void> => {
-        await worker.exited;
-        if (isOver) return;
-        deaths += 1;
-        void keepAlive(await scene.startWorker({ url: [a.url, b.url], capacity: 4 }));
+      const start = () => scene.startWorker({ url: [a.url, b.url], capacity: 4 });
+      const keepAlive = async (first: RunningProcess): Promise<void> => {
+        // One that is killed by its first job may be gone before its first word got out.
+        for (let worker: RunningProcess | undefined = first; ; worker = await start().catch(none)) {
+          await worker?.exited;
+          if (isOver) return;
+          deaths += 1;
+        }
       };
-      for (let n = 0; n < WORKERS; n++)
-        void keepAlive(await scene.startWorker({ url: [a.url, b.url], capacity: 4 }));
+      for (let n = 0; n < WORKERS; n++) void keepAlive(await start());
       const session = scene.openSession({ url: b.url });
       const load = startLoad([session], { perSecond: 20, workMs: 20 });
       for (let n = 0; n < poisons; n++) {
@@ -63,3 +65,5 @@ export const jobsPoison: Proof = {
     }
   },
 };
+
+const none = (): undefined => undefined;

@@ -122,7 +122,8 @@ async function judge({
   const astray: Said[] = [];
   for (const [turnId, of] of byTurn) {
     assert.notEqual(turnId, "", "a job of a turn names it");
-    assert.equal(new Set(of.map(({ session, turn }) => `${session}.${turn}`)).size, 1, "mixed");
+    const spoken = new Set(of.map(({ session, turn }) => `${session}.${turn}`));
+    assert.equal(spoken.size, 1, `${turnId} has jobs of ${[...spoken].join(" and ")}`);
     const counts = groupBy(of, ({ nodeId }) => nodeId ?? "");
     const [home] = [...counts].sort((a, b) => b[1].length - a[1].length)[0]!;
     astray.push(...of.filter(({ nodeId }) => nodeId !== home));

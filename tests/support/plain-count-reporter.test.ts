@@ -12,6 +12,7 @@ describe("the plain count", () => {
     const run = startPlantedRun("skips");
     expect((await run.exited).code).toBe(1);
     expect(lastLine(run.stdout())).toBe("1 passed, 0 failed, 2 skipped");
+    expect(run.stdout()).toContain("skipped tests fail the run");
   });
 
   test("lets somebody run one test by name", async () => {

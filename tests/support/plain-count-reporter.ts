@@ -14,11 +14,14 @@ export default class PlainCountReporter implements Reporter {
 
   onTestRunEnd(modules: readonly TestModule[], unhandled: readonly SerializedError[]): void {
     const { passed, failed, skipped } = count(modules);
-    const skippedPart = skipped === 0 ? "" : `, ${skipped} skipped`;
-    process.stdout.write(`\n${passed} passed, ${failed + unhandled.length} failed${skippedPart}\n`);
     // Somebody who asked for some tests by name (-t) knows that the others do not run.
     const isFiltered = this.#vitest?.config.testNamePattern !== undefined;
-    if (skipped > 0 && !isFiltered) process.exitCode = 1;
+    if (skipped > 0 && !isFiltered) {
+      process.stdout.write("\nskipped tests fail the run: define a test only where it can run\n");
+      process.exitCode = 1;
+    }
+    const skippedPart = skipped === 0 ? "" : `, ${skipped} skipped`;
+    process.stdout.write(`\n${passed} passed, ${failed + unhandled.length} failed${skippedPart}\n`);
   }
 }
 

@@ -1,4 +1,4 @@
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import type { DeploymentView, NodeView, Principal, Stats } from "@tenure/protocol";
 import { call, whenSignedOut } from "./api.ts";
 import { compareClocks } from "./clock.ts";
@@ -55,11 +55,23 @@ onChange("stats", ({ item }) => {
   stats.set({ ...told, points: [...known.points, ...newer].slice(-POINTS_MAX) });
 });
 
-/** Whether a node is there; while the list is not read, it is taken as there. */
-export function isOnline(address: string): boolean {
+/**
+ * Who is there. Nodes change all the time, by their load; this only when one comes or goes, so that what depends on it
+ * alone is not worked out again for every sample.
+ */
+export const online = signal<ReadonlySet<string> | undefined>(undefined);
+effect(() => {
   const { rows, isComplete } = nodes.state.value;
-  return !isComplete || (rows.get(address)?.online ?? false);
-}
+  if (!isComplete) return;
+  const there = new Set(
+    [...rows.values()].filter((node) => node.online).map((node) => node.node_id),
+  );
+  const known = online.peek();
+  if (known?.size !== there.size || [...there].some((id) => !known.has(id))) online.value = there;
+});
+
+/** While the list is not read, every node is taken as there. */
+export const isOnline = (address: string): boolean => online.value?.has(address) ?? true;
 
 export function nodeName(address: string): string | undefined {
   return nodes.state.value.rows.get(address)?.name;

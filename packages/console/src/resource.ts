@@ -129,9 +129,10 @@ export interface CollectionOptions<T> {
 }
 
 /** Changes are drawn together: a list that moves more often than this cannot be read anyway. */
-const DRAW_MS = 250;
-/** More changes than this at once cost less as a reading of the whole list. */
+const DRAW_MS = 500;
+/** More changes than this at once cost less as a reading of the whole list; that one is large, and taken rarely. */
 const READ_ONE_MAX = 20;
+const READ_ALL_MIN_MS = 5_000;
 
 /** A whole list, read once, page by page, and kept up by the stream from then on. */
 export function createCollection<T>(options: CollectionOptions<T>): Collection<T> {
@@ -145,6 +146,7 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
     state.value = { ...state.value, version: state.value.version + 1 };
   });
   const readTold = throttle(REREAD_MIN_MS, () => void readChanged());
+  const readAllSoon = throttle(READ_ALL_MIN_MS, () => void refresh());
 
   async function readAll(): Promise<void> {
     isRead = true;
@@ -183,7 +185,7 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
     const ids = [...told];
     told.clear();
     const { readOne } = options;
-    if (!readOne || ids.length > READ_ONE_MAX) return refresh();
+    if (!readOne || ids.length > READ_ONE_MAX) return readAllSoon();
     await Promise.all(
       ids.map(async (id) => {
         try {

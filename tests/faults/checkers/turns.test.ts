@@ -33,6 +33,12 @@ describe("I8: turns", () => {
     expect(checkTurns(jobs).reached.turns_that_had_to_move).toBe(1);
   });
 
+  test("ignore a job that ended before it had joined its turn, and ran nowhere", () => {
+    const nowhere = job("t", "1", "a");
+    nowhere.answered = { outcome: "no_node" };
+    expect(checkTurns([job("t", "1", "a"), nowhere]).violations).toEqual([]);
+  });
+
   test.for<[string, TurnJob[], RegExp]>([
     ["two names of one turn", [job("t", "1", "a"), job("t", "2", "a")], /turn t has 2 names: 1, 2/],
     [

@@ -20,7 +20,10 @@ export type TurnJob = Operation<TurnAsk, TurnAnswer>;
 /** I8: a turn has one name, no other turn has it, and in peace its jobs go to one node. */
 export function checkTurns(jobs: readonly TurnJob[]): Findings {
   const violations = createViolations();
-  const answered = jobs.filter(({ type }) => type === "ok");
+  // One that ended before it had joined its turn went nowhere: its submitter died, and nobody was there to run it.
+  const answered = jobs.filter(
+    ({ type, answered }) => type === "ok" && (answered.turn_id ?? answered.node_id) !== undefined,
+  );
   const owners = new Map<string, string>();
   let moved = 0;
   let peaceful = 0;

@@ -1,7 +1,7 @@
 import type { DeploymentView } from "@tenure/protocol";
 import { useMemo, useState } from "preact/hooks";
 import { call } from "../api.ts";
-import { deployments, isAdmin, isOnline, nodeName, nodes } from "../data.ts";
+import { deployments, isAdmin, isOnline, nodeName, nodes, online } from "../data.ts";
 import { deploymentCondition, GROUPS, groupOf, restartsOf, runs } from "../model/deployment.ts";
 import { Badge, Chip } from "../parts/badge.tsx";
 import { Choices, chosen, Filters, Select, sought } from "../parts/filter.tsx";
@@ -19,7 +19,7 @@ import { NodeLink } from "./links.tsx";
 /** Everything that should run, and whether it does. */
 export function DeploymentsPage() {
   const { rows, version, isComplete, error } = deployments.use();
-  const fleet = nodes.use();
+  nodes.use();
   const [isCreating, setCreating] = useState(false);
   const all = useMemo(
     () =>
@@ -27,7 +27,7 @@ export function DeploymentsPage() {
         view,
         group: groupOf(deploymentCondition(view, isOnline)),
       })),
-    [version, fleet.version],
+    [version, online.value],
   );
   const state = chosen("state");
   const type = chosen("type");

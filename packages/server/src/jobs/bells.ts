@@ -2,6 +2,7 @@ import type { Destination, Received } from "../delivery/contract.ts";
 import type { Doorbell } from "../delivery/doorbell.ts";
 import { instanceOf } from "../membership/route.ts";
 import type { JobsContext } from "./context.ts";
+import type { Endings } from "./ending.ts";
 import { readAttempts, readJob } from "./job-store.ts";
 import type { LiveJob } from "./live-job.ts";
 import type { Results } from "./results.ts";
@@ -18,7 +19,11 @@ const COMING_PAUSE_MS = 20;
 
 export function createBells(
   context: JobsContext,
-  story: { results: Results; takeUp(jobId: string): Promise<LiveJob | undefined> },
+  story: {
+    results: Results;
+    endings: Pick<Endings, "retry">;
+    takeUp(jobId: string): Promise<LiveJob | undefined>;
+  },
 ): Bells {
   const { hot, instanceId, clock, links, book, deadlines } = context;
 
@@ -40,10 +45,16 @@ export function createBells(
 
   async function assign({ job_id, attempt_id, node_id = "" }: Doorbell): Promise<Received> {
     const node = await soon(() => links.node(node_id));
-    if (!node) return "elsewhere";
+    const owner = node ? instanceId : await instanceOf(hot, { node_id }, instanceId);
+    if (owner !== undefined && owner !== instanceId) return "elsewhere";
     const job = await story.takeUp(job_id);
     const isMeant = job?.attemptId === attempt_id && job.nodeId === node_id;
     if (!isMeant || job.state !== "DISPATCHED") return "superseded";
+    if (!node) {
+      // It left a moment before this came: whoever saw that did not know of this job yet.
+      await story.endings.retry(job, "node_lost", "it was gone before the job came");
+      return "superseded";
+    }
     const payload = job.payload ?? (await readJob(hot, job_id, { payload: true }))?.payload;
     if (payload === undefined) return "superseded";
     node.link.sendText(assignText(job, payload));

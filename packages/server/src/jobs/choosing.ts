@@ -14,6 +14,8 @@ export interface Choosing {
 
 /** How long a suspect is believed to be on a node of another instance, or on its way to one. */
 const SUSPECT_MS = 2_000;
+/** What kills its node does so soon. Longer would make the innocent wait for nothing. */
+export const ALONE_WAIT_MS = 500;
 
 export function createChoosing(
   { roster, random, clock, book, settings }: JobsContext,
@@ -50,7 +52,7 @@ export function createChoosing(
     const alone = [...nodes].filter(({ nodeId }) => !hasOther(nodeId, suspect));
     const node = pickNode(alone, suspect, random);
     const waitedMs = clock.monotonicMs() - suspect.attemptSinceMs;
-    const isPatient = waitedMs < suspect.pendingTimeoutMs / 2;
+    const isPatient = waitedMs < Math.min(ALONE_WAIT_MS, suspect.pendingTimeoutMs / 2);
     const found = node ?? (isPatient ? undefined : pickNode(nodes, suspect, random));
     if (found) suspects.set(found.nodeId, { job: suspect, atMs: clock.monotonicMs() });
     return found;

@@ -49,8 +49,12 @@ const UNCOUNTED: ReadonlySet<RetryReason> = new Set([
   "instance_lost",
 ]);
 
+/** A node that was lost before it accepted a job was not lost to that job. */
+const wasNeverTaken = ({ state }: LiveJob, reason: RetryReason): boolean =>
+  reason === "node_lost" && state === "DISPATCHED";
+
 /** Also uncounted attempts end some day: nobody may send a job around for ever. */
-const ATTEMPTS_TOTAL_MAX = 100;
+const attemptsInAllMax = ({ attemptsMax }: LiveJob): number => attemptsMax + 10;
 
 const WORDS: Record<RetryReason, string> = {
   ack_timeout: "the node did not accept it in time",
@@ -88,9 +92,9 @@ export function createEndings(
   });
 
   function afterFailure(job: LiveJob, reason: RetryReason, words: string): FailureSteps {
-    const counts = !UNCOUNTED.has(reason);
+    const counts = !UNCOUNTED.has(reason) && !wasNeverTaken(job, reason);
     const attempts = job.countedAttempts + (counts ? 1 : 0);
-    const isUsedUp = attempts >= job.attemptsMax || job.attemptId >= ATTEMPTS_TOTAL_MAX;
+    const isUsedUp = attempts >= job.attemptsMax || job.attemptId >= attemptsInAllMax(job);
     if (!isUsedUp)
       return { event: "reassign", reason: sentence(reason, words), counts, avoid: true };
     if (reason === "run_timeout")
@@ -121,12 +125,12 @@ export function createEndings(
     context.tracing.attemptEnded(job, reason);
     if (nodeId) slots.free(nodeId, { jobId, attemptId }).catch(() => {});
     if (nodeId) job.former.add(nodeId);
+    job.isSuspect ||= reason === "node_lost" && !wasNeverTaken(job, reason);
     job.state = "CREATED";
     job.attemptId = advanced.attemptId;
     job.countedAttempts = advanced.countedAttempts;
     job.nodeId = undefined;
     job.lastReason = reason;
-    job.isSuspect ||= reason === "node_lost";
     job.need = needOf(job.service, job);
     job.affinity = "no_turn";
     job.attemptSinceMs = clock.monotonicMs();

@@ -123,9 +123,8 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
     expect(await readJob(store.hot, job.jobId)).toMatchObject({ turnId: "t1", persisted: true });
   });
 
-  test.runIf(kind !== "memory")(
-    "expiries: until somebody keeps it, none while it lives, and then its retention",
-    async () => {
+  if (kind !== "memory")
+    test("expiries: until somebody keeps it, none while it lives, and then its retention", async () => {
       const ttl = ttlsOf(store);
       const job = newJob();
       await createJob(store.hot, job);
@@ -149,8 +148,7 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
         expect(await ttl(key)).toBeGreaterThan(RETENTION_MS / 2);
         expect(await ttl(key)).toBeLessThanOrEqual(RETENTION_MS);
       }
-    },
-  );
+    });
 
   test("a job runs out unless somebody keeps it; any first step does", async () => {
     const [forgotten, kept, advanced] = [newJob(), newJob(), newJob()];
@@ -170,19 +168,20 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
     if (kind === "memory") expect(await readJob(store.hot, forgotten.jobId)).toBeUndefined();
   });
 
-  test.runIf(kind === "memory")("a released job is gone after its retention", async () => {
-    const job = newJob();
-    await createJob(store.hot, job);
-    const steps = [
-      { event: "give_up", outcome: "cancelled" },
-      { event: "released", keepMs: RETENTION_MS },
-    ] as const;
-    await advance(store.hot, { jobId: job.jobId, attemptId: 1, instanceId: "i1", steps });
-    store.advance(RETENTION_MS - 1);
-    expect(await readJob(store.hot, job.jobId)).toMatchObject({ state: "RELEASED" });
-    store.advance(1);
-    expect(await readJob(store.hot, job.jobId)).toBeUndefined();
-  });
+  if (kind === "memory")
+    test("a released job is gone after its retention", async () => {
+      const job = newJob();
+      await createJob(store.hot, job);
+      const steps = [
+        { event: "give_up", outcome: "cancelled" },
+        { event: "released", keepMs: RETENTION_MS },
+      ] as const;
+      await advance(store.hot, { jobId: job.jobId, attemptId: 1, instanceId: "i1", steps });
+      store.advance(RETENTION_MS - 1);
+      expect(await readJob(store.hot, job.jobId)).toMatchObject({ state: "RELEASED" });
+      store.advance(1);
+      expect(await readJob(store.hot, job.jobId)).toBeUndefined();
+    });
 
   test("I4: one request, one job; the winner asking again is the winner, the others follow", async () => {
     const [first, second] = [newJob({ requestId: "q" }), newJob({ requestId: "q" })];

@@ -142,7 +142,7 @@ export function createJobs(options: JobsOptions): Jobs {
   });
   const desk = createNodeDesk(context, { endings, placement, takeUp, load });
   const submit = createSubmit(context, { placement, turns });
-  const bells = createBells(context, { results, takeUp });
+  const bells = createBells(context, { results, endings, takeUp });
   const reading = createReading(hot);
   const due = createDueWorker(context, {
     ...{ endings, turns, placement, results, takeUp },

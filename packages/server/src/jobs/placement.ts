@@ -1,6 +1,6 @@
 import { failpoint } from "#failpoint";
 import { every, type Service } from "../kernel/service.ts";
-import { createChoosing } from "./choosing.ts";
+import { ALONE_WAIT_MS, createChoosing } from "./choosing.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
 import { advance } from "./fsm-store.ts";
 import { persistJob, readJob } from "./job-store.ts";
@@ -74,12 +74,17 @@ export function createPlacement(
     waiting.add(job);
     const waitedMs = clock.monotonicMs() - job.attemptSinceMs;
     // At the end of its patience it goes the ordinary way, and not only when somebody looks.
-    const patienceMs = context.settings.affinityWaitMs - waitedMs;
-    if (job.turnId && patienceMs > 0)
-      deadlines.set(`${PATIENCE_ALARM}${job.jobId}`, patienceMs + 1);
+    const patienceMs = patienceOf(job) - waitedMs;
+    if (patienceMs > 0) deadlines.set(`${PATIENCE_ALARM}${job.jobId}`, patienceMs + 1);
     deadlines.set(job.jobId, job.pendingTimeoutMs - waitedMs);
     // Until now the record would run out by itself; the job may wait for longer than that.
     persistJob(hot, job.jobId).catch(() => {});
+  }
+
+  /** How long it waits for the one node, or for one of its own. */
+  function patienceOf({ turnId, isSuspect }: LiveJob): number {
+    if (turnId) return context.settings.affinityWaitMs;
+    return isSuspect ? ALONE_WAIT_MS : 0;
   }
 
   /** One try with one node. Refused, it looks for the next. */

@@ -208,6 +208,11 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
   ): void {
     if (!job || job.attemptId !== attemptId) return;
     const { nodeId, sessionId } = job;
+    if (state === "FINISHED" || state === "RELEASED") {
+      // Somebody else has ended it, and does the rest.
+      if (book.drop(job)) deadlines.clear(jobId);
+      return;
+    }
     job.state = state;
     if (state === "ACCEPTED" || state === "RUNNING") deadlines.set(jobId, job.timeoutMs);
     for (const [index, kind] of kinds.entries()) {
@@ -223,7 +228,9 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
     if (sessionId) context.telling.tell(sessionId, progressFrame({ jobId, attemptId, body }));
   }
 
+  /** Nothing counts that is said of an attempt after its end, in the same breath: the end is the last step. */
   function include(batch: Batch, report: NodeReport): void {
+    if (batch.result !== undefined || batch.failure) return;
     switch (report.type) {
       case "job_ack":
         add(batch, "ack", { event: "ack" });
@@ -241,7 +248,6 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
   }
 
   function includeResult(batch: Batch, report: JobResultToServer): void {
-    if (batch.result !== undefined || batch.failure) return; // said twice in one breath
     const error = errorOf(report);
     const reason = error && retryReasonOf(error);
     if (error && reason) {

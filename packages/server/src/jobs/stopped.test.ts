@@ -70,5 +70,5 @@ describe.each(HOT_STORES)("whoever stops between two steps, on %s", (kind) => {
       (message) => message.type === "job_result_ack" && message.outcome === "applied",
     );
     expect(applied).toHaveLength(STEPS.length);
-  }, 90_000);
+  }, 300_000);
 });

@@ -43,6 +43,10 @@ export interface SubmitStory {
 /** After so long without a word another instance looks whether somebody has the job in hand. */
 export const DUE_AFTER_MS = 2_000;
 
+/** By then whoever has a job in hand has joined its turn, or another instance has. Then the client asks again. */
+const JOIN_LIMIT_MS = 2 * DUE_AFTER_MS;
+const JOIN_LOOK_MS = 20;
+
 export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
   const { hot, instanceId, clock, random, settings, book, waiting, meter } = context;
   const limits = createTenantLimits(context);
@@ -126,7 +130,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       // Should its submitter have died before it was in the index: from now on somebody looks after it.
       if (winner.state === "CREATED")
         await enterDue(hot, [{ jobId: winner.jobId, inMs: DUE_AFTER_MS }]);
-      return { outcome: "duplicate", record: winner };
+      return { outcome: "duplicate", record: await inItsTurn(winner) };
     }
   }
 
@@ -142,6 +146,24 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       if ((await voidJob(hot, bound.jobId)) === "void")
         bound = await bind(hot, suitor, bound.jobId);
     }
+  }
+
+  /**
+   * A job of a turn is accepted once it is in its turn, also by whoever did not submit it first: a client that has
+   * all its jobs accepted may end the turn, and one that joined after that would open another.
+   */
+  async function inItsTurn(record: JobRecord): Promise<JobRecord> {
+    const untilMs = clock.monotonicMs() + JOIN_LIMIT_MS;
+    let now = record;
+    while (now.turn && now.sessionId && !now.turnId && now.state === "CREATED") {
+      if (clock.monotonicMs() > untilMs)
+        throw new TenureError("DEPENDENCY_DOWN", {
+          dependency: "the instance that has this request in hand",
+        });
+      await clock.sleep(JOIN_LOOK_MS);
+      now = (await readJob(hot, now.jobId, { result: true })) ?? now;
+    }
+    return now;
   }
 
   function take(spec: JobSpecRecord, payload: string, createdMs: number): LiveJob {

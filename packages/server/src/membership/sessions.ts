@@ -155,7 +155,8 @@ export function createSessions(options: SessionsOptions): Sessions {
     join,
     connected: () => [...held.values()],
     async renew() {
-      const dueBeforeMs = clock.monotonicMs() - ownerTtlMs / 3;
+      // Also seen often enough: one that is connected must never look as if it were gone for good.
+      const dueBeforeMs = clock.monotonicMs() - Math.min(ownerTtlMs, options.goneAfterMs) / 3;
       const due = [...held.values()].filter((session) => session.writtenAtMs < dueBeforeMs);
       await Promise.all(due.map(announce));
       if (due.length > 0)

@@ -222,8 +222,12 @@ function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cluster {
 
 const retryDelayMs = (times: number): number => Math.min(50 * 2 ** Math.min(times, 6), 2_000);
 
-/** Errors of Redis itself that mean "not now". Any other reply error is a bug in a script and stays one. */
-const NOT_NOW = /^(LOADING|BUSY|CLUSTERDOWN|MASTERDOWN|READONLY|OOM|TRYAGAIN|MISCONF|NOREPLICAS)/;
+/**
+ * Errors of Redis itself that mean "not now". Any other reply error is a bug in a script and stays one. MOVED and ASK
+ * reach us during a failover of a Cluster: of a pipeline whose replies differ the client follows none.
+ */
+const NOT_NOW =
+  /^(LOADING|BUSY|CLUSTERDOWN|MASTERDOWN|READONLY|OOM|TRYAGAIN|MISCONF|NOREPLICAS|MOVED|ASK)\b/;
 
 function unavailable(error: unknown): never {
   if (!(error instanceof Error) || error.name === "ZodError") throw error;

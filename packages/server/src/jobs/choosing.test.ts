@@ -1,0 +1,78 @@
+import { expect, test } from "vitest";
+import { createManualClock } from "../../testing/manual-clock.ts";
+import { systemRandom } from "../kernel/random.ts";
+import { ALONE_WAIT_MS, createChoosing } from "./choosing.ts";
+import type { JobsContext } from "./context.ts";
+import { createBook, type LiveJob } from "./live-job.ts";
+import { createRoster } from "./roster.ts";
+
+const POOL = "gpu";
+
+/** Two nodes, the first less busy, and jobs that want one. */
+function scene() {
+  const clock = createManualClock();
+  const roster = createRoster({ clock });
+  const node = (node_id: string) =>
+    ({
+      node_id,
+      instance_id: "i",
+      epoch: 1,
+      online: true,
+      draining: false,
+      pools: [POOL],
+      services: [],
+      capacity: 10,
+    }) as never;
+  roster.refresh([node("idle"), node("busy")]);
+  roster.counted("busy", 5);
+  const book = createBook();
+  const turnNodes = new Map<string, string>();
+  const context = {
+    clock,
+    roster,
+    book,
+    random: systemRandom,
+    settings: { affinityWaitMs: 1_000 },
+  };
+  const { choose } = createChoosing(context as unknown as JobsContext, {
+    nodeOf: (turnId) => turnNodes.get(turnId),
+    isDeciding: () => false,
+  });
+  const job = (jobId: string, words: Partial<LiveJob> = {}): LiveJob => {
+    const whole = {
+      jobId,
+      pool: POOL,
+      former: new Set(),
+      attemptSinceMs: clock.monotonicMs(),
+      tenant: "t",
+      pendingTimeoutMs: 10_000,
+      ...words,
+    };
+    book.add(whole as LiveJob);
+    return whole as LiveJob;
+  };
+  return { clock, roster, turnNodes, choose, job };
+}
+
+test("jobs that lost a node are kept apart: one of them may have been the cause", () => {
+  const { clock, choose, job } = scene();
+  const [one, two, three] = ["one", "two", "three"].map((name) => job(name, { isSuspect: true }));
+  expect(choose(one!)?.nodeId).toBe("idle");
+  expect(choose(two!)?.nodeId).toBe("busy");
+  expect(choose(three!)).toBeUndefined();
+  expect(choose(job("innocent"))?.nodeId).toBe("idle");
+  // It does not wait for ever.
+  clock.advance(ALONE_WAIT_MS);
+  expect(choose(three!)?.nodeId).toBe("idle");
+});
+
+test("a job of a turn waits for the turn's node, and goes elsewhere when its patience is at an end", () => {
+  const { clock, roster, turnNodes, choose, job } = scene();
+  turnNodes.set("turn", "busy");
+  const speaking = job("speaking", { turnId: "turn" });
+  expect([choose(speaking)?.nodeId, speaking.affinity]).toEqual(["busy", "hit"]);
+  roster.counted("busy", 10);
+  expect(choose(speaking)).toBeUndefined();
+  clock.advance(1_001);
+  expect([choose(speaking)?.nodeId, speaking.affinity]).toEqual(["idle", "no_slot"]);
+});

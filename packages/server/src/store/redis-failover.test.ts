@@ -1,0 +1,52 @@
+import { setTimeout as wait } from "node:timers/promises";
+import { TenureError } from "@tenure/protocol";
+import { expect, onTestFinished, test } from "vitest";
+import { askRedis } from "../../../../tests/support/redis-ask.ts";
+import { startRedisCluster } from "../../../../tests/support/redis-cluster.ts";
+import { until } from "../../../../tests/support/until.ts";
+import { claimOwner } from "../membership/owner-store.ts";
+import { openRedis, waitUntilReady } from "./redis.ts";
+
+const CALLERS = 40;
+
+test("a failover of a Cluster is DEPENDENCY_DOWN for a moment, and never a bug of a script", async () => {
+  const cluster = await startRedisCluster({ replicas: 1 });
+  onTestFinished(() => cluster.stop());
+  const store = openRedis({ mode: "cluster", urls: cluster.urls, prefix: "failover" });
+  onTestFinished(() => store.close());
+  await waitUntilReady(store, 30_000);
+  const failures: unknown[] = [];
+  let succeeded = 0;
+  let stopped = false;
+
+  /** Over many slots at once, so that one pipeline meets moved keys and others. */
+  async function call(caller: number): Promise<void> {
+    for (let epoch = 1; !stopped; epoch++) {
+      const key = `failover:{${caller}-${epoch % 20}}`;
+      const owner = { instanceId: "i", epoch };
+      await claimOwner(store, { key, owner, ttlMs: 60_000 }).then(
+        () => succeeded++,
+        (error) => failures.push(error),
+      );
+      await wait(2);
+    }
+  }
+
+  const callers = Array.from({ length: CALLERS }, (_, caller) => call(caller));
+  await until(() => succeeded > CALLERS, { deadlineMs: 30_000, what: "first answers" });
+  for (const { port } of cluster.nodes) await askRedis(port, "CLUSTER FAILOVER"); // masters refuse
+  const isOver = async () => {
+    const states = await Promise.all(cluster.nodes.map(({ port }) => askRedis(port, "ROLE")));
+    return states.slice(3).every((role) => role.includes("master"));
+  };
+  await until(isOver, { deadlineMs: 60_000, what: "the replicas to be masters" });
+  const before = succeeded;
+  await until(() => succeeded > before + CALLERS, { deadlineMs: 60_000, what: "answers again" });
+  stopped = true;
+  await Promise.all(callers);
+
+  const codes = new Set(
+    failures.map((error) => (error instanceof TenureError ? error.code : String(error))),
+  );
+  expect([...codes].filter((code) => code !== "DEPENDENCY_DOWN")).toEqual([]);
+}, 180_000);
