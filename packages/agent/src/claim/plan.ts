@@ -68,12 +68,13 @@ export function planPass(input: PassInput): PassPlan {
   if (view !== "ready") return { ...idle, skipped: "settling" };
   if (!policy) return { ...idle, skipped: "policy_none" };
   const rows = deployments.filter(({ type, enabled }) => type === "deployment" && enabled);
-  const { here } = fleetOf(members);
+  const fleet = fleetOf(members, input.matches);
+  const { here } = fleet;
   const release = [...new Set(rows.map(({ address }) => address))].filter(
     (address) => address !== "" && !here.has(address),
   );
   if (draining) return { ...idle, release };
-  const { verdictOf, isEligible } = eligibility(input, policy);
+  const { verdictOf, isEligible } = eligibility(input, policy, fleet);
   const free = rows.filter(({ address }) => address === "");
   const mine = free.filter(isEligible).sort(byAge);
   const handedOver = rows.filter(
@@ -116,12 +117,12 @@ interface Verdict {
 function eligibility(
   input: PassInput,
   policy: ClaimPolicy,
+  { rivals, able: known }: Fleet,
 ): {
   verdictOf: (row: ListedDeployment) => Verdict;
   isEligible: (row: ListedDeployment) => boolean;
 } {
-  const { me, members, deployments, resource_usage, waitedIntervals, matches = matchWhole } = input;
-  const { rivals, able: known } = fleetOf(members, matches);
+  const { me, deployments, resource_usage, waitedIntervals, matches = matchWhole } = input;
   const counts = input.counts ?? countByAddress(deployments);
   const context = { deployments, resource_usage, counts };
   const snapshots = new Map<string, ClaimMetricSnapshot[]>();
@@ -129,7 +130,7 @@ function eligibility(
 
   /** Measured when the first row asks: on most passes none does. */
   function measure(): void {
-    if (snapshots.size > 0) return;
+    if (snapshots.size > 0 || policy.providers.length === 0) return;
     for (const { address } of rivals)
       snapshots.set(
         address,

@@ -102,7 +102,7 @@ function leastOf(providers: ClaimMetricProvider[]): ClaimPolicy {
       let left = nodeUnits;
       for (const index of providers.keys()) {
         const metrics = left.map((node) => metricOf(snapshots, node, index));
-        const least = metrics.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
+        const least = metrics.reduce((a, b) => (b < a ? b : a), Number.POSITIVE_INFINITY);
         // Nobody with an unknown first metric is the least; if nobody's is known, nobody may claim by it.
         if (index === 0 && !Number.isFinite(least)) return [];
         left = left.filter((_, at) => metrics[at] === least);

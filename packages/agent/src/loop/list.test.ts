@@ -61,16 +61,29 @@ describe("the list", () => {
     const { list, asked, own } = scripted([
       answer({ items: [row("a"), row("b")] }),
       answer({ revision: "p1", items: [row("a")], more: true }),
-      new Error("the connection broke"),
-      answer({ revision: "p1", items: [row("a")], more: true }),
+      new Error("a piece came too late"),
       answer({ revision: "r3", answer: "delta", items: [row("c")] }),
     ]);
     await list.read();
-    await expect(list.read()).rejects.toThrow("broke");
+    await expect(list.read()).rejects.toThrow("too late");
     expect(own()).toEqual(["a", "b"]);
     expect(await list.read()).toBe(true);
     expect(own()).toEqual(["a", "c"]);
-    expect(asked).toEqual([undefined, "r1", "p1", "r1", "p1"]);
+    // It went on where it was, instead of beginning a long list again.
+    expect(asked).toEqual([undefined, "r1", "p1", "p1"]);
+  });
+
+  test("in pieces begins again when it was distrusted on the way", async () => {
+    const { list, asked, own } = scripted([
+      answer({ revision: "p1", items: [row("a")], more: true }),
+      new Error("the connection broke"),
+      answer({ items: [row("c")] }),
+    ]);
+    await expect(list.read()).rejects.toThrow("broke");
+    list.distrust();
+    expect(await list.read()).toBe(true);
+    expect(own()).toEqual(["c"]);
+    expect(asked).toEqual([undefined, "p1", undefined]);
   });
 
   test("tells a change also when the read that brought it broke off", async () => {

@@ -108,7 +108,7 @@ export function createPasses(
     return planPass({
       me,
       view,
-      members: listOf(members),
+      members: fleetOf(members).list,
       deployments: rows,
       counts: list.counts,
       resource_usage: list.resourceUsage,
@@ -194,8 +194,7 @@ export function createPasses(
 
   /** Rows of draining owners may come to be offered, and lost ones to be released, without any change of the list. */
   function isQuiet(decided: PassPlan, { view, members }: MembersSeen): boolean {
-    const isDraining = listOf(members).some(({ draining }) => draining);
-    return view === "ready" && decided.release.length === 0 && !isDraining;
+    return view === "ready" && decided.release.length === 0 && !fleetOf(members).isDraining;
   }
 
   return {
@@ -208,11 +207,19 @@ export function createPasses(
   };
 }
 
-const lists = new WeakMap<ReadonlyMap<string, Member>, readonly Member[]>();
+interface Fleet {
+  list: readonly Member[];
+  isDraining: boolean;
+}
+
+const fleets = new WeakMap<ReadonlyMap<string, Member>, Fleet>();
 
 /** One list for as long as the members are the same: what a plan finds out about them it remembers by it. */
-function listOf(members: ReadonlyMap<string, Member>): readonly Member[] {
-  const list = lists.get(members) ?? [...members.values()];
-  lists.set(members, list);
-  return list;
+function fleetOf(members: ReadonlyMap<string, Member>): Fleet {
+  const known = fleets.get(members);
+  if (known) return known;
+  const list = [...members.values()];
+  const fleet = { list, isDraining: list.some(({ draining }) => draining) };
+  fleets.set(members, fleet);
+  return fleet;
 }
