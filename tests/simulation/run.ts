@@ -5,48 +5,45 @@ import { loadServerParts } from "./jobs/load.ts";
 import { runJobs } from "./jobs/world.ts";
 import { simulateScale } from "./scale/report.ts";
 
-// `npm run simulate`: the seeds of claims and jobs, or with --nodes the question of scale. docs/scale.md says what for.
+// `npm run simulate`: the question of scale, as in docs/scale.md. With --claims or --jobs: so many seeds of those.
 
 const { values } = parseArgs({
   options: {
-    claims: { type: "string" },
-    jobs: { type: "string" },
-    from: { type: "string", default: "1" },
-    nodes: { type: "string" },
-    deployments: { type: "string" },
-    instances: { type: "string" },
+    sizes: { type: "string", default: "100,1000,10000" },
+    "deployments-per-node": { type: "string", default: "10" },
+    "nodes-per-instance": { type: "string", default: "500" },
     seed: { type: "string", default: "1" },
     svg: { type: "string" },
+    claims: { type: "string", default: "0" },
+    jobs: { type: "string", default: "0" },
+    from: { type: "string", default: "1" },
   },
 });
 
-const CLAIMS = 1_000;
-const JOBS = 300;
+const [claims, jobs, from] = [values.claims, values.jobs, values.from].map(Number) as [
+  number,
+  number,
+  number,
+];
 
-if (values.nodes !== undefined) {
-  const nodes = Number(values.nodes);
+if (claims + jobs === 0)
   await simulateScale({
-    nodes,
-    deployments: Number(values.deployments ?? 10 * nodes),
-    instances: Number(values.instances ?? Math.max(1, Math.round(nodes / 1_000))),
+    sizes: values.sizes.split(",").map(Number),
+    deploymentsPerNode: Number(values["deployments-per-node"]),
+    nodesPerInstance: Number(values["nodes-per-instance"]),
     seed: Number(values.seed),
     svgFile: values.svg,
     print: (line) => console.log(line),
     told: (line) => console.error(line),
   });
-} else {
-  const isChosen = values.claims !== undefined || values.jobs !== undefined;
-  const from = Number(values.from);
-  const claims = Number(values.claims ?? (isChosen ? 0 : CLAIMS));
-  const jobs = Number(values.jobs ?? (isChosen ? 0 : JOBS));
-  let isGreen = await runSeeds("claims", { from, count: claims }, runClaims);
-  if (jobs > 0) {
-    const parts = await loadServerParts(join(process.cwd(), "packages/server/dist"));
-    const run = (seed: number) => runJobs(parts, seed);
-    isGreen = (await runSeeds("jobs", { from, count: jobs }, run)) && isGreen;
-  }
-  process.exitCode = isGreen ? 0 : 1;
+
+let isGreen = await runSeeds("claims", { from, count: claims }, runClaims);
+if (jobs > 0) {
+  const parts = await loadServerParts(join(process.cwd(), "packages/server/dist"));
+  const run = (seed: number) => runJobs(parts, seed);
+  isGreen = (await runSeeds("jobs", { from, count: jobs }, run)) && isGreen;
 }
+process.exitCode = isGreen ? 0 : 1;
 
 async function runSeeds(
   what: string,

@@ -3,31 +3,41 @@ import { claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
 import { createPasses } from "../../../packages/agent/src/loop/pass.ts";
 import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
 import { createChance } from "../chance.ts";
-import { addressOf, memberOf } from "./fleet.ts";
-import { rowsOf } from "./scenarios.ts";
+import { addressOf, memberOf, rowsOf } from "./fleet.ts";
 
 const PASSES = 15;
 
-/** CPU of a pass on a node of such a fleet: the agent's own list, policy and plan, and nothing of the simulation. */
-export async function measurePasses(size: {
+interface Size {
   nodes: number;
   deployments: number;
-}): Promise<string[]> {
-  const lines = ["| a pass of the agent, with | CPU |", "|---|---|"];
-  const first = await createMeasured(size, 0);
-  lines.push(`| the whole list to read and index | ${milliseconds(await cpuOf(first.pass))} |`);
-  lines.push(`| nothing changed | ${milliseconds(await medianOf(first.pass))} |`);
-  lines.push(`| one row changed, none free | ${milliseconds(await medianOf(first.changedPass))} |`);
-  for (const free of [10, Math.round(size.deployments / 10), size.deployments]) {
-    const measured = await createMeasured(size, free);
-    await measured.pass();
-    const ms = await medianOf(measured.changedPass);
-    lines.push(`| ${free.toLocaleString("en")} rows free | ${milliseconds(ms)} |`);
+}
+
+/** CPU of a pass on a node of such a fleet: the agent's own list, policy and plan, and nothing of the simulation. */
+export async function measurePasses(sizes: readonly Size[]): Promise<string[]> {
+  const lines = [
+    "| node-units × deployments | whole list read | nothing changed | one row changed | 10 rows free | all rows free |",
+    "|---|---|---|---|---|---|",
+  ];
+  for (const size of sizes) {
+    const owned = await createMeasured(size, 0);
+    const whole = await cpuOf(owned.pass);
+    const unchanged = await medianOf(owned.pass);
+    const changed = await medianOf(owned.changedPass);
+    const free = [await withFree(size, 10), await withFree(size, size.deployments)];
+    const cells = [whole, unchanged, changed, ...free].map(milliseconds);
+    const name = [size.nodes, size.deployments].map((count) => count.toLocaleString("en"));
+    lines.push(`| ${name.join(" × ")} | ${cells.join(" | ")} |`);
   }
   return lines;
 }
 
-async function createMeasured(size: { nodes: number; deployments: number }, free: number) {
+async function withFree(size: Size, free: number): Promise<number> {
+  const measured = await createMeasured(size, free);
+  await measured.pass();
+  return medianOf(measured.changedPass);
+}
+
+async function createMeasured(size: Size, free: number) {
   const chance = createChance(1);
   const addresses = Array.from({ length: size.nodes }, () => addressOf(chance.fraction));
   const members: ReadonlyMap<string, Member> = new Map(

@@ -1,44 +1,82 @@
 import type { Outcome } from "./scenarios.ts";
 
-const WIDTH = 720;
-const HEIGHT = 260;
-const LEFT = 60;
-const RIGHT = 20;
-const TOP = 40;
-const BOTTOM = 46;
+const WIDTH = 760;
+const HEIGHT = 380;
+const LEFT = 64;
+const RIGHT = 220;
+const TOP = 44;
+const BOTTOM = 52;
+const COLORS = ["#0969da", "#1a7f37", "#9a6700", "#cf222e", "#8250df", "#57606a"];
+const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 
-/** How many deployments have an owner, over time: one small chart per scenario, readable on light and on dark. */
+/**
+ * Which share of the deployments in question has no owner, over time, one line per run. Time is logarithmic: a small
+ * fleet needs a second and a large one minutes. A colour per size, a dash per scenario, on white for any background.
+ */
 export function renderProgress(outcomes: readonly Outcome[]): string {
-  const charts = outcomes.map((outcome, nth) => chartOf(outcome, nth * HEIGHT));
-  const height = HEIGHT * outcomes.length;
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${height}" width="${WIDTH}" height="${height}" font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="Deployments without an owner over time">
+  const runs = outcomes.filter(({ progress, tookMs }) => progress.length > 1 && tookMs);
+  const sizes = [...new Set(runs.map(({ nodes }) => nodes))];
+  const lines = runs.map((run) => {
+    const nth = runs.filter(({ nodes }) => nodes === run.nodes).indexOf(run);
+    return {
+      run,
+      color: COLORS[sizes.indexOf(run.nodes) % COLORS.length]!,
+      dash: DASHES[nth % 4]!,
+    };
+  });
+  const decades = [100, 1_000, 10_000, 100_000, 1_000_000];
+  const endMs = Math.max(...runs.map(({ tookMs }) => tookMs ?? 0));
+  const ticks = decades.slice(0, decades.findIndex((ms) => ms >= endMs) + 1);
+  const x = (ms: number) => {
+    const share = Math.log(Math.max(100, ms) / 100) / Math.log(ticks.at(-1)! / 100);
+    return LEFT + share * (WIDTH - LEFT - RIGHT);
+  };
+  const y = (share: number) => TOP + (1 - share) * (HEIGHT - TOP - BOTTOM);
+  const parts = [
+    `<text x="${LEFT}" y="24" font-size="14" fill="#1f2328">Deployments without an owner, after the rows appeared or the nodes were lost</text>`,
+    ...[0, 0.25, 0.5, 0.75, 1].map((share) => horizontal(y(share), `${100 * share} %`)),
+    ...ticks.map((ms) =>
+      vertical(x(ms), ms < 1_000 ? `${ms / 1_000} s` : `${number(ms / 1_000)} s`),
+    ),
+    ...lines.map(({ run, color, dash }) => curve(run, { color, dash, x, y })),
+    ...lines.map(({ run, color, dash }, nth) => legend(run, { color, dash, nth })),
+  ];
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" width="${WIDTH}" height="${HEIGHT}" font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="Deployments without an owner over time, by size of the fleet">
 <rect width="100%" height="100%" fill="#ffffff"/>
-${charts.join("\n")}
+${parts.join("\n")}
 </svg>
 `;
 }
 
-function chartOf({ what, size, progress }: Outcome, offset: number): string {
-  const openOf = (owned: number) => size.deployments - owned;
-  const open = progress.map(({ ms, owned }) => ({ ms, open: openOf(owned) }));
-  const endMs = Math.max(1, ...open.map(({ ms }) => ms));
-  const most = Math.max(1, ...open.map((point) => point.open));
-  const x = (ms: number) => LEFT + (ms / endMs) * (WIDTH - LEFT - RIGHT);
-  const y = (count: number) => TOP + (1 - count / most) * (HEIGHT - TOP - BOTTOM);
-  const points = [{ ms: 0, open: most }, ...open]
-    .map((point) => `${x(point.ms).toFixed(1)},${y(point.open).toFixed(1)}`)
-    .join(" ");
-  const line = (x1: number, y1: number, x2: number, y2: number) =>
-    `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="#d0d7de"/>`;
-  const ticks = [0, 0.25, 0.5, 0.75, 1];
-  return `<g transform="translate(0 ${offset})">
-<text x="${LEFT}" y="22" font-size="14" fill="#1f2328">${what}: deployments without an owner</text>
-${ticks.map((share) => line(LEFT, y(share * most), WIDTH - RIGHT, y(share * most))).join("")}
-${ticks.map((share) => `<text x="${LEFT - 8}" y="${y(share * most) + 4}" text-anchor="end" fill="#59636e">${Math.round(share * most).toLocaleString("en")}</text>`).join("")}
-${ticks.map((share) => `<text x="${x(share * endMs)}" y="${HEIGHT - BOTTOM + 18}" text-anchor="middle" fill="#59636e">${secondsOf(share * endMs)}</text>`).join("")}
-<polyline points="${points}" fill="none" stroke="#0969da" stroke-width="2" stroke-linejoin="round"/>
-</g>`;
+interface Stroke {
+  color: string;
+  dash: string;
 }
 
-const secondsOf = (ms: number): string =>
-  `${(ms / 1_000).toLocaleString("en", { maximumFractionDigits: ms < 10_000 ? 1 : 0 })} s`;
+function curve(
+  { progress, tookMs }: Outcome,
+  { color, dash, x, y }: Stroke & { x: (ms: number) => number; y: (share: number) => number },
+): string {
+  const most = progress[0]!.open;
+  const points = thinned([...progress.slice(0, -1), { ms: tookMs ?? 0, open: 0 }]);
+  const path = points.map(({ ms, open }) => `${x(ms).toFixed(1)},${y(open / most).toFixed(1)}`);
+  return `<polyline points="${path.join(" ")}" fill="none" stroke="${color}" stroke-width="2" stroke-dasharray="${dash}" stroke-linejoin="round"/>`;
+}
+
+const POINTS_MAX = 200;
+
+function thinned<T>(points: readonly T[]): T[] {
+  const step = Math.ceil(points.length / POINTS_MAX);
+  return points.filter((_, nth) => nth % step === 0 || nth === points.length - 1);
+}
+
+function legend({ nodes, what }: Outcome, { color, dash, nth }: Stroke & { nth: number }): string {
+  const [left, top] = [WIDTH - RIGHT + 16, TOP + 6 + nth * 20];
+  return `<line x1="${left}" y1="${top}" x2="${left + 28}" y2="${top}" stroke="${color}" stroke-width="2" stroke-dasharray="${dash}"/><text x="${left + 34}" y="${top + 4}" fill="#1f2328">${number(nodes)}: ${what}</text>`;
+}
+
+const horizontal = (at: number, text: string): string =>
+  `<line x1="${LEFT}" y1="${at}" x2="${WIDTH - RIGHT}" y2="${at}" stroke="#d0d7de"/><text x="${LEFT - 8}" y="${at + 4}" text-anchor="end" fill="#59636e">${text}</text>`;
+const vertical = (at: number, text: string): string =>
+  `<line x1="${at}" y1="${TOP}" x2="${at}" y2="${HEIGHT - BOTTOM}" stroke="#eaeef2"/><text x="${at}" y="${HEIGHT - BOTTOM + 18}" text-anchor="middle" fill="#59636e">${text}</text>`;
+const number = (value: number): string => value.toLocaleString("en");

@@ -1,74 +1,97 @@
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { COSTS } from "./costs.ts";
+import type { FleetOptions } from "./fleet.ts";
 import { measurePasses } from "./measure.ts";
 import { renderProgress } from "./plot.ts";
-import { converge, failOver, type Outcome } from "./scenarios.ts";
+import { converge, failOver, type Outcome, restOneMinute, type Told } from "./scenarios.ts";
+import { messagesOf } from "./tally.ts";
 
 export interface ScaleOptions {
-  nodes: number;
-  deployments: number;
-  instances: number;
+  /** Node-units, one fleet each. */
+  sizes: readonly number[];
+  deploymentsPerNode: number;
+  nodesPerInstance: number;
   seed: number;
-  /** Where to draw how the fleet converges. */
+  /** Where to draw it. */
   svgFile: string | undefined;
-  print: (line: string) => void;
-  told: (line: string) => void;
+  print: Told;
+  told: Told;
 }
 
-/** The table of docs/scale.md for one size of fleet. */
+/** The tables of docs/scale.md. */
 export async function simulateScale(options: ScaleOptions): Promise<void> {
-  const { nodes, deployments, instances, seed, print, told } = options;
-  const size = { nodes, deployments, instances, seed, costs: COSTS };
+  const { sizes, seed, print, told, svgFile } = options;
   print(
-    `${number(nodes)} node-units, ${number(deployments)} deployments, ${instances} instances, seed ${seed}; ` +
-      `Node ${process.versions.node}, ${cpus().length} × ${cpus()[0]?.model ?? "unknown"}`,
+    `seed ${seed}, ${options.deploymentsPerNode} deployments per node-unit; Node ${process.versions.node}, ` +
+      `${cpus().length} × ${cpus()[0]?.model ?? "unknown"}`,
   );
+  for (const line of headOf(COLUMNS)) print(line);
+  const outcomes: Outcome[] = [];
+  for (const nodes of sizes)
+    for (const run of runsOf(fleetOf(nodes, options), told)) {
+      const outcome = await run();
+      outcomes.push(outcome);
+      print(rowOf(COLUMNS, outcome));
+    }
   print("");
-  const outcomes = [
-    await failOver(size, 1, told),
-    await failOver(size, Math.max(1, Math.round(nodes / 10)), told),
-    await converge(size, told),
-  ];
-  for (const line of tableOf(outcomes)) print(line);
-  print("");
-  for (const line of await measurePasses({ nodes, deployments })) print(line);
-  if (options.svgFile) writeFileSync(options.svgFile, renderProgress(outcomes));
+  print("CPU of one pass of the agent, measured on this machine:");
+  for (const line of await measurePasses(sizes.map((nodes) => fleetOf(nodes, options))))
+    print(line);
+  if (svgFile) writeFileSync(svgFile, renderProgress(outcomes));
 }
 
-const COLUMNS: [string, (outcome: Outcome) => string][] = [
+function fleetOf(
+  nodes: number,
+  { deploymentsPerNode, nodesPerInstance, seed }: ScaleOptions,
+): FleetOptions {
+  const instances = Math.max(2, Math.ceil(nodes / nodesPerInstance));
+  return { nodes, deployments: nodes * deploymentsPerNode, instances, seed, costs: COSTS };
+}
+
+function runsOf(fleet: FleetOptions, told: Told): (() => Promise<Outcome>)[] {
+  const losses = new Set([1, Math.round(fleet.nodes / 100), Math.round(fleet.nodes / 10)]);
+  return [
+    () => converge(fleet, told),
+    ...[...losses].filter((lost) => lost > 0).map((lost) => () => failOver(fleet, lost, told)),
+    () => restOneMinute(fleet),
+  ];
+}
+
+type Column = [name: string, cell: (outcome: Outcome) => string];
+
+const COLUMNS: Column[] = [
+  [
+    "node-units × deployments",
+    ({ nodes, deployments }) => `${number(nodes)} × ${number(deployments)}`,
+  ],
+  ["instances", ({ instances }) => number(instances)],
   ["what", ({ what }) => what],
   ["took", ({ tookMs }) => (tookMs === undefined ? "not in an hour" : seconds(tookMs))],
-  ["spread", ({ spread }) => String(spread)],
+  ["spread", ({ spread }) => number(spread)],
   ["claims", ({ tally }) => number(tally.claims)],
   ["conflicts", ({ tally }) => number(tally.conflicts)],
-  ["list calls", ({ tally }) => number(tally.lists)],
-  ["of them late", ({ tally }) => number(tally.timeouts)],
-  ["most in a second", ({ listsPerSecondMax }) => number(listsPerSecondMax)],
-  ["messages per node", (outcome) => number(messagesOf(outcome) / outcome.size.nodes)],
-  ["bytes per node", ({ tally, size }) => bytes((tally.bytesDown + tally.bytesUp) / size.nodes)],
+  ["calls late", ({ tally }) => number(tally.late)],
+  ["messages", ({ tally }) => number(messagesOf(tally))],
+  ["per node", ({ tally, nodes }) => number(messagesOf(tally) / nodes)],
+  ["bytes per node", ({ tally, nodes }) => bytes(tally.bytes / nodes)],
+  ["passes per node", ({ passes, nodes }) => number(passes / nodes)],
   ["CPU of an instance", ({ instanceBusyMs }) => seconds(instanceBusyMs)],
   ["longest wait there", ({ instanceWaitMsMax }) => seconds(instanceWaitMsMax)],
-  ["Postgres", ({ postgresBusyMs }) => seconds(postgresBusyMs)],
+  ["Postgres busy", ({ postgresBusyMs }) => seconds(postgresBusyMs)],
 ];
 
-function tableOf(outcomes: Outcome[]): string[] {
-  return [
-    `| ${COLUMNS.map(([name]) => name).join(" | ")} |`,
-    `|${COLUMNS.map(() => "---").join("|")}|`,
-    ...outcomes.map((outcome) => `| ${COLUMNS.map(([, cell]) => cell(outcome)).join(" | ")} |`),
-  ];
-}
+const headOf = (columns: Column[]): string[] => [
+  `| ${columns.map(([name]) => name).join(" | ")} |`,
+  `|${columns.map(() => "---").join("|")}|`,
+];
 
-/** Questions and answers, events and wake-ups. */
-function messagesOf({ tally }: Outcome): number {
-  const calls = tally.lists + tally.claims + tally.conflicts + tally.releases;
-  return 2 * calls + tally.tells + tally.hostEvents;
-}
+const rowOf = (columns: Column[], outcome: Outcome): string =>
+  `| ${columns.map(([, cell]) => cell(outcome)).join(" | ")} |`;
 
-export const number = (value: number): string =>
+const number = (value: number): string =>
   value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
-export const seconds = (ms: number): string =>
+const seconds = (ms: number): string =>
   ms < 1_000 ? `${Math.round(ms)} ms` : `${number(ms / 1_000)} s`;
 const bytes = (count: number): string =>
   count < 1e6 ? `${number(count / 1e3)} kB` : `${number(count / 1e6)} MB`;

@@ -1,74 +1,71 @@
-import type { Member } from "@tenure/protocol";
-import { expect, test } from "vitest";
-import { claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
-import { createRowIndex } from "../../../packages/agent/src/loop/row-index.ts";
-import { createChance } from "../chance.ts";
+import { describe, expect, test } from "vitest";
 import { COSTS } from "./costs.ts";
-import { policyOf } from "./fleet.ts";
-import { converge, failOver, rowsOf } from "./scenarios.ts";
-import { createVersionedTable } from "./table.ts";
+import type { FleetOptions } from "./fleet.ts";
+import { converge, failOver, type Outcome, restOneMinute } from "./scenarios.ts";
+import { messagesOf } from "./tally.ts";
 
-const SIZE = { nodes: 30, deployments: 300, instances: 2, seed: 1, costs: COSTS };
+// A small fleet of docs/scale.md. Time is virtual, so what it needs does not depend on the machine.
 
-test("a fleet converges evenly, and takes over from lost nodes", async () => {
-  const converged = await converge(SIZE, () => {});
-  expect(converged.tookMs).toBeLessThan(10_000);
-  expect(converged.spread).toBe(0);
-  expect(converged.tally.claims).toBe(300);
-  const taken = await failOver(SIZE, 3, () => {});
-  expect(taken.tookMs).toBeLessThan(10_000);
-  expect(taken.tally.claims).toBe(30);
-  expect(taken.spread).toBeLessThanOrEqual(1);
+const FLEET: FleetOptions = { nodes: 80, deployments: 800, instances: 2, seed: 1, costs: COSTS };
+const LOST = 8;
+const SHARE = FLEET.deployments / FLEET.nodes;
+
+describe("a fleet of 80 node-units and 800 deployments", () => {
+  test.each([
+    1, 2, 3,
+  ])("finds an owner for everything, evenly and with few words (seed %i)", async (seed) => {
+    expect(faultsOf(await converge({ ...FLEET, seed }), FLEET.deployments)).toEqual([]);
+  });
+
+  test("takes over what lost nodes had", async () => {
+    expect(faultsOf(await failOver(FLEET, 1), SHARE)).toEqual([]);
+    expect(faultsOf(await failOver(FLEET, LOST), LOST * SHARE)).toEqual([]);
+  });
+
+  test("at rest each node asks once per interval, and hears nothing but that nothing changed", async () => {
+    const { tally, nodes } = await restOneMinute(FLEET);
+    expect(tally).toMatchObject({ listRows: 0, claims: 0, conflicts: 0, tells: 0, hostEvents: 0 });
+    expect(tally.lists / nodes).toBeGreaterThan(10);
+    expect(tally.lists / nodes).toBeLessThan(15);
+  });
+
+  test("the same seed is the same run, another is another", async () => {
+    const [first, again] = [await failOver(FLEET, LOST), await failOver(FLEET, LOST)];
+    expect(again).toEqual(first);
+    expect(await failOver({ ...FLEET, seed: 2 }, LOST)).not.toEqual(first);
+  });
+
+  test("does with shared lists exactly what it does with the agent's own list and policy", async () => {
+    const own = { ...FLEET, ownLists: true };
+    expect(await converge(own)).toEqual(await converge(FLEET));
+    expect(await failOver(own, LOST)).toEqual(await failOver(FLEET, LOST));
+  });
 });
 
-test("the same seed is the same run", async () => {
-  const [first, again] = [await converge(SIZE, () => {}), await converge(SIZE, () => {})];
-  expect(again).toEqual(first);
+describe("planted bugs", () => {
+  test.each([
+    ["an arbiter that believes whoever claims", { claimsAreBlind: true }, /claims/],
+    ["nodes that claim whatever the metric says", { anybodyClaims: true }, /spread/],
+    ["claims that wake everybody", { claimsWakeEverybody: true }, /messages/],
+  ])("%s: caught", async (_, planted, fault) => {
+    const faults = faultsOf(await converge({ ...FLEET, planted }), FLEET.deployments);
+    expect(faults.join("\n")).toMatch(fault);
+  });
 });
 
-test("a node sees in the shared table what it would hold of its own, and picks whom the agent would", () => {
-  const chance = createChance(5);
-  const addresses = ["a", "b", "c", "d", "gone"];
-  const table = createVersionedTable(2_000);
-  const index = createRowIndex();
-  let readTo = 0;
-  const put = (row: ReturnType<typeof table.get>) => readTo === table.head() - 1 && index.put(row);
-  for (const row of rowsOf(60, () => "")) {
-    table.insert(row);
-    put(row);
-    readTo = table.head();
-  }
-  for (let step = 0; step < 500; step++) {
-    const id = chance.oneOf(rowsOf(60, () => "")).id;
-    const { generation } = table.get(id);
-    const address = chance.isTrue(0.5) ? "" : chance.oneOf(addresses);
-    const row = table.write(id, { address, generation: generation + 1 });
-    // The reader falls behind by up to ten changes, and then reads them all.
-    if (readTo === table.head() - 1 && chance.isTrue(0.5)) {
-      index.put(row);
-      readTo = table.head();
-    } else if (table.head() - readTo > 10) {
-      for (const one of rowsOf(60, () => "")) index.put(table.get(one.id));
-      readTo = table.head();
-    }
-    const members = new Map(
-      ["a", "b", "c", "d"].map((one) => [one, { draining: false } as Member]),
-    );
-    const view = table.at(readTo);
-    const seen = [...view.oldestFree(512), ...view.ownedBy(["gone"])];
-    const held = index.relevant(members);
-    expect(seen.map(nameOf).sort()).toEqual(held.map(nameOf).sort());
-    const nodes = ["a", "b", "c", "d"];
-    const own = claimPolicyOf("deployment_count")!;
-    const context = { deployments: [], resource_usage: {}, counts: index.counts };
-    const snapshots = new Map(
-      nodes.map((node) => [node, own.providers.map((one) => one.evaluate(node, context))]),
-    );
-    expect(policyOf({ view: () => view }).pickEligible(nodes, new Map())).toEqual(
-      own.pickEligible(nodes, snapshots),
-    );
-  }
-});
+/** What a fleet must hold to, whatever its size and seed. */
+function faultsOf({ tookMs, spread, tally, nodes }: Outcome, moved: number): string[] {
+  const messages = messagesOf(tally);
+  const limits: [what: string, holds: boolean][] = [
+    [`took ${tookMs} ms`, (tookMs ?? Number.POSITIVE_INFINITY) < 30_000],
+    [`spread ${spread}`, spread <= 1],
+    [`${tally.claims} claims of ${moved} rows`, tally.claims === moved],
+    [`${tally.conflicts} conflicts`, tally.conflicts <= moved / 10],
+    // Each row: a claim, a look before and after it, and word of it; each node: that something happened.
+    [`${messages} messages`, messages <= 12 * moved + nodes * (MESSAGES_PER_NODE + LOST)],
+    [`${tally.late} late`, tally.late === 0],
+  ];
+  return limits.filter(([, holds]) => !holds).map(([what]) => what);
+}
 
-const nameOf = ({ id, generation, address }: { id: string; generation: number; address: string }) =>
-  `${id} ${generation} ${address}`;
+const MESSAGES_PER_NODE = 24;

@@ -1,138 +1,118 @@
-import type { ListedDeployment } from "@tenure/protocol";
-import type { Costs } from "./costs.ts";
-import { createScaleFleet, type FleetOptions, type ScaleFleet, type Tally } from "./fleet.ts";
-
-export interface Size {
-  nodes: number;
-  deployments: number;
-  instances: number;
-  seed: number;
-  costs: Costs;
-}
+import { createScaleFleet, type FleetOptions, rowsOf, type ScaleFleet } from "./fleet.ts";
+import { since, type Tally } from "./tally.ts";
 
 export interface Outcome {
   what: string;
-  size: Size;
+  nodes: number;
+  deployments: number;
+  instances: number;
   /** `undefined`: not within the limit. */
   tookMs: number | undefined;
-  /** When how many rows had an owner, for a plot. */
-  progress: { ms: number; owned: number }[];
+  /** How many rows had no owner when, for a plot. */
+  progress: { ms: number; open: number }[];
+  /** The most and the fewest that a node owns. */
   spread: number;
   tally: Tally;
   passes: number;
-  listsPerSecondMax: number;
+  /** Of the instance that had the most to do. */
   instanceBusyMs: number;
   instanceWaitMsMax: number;
   postgresBusyMs: number;
 }
 
+export type Told = (line: string) => void;
+
 const LIMIT_MS = 3_600_000;
 const LOOK_EVERY_MS = 250;
-/** The fleet has looked at its empty list and is quiet. */
+const TOLD_EVERY_MS = 10_000;
+/** The fleet has read its list and is quiet. */
 const REST_MS = 10_000;
+const MINUTE_MS = 60_000;
 
 /** All deployments appear at once, and no node has any. */
-export async function converge(size: Size, told: (line: string) => void): Promise<Outcome> {
-  const fleet = createScaleFleet(size);
+export async function converge(options: FleetOptions, told: Told = () => {}): Promise<Outcome> {
+  const fleet = createScaleFleet(options, "empty");
   await fleet.timeline.run(REST_MS);
-  const { begin, end } = measure("converge", size, fleet, told);
-  begin();
-  fleet.add(rowsOf(size.deployments, () => ""));
-  return end();
+  return measured("converge from empty", options, fleet, told, () =>
+    fleet.server.add(rowsOf(options.deployments, () => "")),
+  );
 }
 
 /** Every node has its share; then some are killed. */
 export async function failOver(
-  size: Size,
+  options: FleetOptions,
   lost: number,
-  told: (line: string) => void,
+  told: Told = () => {},
 ): Promise<Outcome> {
-  const fleet = createScaleFleet(size);
-  const addresses = fleet.addresses();
-  fleet.assign(rowsOf(size.deployments, (nth) => addresses[nth % addresses.length]!));
-  // Everybody reads the list once, which takes what it takes and is not what is asked here.
-  await fleet.timeline.run(LIMIT_MS, () => isRead(fleet));
-  await fleet.timeline.run(fleet.timeline.monotonicMs() + REST_MS);
-  const { begin, end } = measure(`lose ${lost}`, size, fleet, told);
-  begin();
-  fleet.lose(addresses.slice(0, lost));
-  return end(addresses.slice(0, lost));
+  const fleet = createScaleFleet(options, "owned");
+  await fleet.timeline.run(REST_MS);
+  const what = lost === 1 ? "lose 1 node" : `lose ${lost.toLocaleString("en")} nodes`;
+  return measured(what, options, fleet, told, () => fleet.lose(lost));
 }
 
-function isRead(fleet: ScaleFleet): boolean {
-  return fleet.tally.listRows >= fleet.addresses().length * fleet.table.head();
+/** Every node has its share, and nothing happens. */
+export async function restOneMinute(options: FleetOptions): Promise<Outcome> {
+  const fleet = createScaleFleet(options, "owned");
+  await fleet.timeline.run(REST_MS);
+  const begun = beginMeasure(fleet);
+  await fleet.timeline.run(REST_MS + MINUTE_MS);
+  return { ...ended("a minute at rest", options, fleet, begun), tookMs: MINUTE_MS, progress: [] };
 }
 
-function measure(
+async function measured(
   what: string,
-  size: FleetOptions,
+  options: FleetOptions,
   fleet: ScaleFleet,
-  told: (line: string) => void,
-) {
-  const { timeline, table, tally } = fleet;
-  let before = { ...tally };
-  let passes = 0;
-  let startMs = 0;
-  const busiest = () => Math.max(...fleet.instances.map(({ cpu }) => cpu.busyMs));
-
-  return {
-    begin() {
-      before = { ...tally };
-      passes = fleet.passes;
-      startMs = timeline.monotonicMs();
-      for (const queue of [fleet.postgres, ...fleet.instances.map(({ cpu }) => cpu)]) queue.reset();
-    },
-    async end(lost: readonly string[] = []): Promise<Outcome> {
-      const progress: Outcome["progress"] = [];
-      const open = () =>
-        table.free() + lost.reduce((sum, address) => sum + table.countOf(address), 0);
-      const isDone = () => open() === 0;
-      let nextTold = 0;
-      while (!isDone() && timeline.monotonicMs() - startMs < LIMIT_MS) {
-        await timeline.run(timeline.monotonicMs() + LOOK_EVERY_MS, isDone);
-        const ms = timeline.monotonicMs() - startMs;
-        progress.push({ ms, owned: size.deployments - open() });
-        if (performance.now() < nextTold) continue;
-        nextTold = performance.now() + 10_000;
-        told(
-          `${what}: ${(ms / 1_000).toFixed(1)} s, ${open()} without an owner, ${timeline.steps} steps`,
-        );
-      }
-      const took = timeline.monotonicMs() - startMs;
-      const counts = fleet
-        .addresses()
-        .filter((address) => !lost.includes(address))
-        .map((address) => table.countOf(address));
-      const seconds = fleet.listsBySecond.slice(Math.floor(startMs / 1_000));
-      return {
-        what,
-        size,
-        tookMs: isDone() ? took : undefined,
-        progress,
-        spread: Math.max(...counts) - Math.min(...counts),
-        tally: difference(tally, before),
-        passes: fleet.passes - passes,
-        listsPerSecondMax: Math.max(...seconds.map((lists) => lists ?? 0)),
-        instanceBusyMs: busiest(),
-        instanceWaitMsMax: Math.max(...fleet.instances.map(({ cpu }) => cpu.waitMsMax)),
-        postgresBusyMs: fleet.postgres.busyMs,
-      };
-    },
-  };
+  told: Told,
+  act: () => void,
+): Promise<Outcome> {
+  const { timeline } = fleet;
+  const begun = beginMeasure(fleet);
+  act();
+  const open = () => withoutOwner(fleet);
+  const isDone = () => open() === 0;
+  const progress = [{ ms: 0, open: open() }];
+  const passedMs = () => timeline.monotonicMs() - begun.atMs;
+  for (let toldMs = 0; !isDone() && passedMs() < LIMIT_MS; ) {
+    await timeline.run(timeline.monotonicMs() + LOOK_EVERY_MS, isDone);
+    progress.push({ ms: passedMs(), open: open() });
+    if (passedMs() - toldMs < TOLD_EVERY_MS) continue;
+    toldMs = passedMs();
+    told(`${what}: ${(toldMs / 1_000).toFixed(0)} s, ${open()} without an owner`);
+  }
+  const tookMs = isDone() ? passedMs() : undefined;
+  return { ...ended(what, options, fleet, begun), tookMs, progress };
 }
 
-const difference = (after: Tally, before: Tally): Tally =>
-  Object.fromEntries(
-    Object.entries(after).map(([name, count]) => [name, count - before[name as keyof Tally]]),
-  ) as unknown as Tally;
+/** Free, or of a node that is gone. */
+const withoutOwner = ({ table, gone }: ScaleFleet): number =>
+  gone().reduce((sum, address) => sum + table.countOf(address), table.free());
 
-export function rowsOf(count: number, ownerOf: (nth: number) => string): ListedDeployment[] {
-  return Array.from({ length: count }, (_, nth) => ({
-    id: `00000000-0000-4000-8000-${String(nth).padStart(12, "0")}`,
-    ...{ name: `deployment-${nth}`, package_name: "web", package_version: "1.0.0", command: "" },
-    ...{ type: "deployment", address: ownerOf(nth), enabled: true, selector: {} },
-    ...{ lost_after_ms: 0, generation: 1, revision: 1, moving_to: "", move_state: "" },
-    created_at: "2023-01-01T00:00:00.000Z",
-    updated_at: "2023-01-01T00:00:00.000Z",
-  }));
+interface Begun {
+  atMs: number;
+  tally: Tally;
+  passes: number;
+}
+
+function beginMeasure({ timeline, tally, passes, server }: ScaleFleet): Begun {
+  for (const queue of [server.postgres, ...server.instances]) queue.reset();
+  return { atMs: timeline.monotonicMs(), tally: { ...tally }, passes };
+}
+
+function ended(
+  what: string,
+  { nodes, deployments, instances }: FleetOptions,
+  { addresses, table, tally, passes, server }: ScaleFleet,
+  begun: Begun,
+): Omit<Outcome, "tookMs" | "progress"> {
+  const counts = addresses().map(table.countOf);
+  return {
+    ...{ what, nodes, deployments, instances },
+    spread: Math.max(...counts) - Math.min(...counts),
+    tally: since(begun.tally, tally),
+    passes: passes - begun.passes,
+    instanceBusyMs: Math.max(...server.instances.map(({ busyMs }) => busyMs)),
+    instanceWaitMsMax: Math.max(...server.instances.map(({ waitMsMax }) => waitMsMax)),
+    postgresBusyMs: server.postgres.busyMs,
+  };
 }

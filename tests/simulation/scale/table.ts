@@ -1,4 +1,4 @@
-import type { DeploymentTerm, ListedDeployment } from "@tenure/protocol";
+import type { ListedDeployment } from "@tenure/protocol";
 import { byAge } from "../../../packages/agent/src/claim/plan.ts";
 import { createLiveCount } from "./live-count.ts";
 
@@ -12,13 +12,15 @@ export interface VersionedTable {
   write(id: string, changes: Partial<ListedDeployment>): ListedDeployment;
   ownedBy(address: string): ListedDeployment[];
   countOf(address: string): number;
-  /** Rows whose newest change up to `to` came after `from`: what a reader at `from` is sent. */
+  changes(from: number, to: number): readonly Change[];
+  /** What a reader at `from` is sent to be at `to`. */
+  rowsChanged(from: number, to: number): ListedDeployment[];
+  /** How many those are. */
   changedBetween(from: number, to: number): number;
   /** Where a reader at `from` is after so many rows. */
   positionAfter(from: number, rows: number): number;
   /** What a reader at this position sees. */
   at(position: number): TableView;
-  claim(term: DeploymentTerm): ListedDeployment | undefined;
 }
 
 export interface TableView {
@@ -29,8 +31,10 @@ export interface TableView {
   least(addresses: readonly string[]): string[];
 }
 
-interface Change {
+export interface Change {
   id: string;
+  /** The number of the change before it of the same row, or 0. */
+  former: number;
   before: ListedDeployment | undefined;
   after: ListedDeployment;
 }
@@ -73,9 +77,9 @@ export function createVersionedTable(changesMax: number): VersionedTable {
       owned.set(row.address, mine.set(row.id, row));
       counts[placeOf(row.address)]! += 1;
     }
-    const former = lastChange.get(row.id);
-    if (former !== undefined) live.clear(former);
-    changes.push({ id: row.id, before, after: row });
+    const former = lastChange.get(row.id) ?? 0;
+    if (former > 0) live.clear(former);
+    changes.push({ id: row.id, former, before, after: row });
     live.set(changes.length);
     lastChange.set(row.id, changes.length);
   }
@@ -151,36 +155,51 @@ export function createVersionedTable(changesMax: number): VersionedTable {
     write,
     ownedBy: (address) => [...(owned.get(address)?.values() ?? [])],
     countOf: (address) => owned.get(address)?.size ?? 0,
-    changedBetween: (from, to) => live.between(from, to),
-    positionAfter: (from, count) => live.positionAfter(from, count),
-    at,
-    claim({ id, generation }) {
-      const row = rows.get(id);
-      return row?.address === "" && row.generation === generation ? row : undefined;
+    changes: (from, to) => changes.slice(from, to),
+    rowsChanged(from, to) {
+      const newest = new Map<string, ListedDeployment>();
+      for (const { id, after } of changes.slice(from, to)) newest.set(id, after);
+      return [...newest.values()];
     },
+    changedBetween(from, to) {
+      let count = live.between(from, to);
+      // Those that changed once more since: their newest change is not between the two.
+      for (let at = to; at < changes.length; at++) {
+        const { former } = changes[at]!;
+        if (former > from && former <= to) count += 1;
+      }
+      return count;
+    },
+    positionAfter: live.positionAfter,
+    at,
   };
 }
 
 function createFreeRows() {
-  const held = new Map<string, ListedDeployment>();
+  const held = new Set<ListedDeployment>();
   let order: ListedDeployment[] = [];
+  let first = 0;
   let isSorted = true;
-  const isHeld = (row: ListedDeployment) => held.get(row.id) === row;
+  const isHeld = (row: ListedDeployment) => held.has(row);
   return {
     size: () => held.size,
     add(row: ListedDeployment) {
       const last = order.at(-1);
       if (last && byAge(last, row) > 0) isSorted = false;
-      held.set(row.id, row);
+      held.add(row);
       order.push(row);
     },
-    remove: (row: ListedDeployment) => void held.delete(row.id),
+    remove: (row: ListedDeployment) => void held.delete(row),
     oldest(countMax: number): ListedDeployment[] {
-      if (order.length > 1.1 * held.size + 1_000) order = order.filter(isHeld);
-      if (!isSorted) order.sort(byAge);
-      isSorted = true;
+      while (first < order.length && !isHeld(order[first]!)) first += 1;
+      if (!isSorted || first > 1_000) {
+        order = order.slice(first).filter(isHeld);
+        if (!isSorted) order.sort(byAge);
+        isSorted = true;
+        first = 0;
+      }
       const found: ListedDeployment[] = [];
-      for (let at = 0; at < order.length && found.length < countMax; at++)
+      for (let at = first; at < order.length && found.length < countMax; at++)
         if (isHeld(order[at]!)) found.push(order[at]!);
       return found;
     },
