@@ -13,6 +13,8 @@ export interface ScaleOptions {
   deploymentsPerNode: number;
   nodesPerInstance: number;
   seed: number;
+  /** Of the scenarios those whose name has this in it. */
+  only: string;
   /** Where to draw it. */
   svgFile: string | undefined;
   print: Told;
@@ -29,7 +31,8 @@ export async function simulateScale(options: ScaleOptions): Promise<void> {
   for (const line of headOf(COLUMNS)) print(line);
   const outcomes: Outcome[] = [];
   for (const nodes of sizes)
-    for (const run of runsOf(fleetOf(nodes, options), told)) {
+    for (const [name, run] of runsOf(fleetOf(nodes, options), told)) {
+      if (!name.includes(options.only)) continue;
       const outcome = await run();
       outcomes.push(outcome);
       print(rowOf(COLUMNS, outcome));
@@ -49,12 +52,17 @@ function fleetOf(
   return { nodes, deployments: nodes * deploymentsPerNode, instances, seed, costs: COSTS };
 }
 
-function runsOf(fleet: FleetOptions, told: Told): (() => Promise<Outcome>)[] {
+function runsOf(fleet: FleetOptions, told: Told): [name: string, run: () => Promise<Outcome>][] {
   const losses = new Set([1, Math.round(fleet.nodes / 100), Math.round(fleet.nodes / 10)]);
   return [
-    () => converge(fleet, told),
-    ...[...losses].filter((lost) => lost > 0).map((lost) => () => failOver(fleet, lost, told)),
-    () => restOneMinute(fleet),
+    ["converge", () => converge(fleet, told)],
+    ...[...losses]
+      .filter((lost) => lost > 0)
+      .map((lost): [string, () => Promise<Outcome>] => [
+        `lose-${lost}`,
+        () => failOver(fleet, lost, told),
+      ]),
+    ["rest", () => restOneMinute(fleet)],
   ];
 }
 

@@ -177,9 +177,8 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
       cpuMs: () => costs.callMs,
       async answer(instance) {
         const { releaseMs, releaseAddressMs, releaseRowMs } = costs;
-        await postgres.work(
-          releaseMs + addresses.length * releaseAddressMs + owned().length * releaseRowMs,
-        );
+        const fixedMs = releaseMs + addresses.length * releaseAddressMs;
+        await postgres.work(() => fixedMs + owned().length * releaseRowMs);
         const freed = owned().map(({ id }) => rewrite(id, ""));
         tally.bytes += freed.length * costs.candidateBytes;
         if (freed.length > 0) {
