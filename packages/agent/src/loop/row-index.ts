@@ -19,7 +19,10 @@ export interface RowIndex {
 
 type Rows = Map<string, ListedDeployment>;
 
-/** Of one demand. As many as nodes can well claim at the same time. */
+/**
+ * Of one demand: as many as nodes can well claim at the same time. A thousand nodes find owners for ten thousand rows in
+ * 56 s of the simulation with 512, 70 s with 256, 90 s with 128.
+ */
 export const FREE_ROWS_MAX = 512;
 
 export function createRowIndex(): RowIndex {
