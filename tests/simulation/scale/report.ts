@@ -28,15 +28,14 @@ export async function simulateScale(options: ScaleOptions): Promise<void> {
     `seed ${seed}, ${options.deploymentsPerNode} deployments per node-unit; Node ${process.versions.node}, ` +
       `${cpus().length} × ${cpus()[0]?.model ?? "unknown"}`,
   );
-  for (const line of headOf(COLUMNS)) print(line);
   const outcomes: Outcome[] = [];
   for (const nodes of sizes)
     for (const [name, run] of runsOf(fleetOf(nodes, options), told)) {
       if (!name.includes(options.only)) continue;
-      const outcome = await run();
-      outcomes.push(outcome);
-      print(rowOf(COLUMNS, outcome));
+      told(`${nodes} node-units: ${name}`);
+      outcomes.push(await run());
     }
+  for (const line of tablesOf(outcomes)) print(line);
   print("");
   print("CPU of one pass of the agent, measured on this machine:");
   for (const line of await measurePasses(sizes.map((nodes) => fleetOf(nodes, options))))
@@ -68,34 +67,50 @@ function runsOf(fleet: FleetOptions, told: Told): [name: string, run: () => Prom
 
 type Column = [name: string, cell: (outcome: Outcome) => string];
 
-const COLUMNS: Column[] = [
+const RUN: Column[] = [
   [
     "node-units × deployments",
     ({ nodes, deployments }) => `${number(nodes)} × ${number(deployments)}`,
   ],
-  ["instances", ({ instances }) => number(instances)],
   ["what", ({ what }) => what],
+];
+
+const FLEET: Column[] = [
+  ...RUN,
   ["took", ({ tookMs }) => (tookMs === undefined ? "not in an hour" : seconds(tookMs))],
   ["spread", ({ spread }) => number(spread)],
   ["claims", ({ tally }) => number(tally.claims)],
   ["conflicts", ({ tally }) => number(tally.conflicts)],
-  ["calls late", ({ tally }) => number(tally.late)],
   ["messages", ({ tally }) => number(messagesOf(tally))],
-  ["per node", ({ tally, nodes }) => number(messagesOf(tally) / nodes)],
+  ["messages per node", ({ tally, nodes }) => number(messagesOf(tally) / nodes)],
   ["bytes per node", ({ tally, nodes }) => bytes(tally.bytes / nodes)],
   ["passes per node", ({ passes, nodes }) => number(passes / nodes)],
-  ["CPU of an instance", ({ instanceBusyMs }) => seconds(instanceBusyMs)],
-  ["longest wait there", ({ instanceWaitMsMax }) => seconds(instanceWaitMsMax)],
+];
+
+const SERVERS: Column[] = [
+  ...RUN,
+  ["instances", ({ instances }) => number(instances)],
+  ["CPU of the busiest", ({ instanceBusyMs }) => seconds(instanceBusyMs)],
+  ["longest wait for it", ({ instanceWaitMsMax }) => seconds(instanceWaitMsMax)],
+  ["calls late", ({ tally }) => number(tally.late)],
+  ["lists", ({ tally }) => number(tally.lists)],
+  ["rows sent", ({ tally }) => number(tally.listRows)],
+  ["releases asked", ({ tally }) => number(tally.releases)],
   ["Postgres busy", ({ postgresBusyMs }) => seconds(postgresBusyMs)],
 ];
 
-const headOf = (columns: Column[]): string[] => [
-  `| ${columns.map(([name]) => name).join(" | ")} |`,
-  `|${columns.map(() => "---").join("|")}|`,
-];
+/** What the fleet needed, then what it cost the servers. */
+export function tablesOf(outcomes: readonly Outcome[]): string[] {
+  return [...tableOf(FLEET, outcomes), "", ...tableOf(SERVERS, outcomes)];
+}
 
-const rowOf = (columns: Column[], outcome: Outcome): string =>
-  `| ${columns.map(([, cell]) => cell(outcome)).join(" | ")} |`;
+function tableOf(columns: Column[], outcomes: readonly Outcome[]): string[] {
+  return [
+    `| ${columns.map(([name]) => name).join(" | ")} |`,
+    `|${columns.map(() => "---").join("|")}|`,
+    ...outcomes.map((outcome) => `| ${columns.map(([, cell]) => cell(outcome)).join(" | ")} |`),
+  ];
+}
 
 const number = (value: number): string =>
   value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });

@@ -70,7 +70,7 @@ async function measured(
   const begun = beginMeasure(fleet);
   act();
   const open = () => withoutOwner(fleet);
-  const isDone = () => open() === 0;
+  const isDone = () => isAllOwned(fleet);
   const progress = [{ ms: 0, open: open() }];
   const passedMs = () => timeline.monotonicMs() - begun.atMs;
   for (let toldMs = 0; !isDone() && passedMs() < LIMIT_MS; ) {
@@ -87,6 +87,10 @@ async function measured(
 /** Free, or of a node that is gone. */
 const withoutOwner = ({ table, gone }: ScaleFleet): number =>
   gone().reduce((sum, address) => sum + table.countOf(address), table.free());
+
+/** Asked after every event, so it ends at the first that is not. */
+const isAllOwned = ({ table, gone }: ScaleFleet): boolean =>
+  table.free() === 0 && gone().every((address) => table.countOf(address) === 0);
 
 interface Begun {
   atMs: number;
