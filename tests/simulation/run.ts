@@ -21,6 +21,7 @@ const { values } = parseArgs({
   },
 });
 
+const SERVER_DIST = join(process.cwd(), "packages/server/dist");
 const [claims, jobs, from] = [values.claims, values.jobs, values.from].map(Number) as [
   number,
   number,
@@ -33,6 +34,7 @@ if (claims + jobs === 0)
     deploymentsPerNode: Number(values["deployments-per-node"]),
     nodesPerInstance: Number(values["nodes-per-instance"]),
     seed: Number(values.seed),
+    serverDist: SERVER_DIST,
     only: values.only,
     svgFile: values.svg,
     print: (line) => console.log(line),
@@ -41,7 +43,7 @@ if (claims + jobs === 0)
 
 let isGreen = await runSeeds("claims", { from, count: claims }, runClaims);
 if (jobs > 0) {
-  const parts = await loadServerParts(join(process.cwd(), "packages/server/dist"));
+  const parts = await loadServerParts(SERVER_DIST);
   const run = (seed: number) => runJobs(parts, seed);
   isGreen = (await runSeeds("jobs", { from, count: jobs }, run)) && isGreen;
 }

@@ -1,3 +1,5 @@
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { type ListedDeployment, type Member, TenureError } from "@tenure/protocol";
 import { claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
 import { createPasses } from "../../../packages/agent/src/loop/pass.ts";
@@ -77,6 +79,46 @@ async function createMeasured(size: Size, free: number) {
       return passes.pass();
     },
   };
+}
+
+interface ListParts {
+  createChangeLog(): { put(row: unknown): boolean };
+  answerList(options: unknown): { items: unknown[]; revision: string; more?: boolean };
+}
+
+const LISTED_ROWS = 10_000;
+
+/** CPU of an instance for a row of a list and for "unchanged", by the built server's own functions, JSON included. */
+export async function measureLists(serverDist: string): Promise<string> {
+  const load = async (file: string) =>
+    (await import(pathToFileURL(join(serverDist, "deployments", file)).href)) as ListParts;
+  const log = (await load("change-log.js")).createChangeLog();
+  const { answerList } = await load("node-list.js");
+  const at = new Date(0);
+  for (const row of rowsOf(LISTED_ROWS, () => ""))
+    log.put({ ...row, args: [], env: {}, created_at: at, updated_at: at });
+  const reader = { ...memberOf("reader"), claim_policy: "deployment_count" };
+  const ask = (revision: string | undefined) => {
+    const matches = () => true;
+    const samples = () => ({});
+    const answer = answerList({ log, origin: "o", reader, revision, matches, samples });
+    JSON.stringify(answer);
+    return answer;
+  };
+  let revision: string | undefined;
+  const whole = await medianOf(async () => {
+    revision = undefined;
+    for (let more = true; more; ) {
+      const answer = ask(revision);
+      revision = answer.revision;
+      more = answer.more === true;
+    }
+  });
+  const unchanged = await medianOf(async () => {
+    for (let nth = 0; nth < LISTED_ROWS; nth++) ask(revision);
+  });
+  const microseconds = (ms: number) => `${((1_000 * ms) / LISTED_ROWS).toFixed(1)} µs`;
+  return `An instance, per row of a list: ${microseconds(whole)}; per "unchanged": ${microseconds(unchanged)}.`;
 }
 
 async function cpuOf(act: () => Promise<unknown>): Promise<number> {

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { COSTS } from "./costs.ts";
 import type { FleetOptions } from "./fleet.ts";
-import { measurePasses } from "./measure.ts";
+import { measureLists, measurePasses } from "./measure.ts";
 import { renderProgress } from "./plot.ts";
 import { converge, failOver, type Outcome, restOneMinute, type Told } from "./scenarios.ts";
 import { messagesOf } from "./tally.ts";
@@ -13,6 +13,8 @@ export interface ScaleOptions {
   deploymentsPerNode: number;
   nodesPerInstance: number;
   seed: number;
+  /** The server as it is built. */
+  serverDist: string;
   /** Of the scenarios those whose name has this in it. */
   only: string;
   /** Where to draw it. */
@@ -37,6 +39,7 @@ export async function simulateScale(options: ScaleOptions): Promise<void> {
     }
   for (const line of tablesOf(outcomes)) print(line);
   print("");
+  print(await measureLists(options.serverDist));
   print("CPU of one pass of the agent, measured on this machine:");
   for (const line of await measurePasses(sizes.map((nodes) => fleetOf(nodes, options))))
     print(line);
