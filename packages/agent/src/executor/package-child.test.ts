@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { beforeAll, expect, test, vi } from "vitest";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { aRow, startExecutor, wanted } from "../../testing/executor-fixture.ts";
-import { type FakeRegistry, startFakeRegistry } from "../../testing/fake-registry.ts";
+import { type FakeRegistry, startFakeRegistry } from "../../../../tests/support/fake-registry.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 

@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { until } from "../../../../tests/support/until.ts";
 import { PATIENT } from "../../testing/executor-fixture.ts";
-import { type FakeRegistry, startFakeRegistry } from "../../testing/fake-registry.ts";
+import { type FakeRegistry, startFakeRegistry } from "../../../../tests/support/fake-registry.ts";
 import { startGuard } from "../executor/guard.ts";
 import { tryLock } from "../executor/locks.ts";
 import { createRunNpm } from "../executor/npm-run.ts";
