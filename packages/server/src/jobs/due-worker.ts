@@ -7,7 +7,7 @@ import type { Endings } from "./ending.ts";
 import { DUE_SHARDS } from "./job-keys.ts";
 import type { JobRecord } from "./job-record.ts";
 import { dropJob, persistJob, readJob } from "./job-store.ts";
-import type { LiveJob } from "./live-job.ts";
+import { type LiveJob, liveJobOf } from "./live-job.ts";
 import type { Placement } from "./placement.ts";
 import { endingOf, type Results } from "./results.ts";
 import { holdsSlot } from "./slot-store.ts";
@@ -15,7 +15,7 @@ import type { Turns } from "./turns.ts";
 
 export interface DueStory {
   endings: Endings;
-  turns: Pick<Turns, "join">;
+  turns: Pick<Turns, "join" | "placedOrEnded">;
   placement: Placement;
   results: Results;
   takeUp(jobId: string): Promise<LiveJob | undefined>;
@@ -146,6 +146,8 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     const inMs = Math.min(Math.max(nowMs - record.stateMs, LOOK_AGAIN_MS), 300_000);
     await rescheduleDue(hot, [{ jobId, inMs }]);
     if (sessionId && story.results.isAwaited(sessionId, jobId)) return;
+    // Whoever ended it may have stopped before it ended the turn too.
+    if (!released) story.turns.placedOrEnded(liveJobOf(record, times(nowMs)));
     const names = { sessionId, originInstanceId, listeners };
     const ending = { ...endingOf(record, outcome), ...names, released };
     // Not waited for: it ends when the session acknowledges.
@@ -154,6 +156,8 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
         log.error({ event: "job.not-concluded", jobId, error }, "the due index will find it");
     });
   }
+
+  const times = (storeNowMs: number) => ({ nowMs: clock.monotonicMs(), storeNowMs });
 
   /** Whoever waits here is in good hands: the others need not look. */
   async function claimWaiting(): Promise<void> {
