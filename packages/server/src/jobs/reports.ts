@@ -5,6 +5,7 @@ import {
   TenureError,
   toErrorMessage,
 } from "@tenure/protocol";
+import { failpoint } from "#failpoint";
 import { isStoreDown, type JobsContext } from "./context.ts";
 import type { Endings } from "./ending.ts";
 import type { JobStep, StepAnswer } from "./fsm.ts";
@@ -134,6 +135,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
   async function settle(batch: Batch): Promise<void> {
     const { jobId, attemptId, node, failure } = batch;
     const at = { attemptId, nodeId: node.nodeId };
+    if (batch.result !== undefined) await failpoint("result.before-finished");
     const live = book.get(jobId);
     let job = isAt(live, at) ? live : undefined;
     if (failure) job ??= await story.load(jobId);

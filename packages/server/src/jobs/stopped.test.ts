@@ -9,6 +9,8 @@ let fleet: JobFleet;
 
 /** Every place between two steps where whoever does them may stop for good. */
 const STEPS = [
+  "submit.after-record",
+  "submit.after-due",
   "submit.after-binding",
   "dispatch.after-reserve",
   "dispatch.after-dispatched",

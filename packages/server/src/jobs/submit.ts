@@ -110,9 +110,11 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     for (;;) {
       const spec = specOf(submission, payload);
       const { jobId } = spec;
-      // In this order, and in one pipeline: each is a step that anybody can go on from.
+      // In one pipeline: each is a step that anybody can go on from.
       const created = createJob(hot, { ...spec, payload });
+      await failpoint("submit.after-record");
       const entered = enter("", { jobId, inMs: DUE_AFTER_MS });
+      await failpoint("submit.after-due");
       const suitor = { ...spec, ttlMs: bindingTtlMs(spec) };
       const [answer, , bound] = await Promise.all([created, entered, bind(hot, suitor)]);
       await failpoint("submit.after-binding");
