@@ -68,6 +68,8 @@ export interface SessionJobs {
   /** `turnPauseMs`: after so long without a job its turn is ended for it. */
   joined(session: SessionEnd, options: { turnPauseMs: number | undefined }): Promise<void>;
   left(session: SessionEnd): Promise<void>;
+  /** Its owner is written again after the store was away. */
+  foundAgain(session: SessionEnd): void;
   /** The client is done for good. */
   closed(session: SessionEnd): Promise<void>;
 }
@@ -139,6 +141,7 @@ export function createJobs(options: JobsOptions): Jobs {
     endings,
     load,
     unavailable: storm.unavailable,
+    vanished,
   });
   const desk = createNodeDesk(context, { endings, placement, takeUp, load });
   const submit = createSubmit(context, { placement, turns });
@@ -362,6 +365,10 @@ export function createJobs(options: JobsOptions): Jobs {
       async left(session) {
         if (links.removeSession(session)) turns.left(session);
         await results.sessionLeft(session);
+      },
+      foundAgain(session) {
+        if (links.session(session.sessionId) === session)
+          results.sessionJoined(session).catch(() => {}); // the client asks again, then
       },
       closed: turns.closed,
     },
