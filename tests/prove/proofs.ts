@@ -10,6 +10,7 @@ import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
 import { fuzzFrames } from "./fuzz-frames.ts";
 import { inbox } from "./inbox.ts";
+import { jobsCrashPoints } from "./jobs-crash-points.ts";
 import { jobsKills } from "./jobs-kills.ts";
 import { jobsMovingSession } from "./jobs-moving-session.ts";
 import { jobsOnce } from "./jobs-once.ts";
@@ -56,6 +57,7 @@ export const PROOFS: readonly Proof[] = [
   deploymentsChildren,
   jobsSmoke,
   jobsOnce,
+  jobsCrashPoints,
   jobsKills,
   jobsMovingSession,
   jobsPoison,
