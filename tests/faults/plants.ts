@@ -10,8 +10,6 @@ export interface Plant {
   faults: string[];
   seed: number;
   seconds: number;
-  /** How many seeds it may need: what only happens in a moment may be missed in one run. */
-  attempts: number;
   instances: number;
   /** How long until what is broken is called broken, where it shows as work that does not go on. */
   settleMs?: number;
@@ -21,7 +19,7 @@ const NONCES = "server/dist/store/migrations/0003_nonces.sql";
 const CLAIMS = "server/dist/deployments/claim-store.js";
 const NODE_UNITS = "server/dist/membership/node-unit-store.js";
 
-const usual = { seed: 2, seconds: 15, attempts: 3, instances: 2 };
+const usual = { seed: 2, seconds: 15, instances: 2 };
 const rivals = { ...usual, workloads: ["fence"], faults: ["fence.*"], instances: 1 };
 const signers = { ...usual, workloads: ["nonces"] };
 const units = { ...usual, workloads: ["claims"] };
