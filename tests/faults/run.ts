@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -99,10 +99,11 @@ function report(verdict: Verdict): void {
   );
 }
 
-const listed = (counts: Record<string, number>): string =>
-  Object.entries(counts)
+function listed(counts: Record<string, number>): string {
+  return Object.entries(counts)
     .map(([name, count]) => `${name} ${count}`)
     .join(", ");
+}
 
 function read(argv: string[]) {
   const { values } = parseArgs({
@@ -136,6 +137,8 @@ function read(argv: string[]) {
   if (!(roundMinutes > 0 && moreMinutes >= 0)) refuse("--round and --more are minutes");
   const directory = values.keep || join(tmpdir(), `tenure-faults-${seed}-${process.pid}`);
   mkdirSync(directory, { recursive: true });
+  // The checkers would take the histories of another run for ours.
+  if (readdirSync(directory).length > 0) refuse(`--keep ${directory} is not empty`);
   return {
     seed,
     minutes,

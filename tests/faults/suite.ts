@@ -56,7 +56,7 @@ export async function runFaults(options: RunOptions): Promise<Verdict> {
   try {
     for (const instance of world.instances) await instance.start(); // the first one migrates
     await Promise.all(world.parties.map((party) => party.start()));
-    const deck = createDeck(targetsOf(world), workloads, options.faults);
+    const deck = deckOf(world, options);
     const history = createHistory(join(directory, "nemesis.jsonl"));
     const nemesis = createNemesis(world, { history, print });
     const { roundMs = options.lengthMs, moreMs = 0 } = options;
@@ -87,6 +87,14 @@ export async function runFaults(options: RunOptions): Promise<Verdict> {
   } finally {
     await world.stop();
   }
+}
+
+function deckOf(world: World, { workloads, faults = [] }: RunOptions): Card[] {
+  const cards = (names: readonly string[]) => createDeck(targetsOf(world), workloads, names);
+  const unknown = faults.filter((name) => cards([name]).length === 0);
+  // A misspelt fault is one that never happens, and nobody would notice.
+  if (unknown.length > 0) throw new Error(`there is no fault ${unknown.join(", ")} in this run`);
+  return cards(faults);
 }
 
 const targetsOf = (world: World) => ({
