@@ -55,7 +55,7 @@ export const claims: Workload = {
     releases: ["claims.hosts-partition:14000", "claims.kill:6000"],
     conflicts: [],
     stale_reports_refused: ["claims.hosts-partition:14000"],
-    policy_none_refused: ["claims.kill:6000"],
+    policy_none_refused: ["claims.hosts-partition:14000", "claims.kill:6000"],
   },
   async read({ postgresUri }: Scene): Promise<DeploymentStores> {
     return withClient(postgresUri, async (client) => ({
