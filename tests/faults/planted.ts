@@ -27,7 +27,7 @@ export async function runPlanted(
       build,
       instances: plant.instances,
       faults: plant.faults,
-      pace: { gapMs: [300, 1_200] },
+      pace: plant.pace ?? { gapMs: [300, 1_200] },
       settleMs: plant.settleMs ?? 60_000,
       directory: `${directory}/${attempt}`,
       print: (line) => appendFileSync(join(directory, "log"), `${line}\n`),
