@@ -31,6 +31,8 @@ const USAGE = `npm run faults -- [options]
 /** Generous: a machine with other work on it is slow, and what is broken is broken after five minutes too. */
 const SETTLE_MS = 300_000;
 
+// Before anything runs: somebody may commit meanwhile, but what runs is what was built.
+const commit = commitNow();
 const options = read(process.argv.slice(2));
 const held = options.planted ? await planted() : await sound();
 // By name: a proxy's half-closed connection must not keep a finished run waiting.
@@ -39,7 +41,7 @@ process.exit(held ? 0 : 1);
 async function sound(): Promise<boolean> {
   const { seed, minutes, workloads, hot, instances, faults, directory } = options;
   console.log(
-    `seed ${seed}, ${minutes} minutes on Postgres and ${hot}, ${instances} instances, commit ${commit()}: ${workloads.map(({ name }) => name).join(", ")}`,
+    `seed ${seed}, ${minutes} minutes on Postgres and ${hot}, ${instances} instances, commit ${commit}: ${workloads.map(({ name }) => name).join(", ")}`,
   );
   const verdict = await runFaults({
     ...{ seed, hot, instances, workloads, directory, faults },
@@ -69,7 +71,7 @@ async function planted(): Promise<boolean> {
       `${found ? "caught" : "MISSED"}  ${plant.name} (${seconds} s): ${found ?? plant.what}`,
     );
   }
-  console.log(`commit ${commit()}, planted bugs caught: ${caught} of ${chosen.length}`);
+  console.log(`commit ${commit}, planted bugs caught: ${caught} of ${chosen.length}`);
   return caught === chosen.length;
 }
 
@@ -95,7 +97,7 @@ function report(verdict: Verdict): void {
   for (const violation of violations) console.log(`VIOLATION  ${violation}`);
   for (const hazard of unreached) console.log(`NOT REACHED  ${hazard}`);
   console.log(
-    `seed ${options.seed}, commit ${commit()}, ${options.hot}: ${verdict.operations} operations, ${verdict.faults} faults, ${violations.length} violations, ${unreached.length} hazards not reached`,
+    `seed ${options.seed}, commit ${commit}, ${options.hot}: ${verdict.operations} operations, ${verdict.faults} faults, ${violations.length} violations, ${unreached.length} hazards not reached`,
   );
 }
 
@@ -176,7 +178,7 @@ function refuse(reason: string): never {
   process.exit(2);
 }
 
-function commit(): string {
+function commitNow(): string {
   try {
     const git = (...args: string[]) =>
       execFileSync("git", args, { cwd: repositoryRoot, encoding: "utf8" }).trim();
