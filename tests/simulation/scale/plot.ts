@@ -1,13 +1,12 @@
 import type { Outcome } from "./scenarios.ts";
 
-const WIDTH = 760;
+const WIDTH = 800;
 const HEIGHT = 380;
 const LEFT = 64;
-const RIGHT = 220;
+const RIGHT = 250;
 const TOP = 44;
 const BOTTOM = 52;
 const COLORS = ["#0969da", "#1a7f37", "#9a6700", "#cf222e", "#8250df", "#57606a"];
-const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 
 /**
  * Which share of the deployments in question has no owner, over time, one line per run. Time is logarithmic: a small
@@ -16,14 +15,11 @@ const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 export function renderProgress(outcomes: readonly Outcome[]): string {
   const runs = outcomes.filter(({ progress, tookMs }) => progress.length > 1 && tookMs);
   const sizes = [...new Set(runs.map(({ nodes }) => nodes))];
-  const lines = runs.map((run) => {
-    const nth = runs.filter(({ nodes }) => nodes === run.nodes).indexOf(run);
-    return {
-      run,
-      color: COLORS[sizes.indexOf(run.nodes) % COLORS.length]!,
-      dash: DASHES[nth % 4]!,
-    };
-  });
+  const lines = runs.map((run) => ({
+    run,
+    color: COLORS[sizes.indexOf(run.nodes) % COLORS.length]!,
+    dash: dashOf(run),
+  }));
   const decades = [100, 1_000, 10_000, 100_000, 1_000_000];
   const endMs = Math.max(...runs.map(({ tookMs }) => tookMs ?? 0));
   const ticks = decades.slice(0, decades.findIndex((ms) => ms >= endMs) + 1);
@@ -46,6 +42,12 @@ export function renderProgress(outcomes: readonly Outcome[]): string {
 ${parts.join("\n")}
 </svg>
 `;
+}
+
+function dashOf({ lost, nodes }: Outcome): string {
+  if (lost === 0) return "";
+  if (lost === 1) return "6 3";
+  return lost < nodes / 20 ? "2 3" : "8 3 2 3";
 }
 
 interface Stroke {

@@ -6,6 +6,8 @@ export interface Outcome {
   nodes: number;
   deployments: number;
   instances: number;
+  /** Nodes that were killed. */
+  lost: number;
   /** `undefined`: not within the limit. */
   tookMs: number | undefined;
   /** How many rows had no owner when, for a plot. */
@@ -106,12 +108,12 @@ function beginMeasure({ timeline, tally, passes, server }: ScaleFleet): Begun {
 function ended(
   what: string,
   { nodes, deployments, instances }: FleetOptions,
-  { addresses, table, tally, passes, server }: ScaleFleet,
+  { addresses, gone, table, tally, passes, server }: ScaleFleet,
   begun: Begun,
 ): Omit<Outcome, "tookMs" | "progress"> {
   const counts = addresses().map(table.countOf);
   return {
-    ...{ what, nodes, deployments, instances },
+    ...{ what, nodes, deployments, instances, lost: gone().length },
     spread: Math.max(...counts) - Math.min(...counts),
     tally: since(begun.tally, tally),
     passes: passes - begun.passes,
