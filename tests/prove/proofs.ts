@@ -1,4 +1,5 @@
 import { badConfig } from "./bad-config.ts";
+import { consoleScale } from "./console-scale.ts";
 import { deploymentsBadRows } from "./deployments-bad-rows.ts";
 import { deploymentsChildren } from "./deployments-children.ts";
 import { deploymentsInstances } from "./deployments-instances.ts";
@@ -63,4 +64,5 @@ export const PROOFS: readonly Proof[] = [
   jobsRedispatch,
   jobsRedis,
   turns,
+  consoleScale,
 ];
