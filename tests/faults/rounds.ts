@@ -38,7 +38,7 @@ export async function runRounds(options: RoundsOptions, parts: RoundsParts): Pro
   const { deck, nemesis, cardsOf } = parts;
   const rounds = Math.max(1, Math.round(lengthMs / roundMs));
   const ownMs = lengthMs / rounds;
-  const missing = new Map<Workload, readonly string[]>(options.workloads.map((each) => [each, []]));
+  const missing: Missing = new Map(options.workloads.map((each) => [each, undefined]));
   let moreUntilMs = Number.POSITIVE_INFINITY;
   for (let round = 0; ; round++) {
     const favoured = cardsOf(wishesOf(missing));
@@ -50,26 +50,26 @@ export async function runRounds(options: RoundsOptions, parts: RoundsParts): Pro
     if (performance.now() >= moreUntilMs) return;
     await lookAgain(missing, parts);
     if (missing.size === 0 && round + 1 >= rounds) return;
-    const names = [...missing].flatMap(([{ name }, hazards]) =>
+    const names = [...missing].flatMap(([{ name }, hazards = ["not known"]]) =>
       hazards.map((hazard) => `${name}: ${hazard}`),
     );
     print(`         not met so far: ${names.join(", ") || "nothing"}`);
   }
 }
 
-const wishesOf = (missing: ReadonlyMap<Workload, readonly string[]>): string[] => [
+/** What each has not met; undefined before it was first looked at. One that met everything is not in it. */
+type Missing = Map<Workload, readonly string[] | undefined>;
+
+const wishesOf = (missing: Missing): string[] => [
   ...new Set(
-    [...missing].flatMap(([workload, hazards]) =>
+    [...missing].flatMap(([workload, hazards = []]) =>
       hazards.flatMap((hazard) => workload.hazards[hazard] ?? []),
     ),
   ),
 ];
 
 /** Only those that missed something: what was met stays met, and a checker of a long run reads a lot. */
-async function lookAgain(
-  missing: Map<Workload, readonly string[]>,
-  { check }: RoundsParts,
-): Promise<void> {
+async function lookAgain(missing: Missing, { check }: RoundsParts): Promise<void> {
   for (const workload of [...missing.keys()]) {
     const found = await check(workload).catch(() => undefined);
     if (!found) continue; // a store does not answer; then as it was
