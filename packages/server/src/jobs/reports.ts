@@ -5,6 +5,7 @@ import {
   TenureError,
   toErrorMessage,
 } from "@tenure/protocol";
+import { atEndOfTurn } from "../kernel/turn.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
 import type { Endings } from "./ending.ts";
 import type { JobStep, StepAnswer } from "./fsm.ts";
@@ -91,7 +92,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
   function inThisTurn(key: string): void {
     if (!turn) {
       turn = new Set();
-      setImmediate(() => {
+      atEndOfTurn("gather", () => {
         const keys = turn ?? [];
         turn = undefined;
         for (const each of keys) void write(each);

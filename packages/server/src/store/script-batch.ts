@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { atEndOfTurn } from "../kernel/turn.ts";
 import { CLOCK, SCRIPTS, type SomeScript } from "./script.ts";
 
 /** One script, started by somebody in this turn of the loop. */
@@ -68,7 +69,7 @@ export function batchScripts(
 
   return (call) =>
     new Promise((resolve, reject) => {
-      if (started.length === 0) setImmediate(flush);
+      if (started.length === 0) atEndOfTurn("send", flush);
       started.push({ ...call, resolve, reject });
     });
 }
