@@ -3,9 +3,9 @@ import { type FinalizeReason, type JobSpec, TenureError } from "@tenure/protocol
 import { failpoint } from "#failpoint";
 import { perTurn } from "../kernel/per-turn.ts";
 import { uuid7 } from "../kernel/random.ts";
-import { type Bound, bind, readBinding, type Suitor } from "./binding-store.ts";
+import { type Bound, bind, readBinding } from "./binding-store.ts";
 import type { JobsContext } from "./context.ts";
-import { enterDue, leaveDue } from "./due-store.ts";
+import { type DueEntry, enterDue, leaveDue } from "./due-store.ts";
 import type { JobRecord, JobSpecRecord } from "./job-record.ts";
 import { createJob, dropJob, readJob, voidJob } from "./job-store.ts";
 import { type LiveJob, needOf } from "./live-job.ts";
@@ -52,15 +52,9 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
   const limits = createTenantLimits(context);
   /** By pool: let in, but not yet placed or waiting. */
   const entering = new Map<string, number>();
-  /** Steps 2 and 3 of all that came in one turn. Step 1 of each was started before, so that one pipeline has their order. */
-  const enterAndBind = perTurn<Suitor, Bound>(async (_, suitors) => {
-    const entries = suitors.map(({ jobId }) => ({ jobId, inMs: DUE_AFTER_MS }));
-    const entered = enterDue(hot, entries);
-    const [bound] = await Promise.all([
-      Promise.all(suitors.map((each) => bind(hot, each))),
-      entered,
-    ]);
-    return bound;
+  const enter = perTurn<DueEntry, void>(async (_, entries) => {
+    await enterDue(hot, entries);
+    return [];
   });
   const list = perTurn<RecentJob, void>(async (_, jobs) => {
     await addRecent(hot, jobs, { keepMs: settings.retentionMs });
@@ -116,8 +110,9 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       const { jobId } = spec;
       // In this order, and in one pipeline: each is a step that anybody can go on from.
       const created = createJob(hot, { ...spec, payload });
+      const entered = enter("", { jobId, inMs: DUE_AFTER_MS });
       const suitor = { ...spec, ttlMs: bindingTtlMs(spec) };
-      const [answer, bound] = await Promise.all([created, enterAndBind("", suitor)]);
+      const [answer, , bound] = await Promise.all([created, entered, bind(hot, suitor)]);
       await failpoint("submit.after-binding");
       // Somebody saw the binding before the record, and took the request over: then it has its job.
       if (answer.outcome === "void") continue;
@@ -138,6 +133,8 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       return { outcome: "duplicate", record: await inItsTurn(winner) };
     }
   }
+
+  type Suitor = Parameters<typeof bind>[1];
 
   /** Which job is the request's: ours, or the one that was there before. */
   async function decide(suitor: Suitor, first: Bound): Promise<"ours" | "reused" | JobRecord> {
