@@ -3,6 +3,14 @@ import { deployments } from "./deployments.ts";
 import { footprint } from "./footprint.ts";
 import { jobs } from "./jobs.ts";
 import { jobsMemory } from "./jobs-memory.ts";
+import { jobsPostgres } from "./jobs-postgres.ts";
 import * as nonces from "./nonces.ts";
 
-export const BENCHES: readonly Bench[] = [footprint, deployments, jobs, jobsMemory, nonces];
+export const BENCHES: readonly Bench[] = [
+  footprint,
+  deployments,
+  jobs,
+  jobsPostgres,
+  jobsMemory,
+  nonces,
+];

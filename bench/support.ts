@@ -3,6 +3,7 @@ import type * as databaseModule from "../tests/support/database.ts";
 import type * as postgresModule from "../tests/support/postgres.ts";
 import type * as procModule from "../tests/support/proc.ts";
 import type * as processModule from "../tests/support/process.ts";
+import type * as programsModule from "../tests/support/programs.ts";
 import type * as redisModule from "../tests/support/redis.ts";
 import type * as redisAskModule from "../tests/support/redis-ask.ts";
 import type * as registryModule from "../tests/support/registry.ts";
@@ -17,6 +18,7 @@ export const { createDatabase }: typeof databaseModule = await built("support/da
 export const { startPostgres }: typeof postgresModule = await built("support/postgres");
 export const { cpuMsOf }: typeof procModule = await built("support/proc");
 export const { startProcess, startTenure }: typeof processModule = await built("support/process");
+export const { findPostgres, findRedis }: typeof programsModule = await built("support/programs");
 export const { startRedis }: typeof redisModule = await built("support/redis");
 export const { askRedis: readRedis }: typeof redisAskModule = await built("support/redis-ask");
 export const { sweepOrphans }: typeof registryModule = await built("support/registry");

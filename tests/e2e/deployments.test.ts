@@ -149,22 +149,6 @@ describe("two agents with one key", () => {
 });
 
 describe("an operator", () => {
-  test("drains a node: each deployment moves, with its gap, and the node is empty", async () => {
-    const [drained, other] = await Promise.all([scene.start("a"), scene.start("b")]);
-    await scene.createSleepers(6);
-    const before = await scene.untilAllRun([drained!, other!]);
-    const moving = before.filter(({ address }) => address === drained!.address);
-    const { code, stdout } = await scene.tenure("node", "drain", drained!.address);
-    expect(code).toBe(0);
-    for (const { name } of moving)
-      expect(stdout).toMatch(new RegExp(`✓ ${name} runs on b \\(gap \\d+ ms\\)`));
-    expect(stdout).toMatch(/^a is empty$/m);
-    const after = await scene.untilAllRun([other!]);
-    expect(spreadOver(after, addressesOf([drained!, other!]))).toEqual([0, 6]);
-    const events = await scene.server.get("/api/v1/events?event=deployment.moved&limit=500");
-    expect((events.body as { items: unknown[] }).items).toHaveLength(moving.length);
-  });
-
   test("restarts a set one after another: new processes, the same terms", async () => {
     const units = await Promise.all([scene.start("a"), scene.start("b")]);
     await scene.createSleepers(4);

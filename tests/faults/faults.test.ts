@@ -1,10 +1,54 @@
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
+import { type Exit, startProcess } from "../support/process.ts";
 import { repositoryRoot } from "../support/repository.ts";
+import { scratchDirectory } from "../support/scratch.ts";
 import { applyEdit } from "./build.ts";
 import { PLANTS } from "./plants.ts";
 import { WORKLOADS } from "./workloads.ts";
+
+// The suite in small, as `npm run faults` runs it: real processes, a fixed seed. No length of time is expected of it:
+// it goes on until every hazard was met, however slow the machine, and these limits are only against a hang.
+const TIMEOUT_MS = 2_400_000;
+const SEED = 7_070;
+const ROUND_MINUTES = 0.5;
+const MORE_MINUTES = 20;
+// Few enough that each has its turn in a short run, and between them they bring about every hazard.
+const FAULTS = [
+  ...["instance.kill", "instance.freeze:6000", "instance.postgres-cut", "storm"],
+  ...["postgres.crash", "redis.crash", "fence.freeze:4000", "fence.postgres-partition:6000"],
+  ...["members.kill:6000", "claims.hosts-partition:14000", "reader.kill", "reader.freeze:4000"],
+  ...["unit.kill:5000", "worker.kill", "worker.hosts-partition:13000", "turn-worker.kill"],
+];
+
+beforeAll(() => {
+  const tsc = join(repositoryRoot, "node_modules/typescript/bin/tsc");
+  execFileSync(process.execPath, [tsc, "--build", "tests"], { cwd: repositoryRoot });
+}, TIMEOUT_MS);
+
+async function runFaults(...args: string[]): Promise<Exit & { output: string }> {
+  const run = startProcess({
+    command: process.execPath,
+    args: [
+      join(repositoryRoot, "tests/dist/faults/run.js"),
+      ...["--keep", scratchDirectory("faults"), ...args],
+    ],
+  });
+  const exit = await run.exited;
+  return { ...exit, output: `${run.stdout()}\n${run.stderr()}` };
+}
+
+/** Another two every day, eleven days for all; `npm run faults -- --planted` is all of them at once. */
+function plantsOfToday(): typeof PLANTS {
+  const half = Math.ceil(PLANTS.length / 2);
+  const day = Math.floor(Date.now() / 86_400_000) % half;
+  return PLANTS.filter((_, index) => index % half === day);
+}
+
+const isShort = (name: string): boolean =>
+  FAULTS.some((fault) => fault.split(":")[0] === name.split(":")[0]);
 
 describe("the fault suite", () => {
   test("has a protection to take out for every planted bug", () => {
@@ -17,5 +61,31 @@ describe("the fault suite", () => {
         expect(applyEdit(text, edit), name).not.toBe(text);
       }
     }
+  });
+
+  test("has among the faults of its short run one for every hazard that needs one", () => {
+    for (const { name, hazards } of WORKLOADS)
+      for (const [hazard, faults] of Object.entries(hazards))
+        if (faults.length > 0) expect(faults.some(isShort), `${name}: ${hazard}`).toBe(true);
+  });
+
+  test("finds no violation, and has met every hazard", { timeout: TIMEOUT_MS }, async () => {
+    const { code, output } = await runFaults(
+      ...["--seed", `${SEED}`, "--hot", "redis", "--instances", "2", "--faults", FAULTS.join(",")],
+      ...["--minutes", `${ROUND_MINUTES}`, "--round", `${ROUND_MINUTES}`],
+      ...["--more", `${MORE_MINUTES}`],
+    );
+    const summary = output.slice(output.lastIndexOf(" checking\n"));
+    console.log(summary);
+    expect(summary).toMatch(/\d+ operations, \d+ faults, 0 violations, 0 hazards not reached/);
+    expect(code).toBe(0);
+  });
+
+  test.each(plantsOfToday())("catches a planted bug: $name, $what", {
+    timeout: TIMEOUT_MS,
+  }, async ({ name }) => {
+    const { code, output } = await runFaults("--plants", name);
+    expect(output).toContain("planted bugs caught: 1 of 1");
+    expect(code).toBe(0);
   });
 });

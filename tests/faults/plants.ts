@@ -1,4 +1,5 @@
 import type { Edit } from "./build.ts";
+import type { Pace } from "./schedule.ts";
 
 /** A bug on purpose: one protection taken out. The suite must notice. */
 export interface Plant {
@@ -10,8 +11,8 @@ export interface Plant {
   faults: string[];
   seed: number;
   seconds: number;
-  /** How many seeds it may need: what only happens in a moment may be missed in one run. */
-  attempts: number;
+  /** Where others must be there to take over: not everybody at once. */
+  pace?: Pace;
   instances: number;
   /** How long until what is broken is called broken, where it shows as work that does not go on. */
   settleMs?: number;
@@ -21,7 +22,7 @@ const NONCES = "server/dist/store/migrations/0003_nonces.sql";
 const CLAIMS = "server/dist/deployments/claim-store.js";
 const NODE_UNITS = "server/dist/membership/node-unit-store.js";
 
-const usual = { seed: 2, seconds: 15, attempts: 3, instances: 2 };
+const usual = { seed: 2, seconds: 15, instances: 2 };
 const rivals = { ...usual, workloads: ["fence"], faults: ["fence.*"], instances: 1 };
 const signers = { ...usual, workloads: ["nonces"] };
 const units = { ...usual, workloads: ["claims"] };
@@ -286,6 +287,7 @@ export const PLANTS: readonly Plant[] = [
     ...work,
     // Longer than two missed pings: its jobs run elsewhere when it wakes and says how they ended.
     faults: ["worker.freeze:13000"],
+    pace: { gapMs: [5_000, 7_000] },
     seconds: 40,
     edits: [
       {
@@ -333,7 +335,8 @@ export const PLANTS: readonly Plant[] = [
     what: "a killed node-unit leaves its deployments running beside their successors",
     ...nodes,
     faults: ["unit.kill:25000"],
-    seconds: 45,
+    pace: { gapMs: [9_000, 12_000] },
+    seconds: 50,
     edits: [
       {
         file: "agent/dist/executor/guard.js",
@@ -347,6 +350,7 @@ export const PLANTS: readonly Plant[] = [
     what: "a node-unit out of contact runs on while others have taken its deployments over",
     ...nodes,
     faults: ["unit.hosts-partition:45000"],
+    pace: { gapMs: [9_000, 12_000] },
     seconds: 60,
     edits: [
       {

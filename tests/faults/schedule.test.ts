@@ -53,6 +53,23 @@ describe("a plan of faults", () => {
     expect(new Set(faults.map(({ target }) => target))).toEqual(new Set([0, 1, 2]));
   });
 
+  test("has a favoured card every second time", () => {
+    const favoured: Card[] = [{ fault: "freeze", role: "worker", count: 3, lastsMs: [0, 0] }];
+    for (let seed = 0; seed < 50; seed++) {
+      const faults = planFaults(DECK, { seed, lengthMs: 60_000, favoured });
+      const wished = faults.filter(({ fault }) => fault === "freeze").length;
+      expect(wished).toBeGreaterThan(faults.length / 3);
+      expect(new Set(faults.map(({ fault }) => fault)).size).toBe(4);
+    }
+  });
+
+  test("does not begin what has no room before the end", () => {
+    const deck: Card[] = [{ fault: "freeze", role: "worker", count: 9, lastsMs: [13_000, 13_000] }];
+    for (let seed = 0; seed < 50; seed++)
+      for (const { forMs } of planFaults(deck, { seed, lengthMs: 20_000 }))
+        expect(forMs).toBe(13_000);
+  });
+
   test("is empty without a deck", () => {
     expect(planFaults([], { seed: 1, lengthMs: 60_000 })).toEqual([]);
   });

@@ -32,30 +32,41 @@ const PACE: Pace = { gapMs: [700, 2_500] };
 /** Nominal: what was killed also has to start again before something else can be done to it. */
 const RECOVERY_MS = 2_000;
 
+export interface PlanOptions {
+  seed: number;
+  lengthMs: number;
+  pace?: Pace | undefined;
+  /** Every second fault is one of these: they bring about what has not happened yet. */
+  favoured?: readonly Card[];
+}
+
 /**
- * The faults of a run: the same for the same seed, deck and length. Dealt from a shuffled deck, again and again, so
+ * The faults of a run: the same for the same seed, decks and length. Dealt from a shuffled deck, again and again, so
  * that a short run has every fault before any has come twice, and none is left out by chance. One thing at a time is
- * done to one target; a card that finds all its targets busy goes back under the hand.
+ * done to one target; a card that finds all its targets busy, or no room before the end, goes back under the hand.
  */
 export function planFaults(
   deck: readonly Card[],
-  { seed, lengthMs, pace = PACE }: { seed: number; lengthMs: number; pace?: Pace },
+  { seed, lengthMs, pace = PACE, favoured = [] }: PlanOptions,
 ): PlannedFault[] {
   const random = createSeeded(seed);
   const plan: PlannedFault[] = [];
   const freeAtMs = new Map<string, number>();
-  let hand: Card[] = [];
-  for (let atMs = 0; deck.length > 0; ) {
+  const dealers = [deck, favoured]
+    .filter((cards) => cards.length > 0)
+    .map((cards) => createDealer(cards, random));
+  for (let atMs = 0, turn = 0; dealers.length > 0; turn++) {
     atMs += Math.round(random.between(...pace.gapMs));
     if (atMs >= lengthMs) break;
-    if (hand.length === 0) hand = shuffle(deck, random);
-    const card = hand.pop()!;
+    const dealer = dealers[turn % dealers.length]!;
+    const card = dealer.draw();
     const free = Array.from({ length: card.count }, (_, target) => target).filter(
       (target) => (freeAtMs.get(`${card.role}-${target}`) ?? 0) <= atMs,
     );
     const target = free[pick(random, free.length)];
-    if (target === undefined) {
-      hand.unshift(card);
+    // A freeze of 13 s that is cut to 3 s is another fault, and brings about nothing.
+    if (target === undefined || atMs + card.lastsMs[0] > lengthMs) {
+      dealer.putBack(card);
       continue;
     }
     const variants = card.variants ?? [""];
@@ -68,6 +79,17 @@ export function planFaults(
     });
   }
   return plan;
+}
+
+function createDealer(cards: readonly Card[], random: Seeded) {
+  let hand: Card[] = [];
+  return {
+    draw(): Card {
+      if (hand.length === 0) hand = shuffle(cards, random);
+      return hand.pop()!;
+    },
+    putBack: (card: Card) => void hand.unshift(card),
+  };
 }
 
 function shuffle<T>(items: readonly T[], random: Seeded): T[] {

@@ -24,7 +24,7 @@ export interface Scene {
   directory: string;
   presenceTtlMs: number;
   leaseTtlMs: number;
-  /** How long it may take, in peace, until everything is settled and work goes on. */
+  /** How long it may take, in peace, until what was asked is settled, or work goes on. */
   settleMs: number;
 }
 
@@ -89,6 +89,11 @@ export interface Workload {
   settle(context: SettleContext): Promise<void>;
   /** What is in the stores at the end. */
   read(scene: Scene): Promise<unknown>;
+  /**
+   * What brings each hazard about: faults, as `--faults` names them, or nothing but the load. They are done oftener
+   * while it has not been met.
+   */
+  hazards: Readonly<Record<string, readonly string[]>>;
   /** Only from the history and the stores. */
   check(events: RecordedEvent[], stores: never, scene: Scene): Findings;
 }

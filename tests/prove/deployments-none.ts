@@ -10,7 +10,7 @@ import {
   withDatabase,
 } from "../support/deployments.ts";
 import { createTestNodeKey, type TestNodeKey } from "../support/node-key.ts";
-import { startSimulatedUnit, startUnit } from "../support/node-unit.ts";
+import { type SimulatedUnitOptions, startSimulatedUnit, startUnit } from "../support/node-unit.ts";
 import { until } from "../support/until.ts";
 import { type Instance, startFleet } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
@@ -25,11 +25,13 @@ export const deploymentsNone: Proof = {
   async run({ print }: ProofRun) {
     const fleet = await startFleet("redis");
     const units: Agent[] = [];
-    const start = async (instance: Instance, name: string, config = {}) => {
+    const instance = await fleet.startInstance();
+    const start: Start = async (name, config = {}, options = {}) => {
       const unit = await startSimulatedUnit({
         urls: [instance.url],
         name,
         config: { ...QUICK, ...config },
+        ...options,
       });
       units.push(unit);
       await until(() => unit.connection.state === "ready", {
@@ -39,21 +41,14 @@ export const deploymentsNone: Proof = {
       return unit;
     };
     try {
-      const instance = await fleet.startInstance();
       await withDatabase(fleet.postgres.uri(), async (db) => {
-        const none = await start(instance, "none", { claim_policy: "none" });
+        const none = await start("none", { claim_policy: "none" });
         const writes = await auditAddresses(db);
         await alone(db, none, { writes, print });
         await byHand(instance, db, { writes, print });
-        await besideOthers(db, none, {
-          writes,
-          print,
-          start: (name, config) => start(instance, name, config),
-        });
-        await heldUpByNobody(instance, db, {
-          print,
-          start: (name, config) => start(instance, name, config),
-        });
+        await besideOthers(db, none, { writes, print, start });
+        await heldUpByNobody(instance, db, { print, start });
+        await besideOneWithoutSamples(db, { print, start });
       });
     } finally {
       await Promise.all(units.map((unit) => unit.stop()));
@@ -64,7 +59,11 @@ export const deploymentsNone: Proof = {
 
 // Calls must end within less than an interval, also on a machine that is busy with other things.
 const QUICK = { scheduler_interval_ms: 2_000 };
-type Start = (name: string, config?: object) => Promise<Agent>;
+type Start = (
+  name: string,
+  config?: SimulatedUnitOptions["config"],
+  options?: Pick<SimulatedUnitOptions, "usage">,
+) => Promise<Agent>;
 type Writes = () => Promise<AddressChange[]>;
 type Print = ProofRun["print"];
 
@@ -145,14 +144,10 @@ async function heldUpByNobody(
   const draining = await start("draining");
   await db.query("update node_unit set draining = true where address = $1", [draining.address]);
   const unable = await start("unable", { custom_command: false });
-  const sampleless = await start("sampleless", {
-    claim_policy: "resource_usage",
-    custom_command: false,
-  });
   await hung.freeze();
   await insertSleepers(db, { count: 4, prefix: "late" });
   const startedMs = performance.now();
-  const idle = [hung, draining, unable, sampleless].map(({ address }) => address);
+  const idle = [hung, draining, unable].map(({ address }) => address);
   await until(
     async () => {
       const { rows } = await db.query(
@@ -165,9 +160,37 @@ async function heldUpByNobody(
   );
   const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
   print(
-    `beside a hung node, a draining one and two that cannot run it: claimed after ${seconds} s`,
+    `beside a hung node, a draining one and one that cannot run it: claimed after ${seconds} s`,
   );
   await hung.kill9();
+}
+
+/** Who has told no sample is never the least loaded, and nobody waits for it. Others cannot run these rows. */
+async function besideOneWithoutSamples(
+  db: Client,
+  { print, start }: { print: Print; start: Start },
+): Promise<void> {
+  const config = { claim_policy: "resource_usage", labels: { kind: "measured" } } as const;
+  const sampleless = await start("sampleless", config, { usage: () => undefined });
+  const sampled = await start("sampled", config);
+  const startedMs = performance.now();
+  await db.query(`
+    insert into deployment (name, command, selector)
+    select 'measured-' || n, 'true', '{"kind": "measured"}' from generate_series(1, 4) as n`);
+  const owners = await until(
+    async () => {
+      const { rows } = await db.query(
+        "select address from deployment where name like 'measured-%' and address <> ''",
+      );
+      return rows.length === 4 && rows.map(({ address }) => address as string);
+    },
+    { deadlineMs: DEADLINE_MS, what: "rows to be claimed past the one without samples" },
+  );
+  const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
+  const own = owners.filter((address) => address === sampled.address).length;
+  print(`beside a node without samples: claimed after ${seconds} s, ${own} of 4 by the one with`);
+  assert(own > 0);
+  assert.equal(owners.filter((address) => address === sampleless.address).length, 4 - own);
 }
 
 const to = (written: readonly AddressChange[], { address }: { address: string }): number =>

@@ -15,7 +15,12 @@ import type { HotKind, Instance } from "./fleet.ts";
 export interface JobScene {
   readonly hot: HotKind;
   readonly redis: RedisServer[];
-  startInstance(options?: { env?: Record<string, string>; port?: number }): Promise<Instance>;
+  startInstance(options?: {
+    env?: Record<string, string>;
+    port?: number;
+    /** Export conditions, such as "tenure-test" for failpoints. */
+    conditions?: string[];
+  }): Promise<Instance>;
   startWorker(options: WorkerSpec): Promise<RunningProcess>;
   openSession(options: SessionOptions): Session;
   /** Slots that the hot state says are taken, of all nodes there ever were. */
@@ -23,6 +28,8 @@ export interface JobScene {
   /** I6: within one expiry of a slot all are free. */
   untilAllSlotsAreFree(): Promise<void>;
   untilNothingIsUndelivered(): Promise<void>;
+  /** No job that somebody has to look after, and no turn that is open. */
+  untilNothingIsLeft(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -57,10 +64,10 @@ export async function createJobScene(
   return {
     hot,
     redis: store.servers,
-    async startInstance({ env = {}, port = 0 } = {}) {
+    async startInstance({ env = {}, port = 0, conditions = [] } = {}) {
       const settings = { ...settingsFor(postgres, prefix), ...store.env, ...common, ...env };
       const args = ["server", "--port", String(port), "--log-level", "error"];
-      const running = startTenure(args, { env: settings, dataDir: true });
+      const running = startTenure(args, { env: settings, dataDir: true, conditions });
       processes.push(running);
       const [, url = ""] = await running.waitForLine(/ready at (\S+)/, 60_000);
       return { ...running, url };
@@ -87,6 +94,14 @@ export async function createJobScene(
       const pattern = `${prefix}:v1:sessions:{session:*}:undelivered`;
       const none = async () => (await store.count(pattern)) === 0;
       await until(none, { deadlineMs: 60_000, everyMs: 200, what: "every result acknowledged" });
+    },
+    async untilNothingIsLeft() {
+      const patterns = [`${prefix}:v1:jobs:due:*`, `${prefix}:v1:turns:open`];
+      const none = async () => {
+        for (const pattern of patterns) if ((await store.count(pattern)) > 0) return false;
+        return true;
+      };
+      await until(none, { deadlineMs: 120_000, everyMs: 200, what: "nothing left to look after" });
     },
     async stop() {
       await Promise.all(sessions.map((session) => session.detach()));

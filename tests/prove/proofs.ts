@@ -1,4 +1,5 @@
 import { badConfig } from "./bad-config.ts";
+import { consoleScale } from "./console-scale.ts";
 import { deploymentsBadRows } from "./deployments-bad-rows.ts";
 import { deploymentsChildren } from "./deployments-children.ts";
 import { deploymentsInstances } from "./deployments-instances.ts";
@@ -9,6 +10,7 @@ import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
 import { fuzzFrames } from "./fuzz-frames.ts";
 import { inbox } from "./inbox.ts";
+import { jobsCrashPoints } from "./jobs-crash-points.ts";
 import { jobsKills } from "./jobs-kills.ts";
 import { jobsMovingSession } from "./jobs-moving-session.ts";
 import { jobsOnce } from "./jobs-once.ts";
@@ -55,10 +57,12 @@ export const PROOFS: readonly Proof[] = [
   deploymentsChildren,
   jobsSmoke,
   jobsOnce,
+  jobsCrashPoints,
   jobsKills,
   jobsMovingSession,
   jobsPoison,
   jobsRedispatch,
   jobsRedis,
   turns,
+  consoleScale,
 ];

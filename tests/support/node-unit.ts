@@ -59,13 +59,15 @@ export interface SimulatedUnitOptions {
   name?: string;
   config?: Partial<AgentConfig>;
   log?: AgentLog;
-  /** Processor and memory shares it says it uses. */
-  usage?: () => { cpu_percent: number; memory_percent: number };
+  /** Processor and memory shares it says it uses; `undefined`: it cannot tell. */
+  usage?: () => { cpu_percent: number; memory_percent: number } | undefined;
 }
+
+const IDLE = { cpu_percent: 1, memory_percent: 1 };
 
 /** A node-unit over a real socket that claims and runs nothing, in this process. */
 export function startSimulatedUnit(options: SimulatedUnitOptions): Promise<Agent> {
-  const { urls, name = "simulated", config = {}, log = () => {}, usage } = options;
+  const { urls, name = "simulated", config = {}, log = () => {}, usage = () => IDLE } = options;
   const settings: AgentConfig = {
     host_urls: urls,
     name,
@@ -84,7 +86,12 @@ export function startSimulatedUnit(options: SimulatedUnitOptions): Promise<Agent
   return startAgent(settings, {
     identity: createTestIdentity(),
     executor: createNoExecutor,
-    sampler: { sample: () => ({ cpu_percent: 1, memory_percent: 1, memory_mb: 1, ...usage?.() }) },
+    sampler: {
+      sample() {
+        const used = usage();
+        return used && { memory_mb: 1, ...used };
+      },
+    },
     log,
   });
 }

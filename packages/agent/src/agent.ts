@@ -37,7 +37,8 @@ export interface AgentOptions {
   identity?: NodeIdentity;
   /** Instead of the real one; `createNoExecutor` claims without running anything. */
   executor?: (options: ExecutorOptions) => Promise<Executor>;
-  sampler?: Sampler;
+  /** In place of the machine's own; `undefined` when it cannot tell. */
+  sampler?: { sample(): ReturnType<Sampler["sample"]> | undefined };
   /** Claim policies of one's own, by their names in lower case. */
   policies?: ReadonlyMap<string, ClaimPolicy>;
   /** Every time a connection is ready. */

@@ -167,6 +167,7 @@ function createParts(core: Core, phase: () => Phase) {
       for (const change of nodeChanges(withReserved(nodes, jobs))) stream.publish(change);
       jobs.fleetSeen(nodes);
     },
+    onSessionFoundAgain: (session) => jobs.sessions.foundAgain(session),
   });
   const delivery = createDelivery({
     store: hot,

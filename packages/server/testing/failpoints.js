@@ -10,10 +10,13 @@ import { setTimeout as wait } from "node:timers/promises";
  *   TENURE_FAILPOINTS_FILE=path   the same text, read again when the file changes
  *
  * Actions: `pause` (says so on stderr, then stops this process until SIGCONT), `exit:CODE`, `kill`
- * (SIGKILL to itself), `error:MESSAGE`, `delay:MS`. `#n` means only the n-th time since it was armed.
+ * or `kill:MS` (SIGKILL to itself, at once or after a while), `error:MESSAGE`, `delay:MS`. `#n` means only the n-th time since it was armed.
  *
  * @typedef {{ action: string, argument: string, nth: number | undefined, hits: number }} Rule
  */
+
+/** @type {Rule} */
+const KILL = { action: "kill", argument: "", nth: undefined, hits: 0 };
 
 /** @type {Map<string, () => unknown>} */
 const armedHere = new Map();
@@ -57,6 +60,8 @@ function act(name, { action, argument }) {
     case "exit":
       return process.exit(Number(argument));
     case "kill":
+      // What was begun before gets out meanwhile; what comes after this place is never begun.
+      if (argument !== "") return wait(Number(argument)).then(() => act(name, KILL));
       return process.kill(process.pid, "SIGKILL");
     case "delay":
       return wait(Number(argument));

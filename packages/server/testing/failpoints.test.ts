@@ -58,6 +58,7 @@ describe("failpoints of another process", () => {
   test.for([
     ["commit=exit:7", { code: 7, signal: null }, ""],
     ["commit=kill#2", { code: null, signal: "SIGKILL" }, "hit 1"],
+    ["commit=kill:20#2", { code: null, signal: "SIGKILL" }, "hit 1"],
     ["commit=error:disk full", { code: 0, signal: null }, "Error: disk full"],
     ["commit=delay:1", { code: 0, signal: null }, "hit 1\nhit 2"],
   ] as const)("%s", async ([rules, exit, output]) => {

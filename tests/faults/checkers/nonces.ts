@@ -70,7 +70,7 @@ export function checkNonces(
       reused_numbers:
         holds.length - new Set(holds.map((hold) => `${hold.signer} ${hold.nonce}`)).size,
       unknown_outcomes: [...allocates, ...marks].filter(({ type }) => type === "info").length,
-      terms: Math.max(0, ...[...tokens.values()].map(countTerms)),
+      changes_of_term: [...tokens.values()].reduce((sum, own) => sum + countTerms(own) - 1, 0),
       foreign_marks_refused: marks.filter(({ type }) => type === "fail").length,
     },
   };

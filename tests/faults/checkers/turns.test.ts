@@ -33,6 +33,12 @@ describe("I8: turns", () => {
     expect(checkTurns(jobs).reached.turns_that_had_to_move).toBe(1);
   });
 
+  test("may move on a machine that is out of breath", () => {
+    const late = { ...job("t", "1", "b"), endNs: 6e9 };
+    expect(checkTurns([job("t", "1", "a"), late]).violations).toEqual([]);
+    expect(checkTurns([job("t", "1", "a"), late]).reached.turns_in_peace).toBe(0);
+  });
+
   test("ignore a job that ended before it had joined its turn, and ran nowhere", () => {
     const nowhere = job("t", "1", "a");
     nowhere.answered = { outcome: "no_node" };

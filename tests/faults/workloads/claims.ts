@@ -50,6 +50,13 @@ export const claims: Workload = {
     };
     await until(isSettled, { deadlineMs, everyMs: 300, what: "an owner for every deployment" });
   },
+  hazards: {
+    claims: [],
+    releases: ["claims.hosts-partition:14000", "claims.kill:6000"],
+    conflicts: [],
+    stale_reports_refused: ["claims.hosts-partition:14000"],
+    policy_none_refused: ["claims.hosts-partition:14000", "claims.kill:6000"],
+  },
   async read({ postgresUri }: Scene): Promise<DeploymentStores> {
     return withClient(postgresUri, async (client) => ({
       rows: (

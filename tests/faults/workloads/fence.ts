@@ -62,6 +62,11 @@ export const fence: Workload = {
       line.close();
     }
   },
+  hazards: {
+    takeovers: ["fence.freeze:4000"],
+    stale_writes_refused: ["fence.freeze:4000"],
+    unknown_outcomes: ["fence.postgres-partition:6000", "fence.kill", "postgres.crash"],
+  },
   async read({ postgresUri }: Scene): Promise<FencedRow[]> {
     return withClient(postgresUri, async (client) => {
       const text = `select signer, nonce::int, fencing_token::int as token

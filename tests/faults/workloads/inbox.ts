@@ -91,6 +91,14 @@ export const inbox: Workload = {
     await until(isEmpty, { deadlineMs, everyMs: 200, what: "every inbox to be empty" });
     await post.close();
   },
+  hazards: {
+    effects: [],
+    redeliveries: ["reader.kill"],
+    superseded: [],
+    dead_letters: ["reader.kill", "reader.freeze:4000"],
+    refused: ["reader.freeze:4000"],
+    adoptions: ["reader.kill"],
+  },
   read,
   check(events: RecordedEvent[], stores: MessageStores) {
     const sends = operationsOf<SendAsk & { absent: boolean }>(events, "send");

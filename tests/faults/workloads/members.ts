@@ -78,6 +78,10 @@ export const members: Workload = {
     };
     await until(settled, { deadlineMs, everyMs: 200, what: "rows and owner keys to agree" });
   },
+  hazards: {
+    reconnects: ["edge-reset", "instance.kill"],
+    addresses_taken_over: ["members.kill:6000", "members.hosts-partition:14000"],
+  },
   read,
   check(events: RecordedEvent[], { rows, departures, owners }: MemberStores, scene) {
     const registrations = registrationsOf(events);

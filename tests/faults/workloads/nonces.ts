@@ -54,13 +54,20 @@ export const nonces: Workload = {
     for (const [index] of scene.urls.entries())
       for (const signer of Object.keys(SIGNERS))
         asks.set(`${signer} last ${index}`, { signer, request_id: `last-${index}`, count: 1 });
-    const deadline = performance.now() + deadlineMs;
     let place = 0;
     for (const some of chunks([...asks.values()], 40)) {
       await Promise.all(
-        some.map((ask) => settleOne(scene, history, ask, { place: place++, deadline })),
+        some.map((ask) => settleOne(scene, history, ask, { place: place++, deadlineMs })),
       );
     }
+  },
+  hazards: {
+    numbers: [],
+    repeated_requests: [],
+    reused_numbers: [],
+    unknown_outcomes: ["instance.kill", "instance.postgres-cut", "edge-reset"],
+    changes_of_term: ["instance.kill", "instance.freeze:6000"],
+    foreign_marks_refused: [],
   },
   read,
   check: (events: RecordedEvent[], stores: NonceStores) =>
@@ -133,7 +140,7 @@ async function settleOne(
   scene: Scene,
   history: HistoryRecorder,
   ask: AllocateAsk,
-  { place, deadline }: { place: number; deadline: number },
+  { place, deadlineMs }: { place: number; deadlineMs: number },
 ): Promise<void> {
   const urls = scene.urls.filter((_, index) => SIGNERS[ask.signer]!(scene.nonceModes[index]!));
   const caller = `settle/${place}`;
@@ -141,7 +148,7 @@ async function settleOne(
   await until(
     () => allocate(history, { caller, url: urls[(place + attempt++) % urls.length]!, ask }),
     {
-      deadlineMs: Math.max(1_000, deadline - performance.now()),
+      deadlineMs,
       everyMs: 100,
       what: `an answer to ${ask.signer} ${ask.request_id}`,
     },

@@ -91,6 +91,11 @@ export const processes: Workload = {
     };
     await until(isSettled, { deadlineMs, everyMs: 500, what: "everything to run where it should" });
   },
+  hazards: {
+    takeovers: ["unit.kill:12000"],
+    restarts: ["unit.kill:500"],
+    daemon_restarts: ["unit.kill:500"],
+  },
   read,
   check(events: RecordedEvent[], stores: ProcessStores) {
     const passive = stores.nodes

@@ -15,6 +15,7 @@ const SPEAKERS = 3;
 const CAPACITY = 50;
 const RESULT_MS = 60_000;
 const PEACEFUL_TURNS = 12;
+const QUICK_MS = 4_000;
 const WORKERS = 3;
 
 /** I8: speakers whose jobs belong together, on workers that come and go; and once more in peace. */
@@ -52,9 +53,19 @@ export const turns: Workload = {
       everyMs: 200,
       what: `${WORKERS} workers`,
     });
-    for (let index = 0; index < PEACEFUL_TURNS; index++)
+    // A slow one is no peaceful one (see the checker): then another.
+    const lateMs = performance.now() + deadlineMs;
+    for (let quick = 0; quick < PEACEFUL_TURNS && performance.now() < lateMs; ) {
+      const startedMs = performance.now();
       await speak({ history, session, name: "settle", inPeace: true });
+      if (performance.now() - startedMs < QUICK_MS) quick += 1;
+    }
     await session.close();
+  },
+  hazards: {
+    turns: [],
+    turns_in_peace: [],
+    turns_that_had_to_move: ["turn-worker.kill"],
   },
   read: async () => ({}),
   check: (events: RecordedEvent[]) => checkTurns(operationsOf<TurnAsk, TurnAnswer>(events, "turn")),

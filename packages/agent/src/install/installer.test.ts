@@ -1,10 +1,10 @@
 import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
+import { type FakeRegistry, startFakeRegistry } from "../../../../tests/support/fake-registry.ts";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { until } from "../../../../tests/support/until.ts";
 import { PATIENT } from "../../testing/executor-fixture.ts";
-import { type FakeRegistry, startFakeRegistry } from "../../testing/fake-registry.ts";
 import { startGuard } from "../executor/guard.ts";
 import { tryLock } from "../executor/locks.ts";
 import { createRunNpm } from "../executor/npm-run.ts";

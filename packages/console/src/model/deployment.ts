@@ -29,7 +29,7 @@ export function deploymentCondition(
   isOnline: (address: string) => boolean = () => true,
 ): Condition {
   if (!view.enabled) return { tone: "idle", word: "disabled" };
-  if (view.type === "daemon") return daemonCondition(view);
+  if (view.type === "daemon") return daemonCondition(view, isOnline);
   if (view.type !== "deployment") {
     return { tone: "bad", word: "skipped", detail: `its type ${view.type} is unknown` };
   }
@@ -46,8 +46,8 @@ export function statusCondition({ state, last_error }: DeploymentStatus): Condit
   return last_error && TONES[state] === "bad" ? { ...condition, detail: last_error } : condition;
 }
 
-function daemonCondition(view: DeploymentView): Condition {
-  const statuses = currentStatuses(view);
+function daemonCondition(view: DeploymentView, isOnline: (address: string) => boolean): Condition {
+  const statuses = currentStatuses(view).filter(({ address }) => isOnline(address));
   if (statuses.length === 0) return { tone: "idle", word: "on no node" };
   const conditions = statuses.map(statusCondition);
   const worst = SEVERITY.find((tone) => conditions.some((one) => one.tone === tone))!;

@@ -49,6 +49,23 @@ test("the last step of a job that has not ended lasts until now", () => {
   expect(attemptsOf({ timeline: [] }, 0)).toEqual([]);
 });
 
+test("a run has the tone of how it ended", () => {
+  const timeline = [
+    step(0, "RUNNING", 1, "a"),
+    step(1, "CREATED", 2),
+    step(2, "RUNNING", 2, "b"),
+    step(3, "FINISHED", 2, "b"),
+  ];
+  const tones = (outcome?: "succeeded" | "failed") =>
+    attemptsOf({ timeline, ...(outcome && { outcome }) }, Date.parse(at(9))).map(
+      ({ spans }) => spans.find(({ state }) => state === "RUNNING")!.tone,
+    );
+  expect(tones("succeeded")).toEqual(["bad", "good"]);
+  expect(tones("failed")).toEqual(["bad", "bad"]);
+  const running = attemptsOf({ timeline: [step(0, "RUNNING")] }, Date.parse(at(9)));
+  expect(running[0]!.spans[0]!.tone).toBe("good");
+});
+
 test("how long it took, or takes", () => {
   const job = { created_at: at(0), timeline: [step(0, "CREATED"), step(3, "FINISHED")] };
   expect(jobDurationMs({ ...job, state: "RELEASED" }, Date.parse(at(50)))).toBe(3_000);

@@ -56,8 +56,11 @@ const SPAN_TONES: Record<JobTimelineEntry["state"], Tone> = {
   RELEASED: "idle",
 };
 
-/** The timeline by attempts. A step lasts until the next one, of whichever attempt; the last until now or the end. */
-export function attemptsOf(job: Pick<Job, "timeline">, nowMs: number): Attempt[] {
+/**
+ * The timeline by attempts. A step lasts until the next one, of whichever attempt; the last until now or the end. What was
+ * run for nothing has the tone of how it ended: by a further attempt, or with the job.
+ */
+export function attemptsOf(job: Pick<Job, "timeline" | "outcome">, nowMs: number): Attempt[] {
   const entries = [...job.timeline].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
   const attempts = new Map<number, Attempt>();
   for (const [index, entry] of entries.entries()) {
@@ -70,13 +73,22 @@ export function attemptsOf(job: Pick<Job, "timeline">, nowMs: number): Attempt[]
     const next = entries[index + 1];
     attempt.spans.push({
       state,
-      tone: SPAN_TONES[state],
+      tone: state === "RUNNING" ? runTone(job, entry, next) : SPAN_TONES[state],
       fromMs: Date.parse(entry.at),
       toMs: next ? Date.parse(next.at) : Math.max(nowMs, Date.parse(entry.at)),
       entry,
     });
   }
   return [...attempts.values()].sort((a, b) => a.attemptId - b.attemptId);
+}
+
+function runTone(
+  { outcome }: Pick<Job, "outcome">,
+  entry: JobTimelineEntry,
+  next: JobTimelineEntry | undefined,
+): Tone {
+  if (next && next.attempt_id !== entry.attempt_id) return "bad";
+  return next && outcome ? OUTCOMES[outcome].tone : SPAN_TONES.RUNNING;
 }
 
 /** From its creation until it ended, or until now. */

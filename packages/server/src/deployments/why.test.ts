@@ -147,6 +147,21 @@ describe("why a deployment with an owner does not run", () => {
     expect(codes(moving, { nodes, statuses: [status("a")] })).toEqual(["moving", "running"]);
   });
 
+  test("its node is draining, and who else is there cannot take it over", () => {
+    const draining = node("a", { draining: true });
+    const others = [node("b"), node("c", { claim_policy: "none" })];
+    const statuses = [status("a")];
+    expect(codes(assigned, { nodes: [draining], statuses })).toEqual(["owner_draining", "running"]);
+    expect(codes(assigned, { nodes: [draining, ...others], statuses })).toEqual([
+      "owner_draining",
+      "policy_none",
+      "running",
+    ]);
+    const failed = [...statuses, status("b", { state: "failed", last_error: "npm said no" })];
+    const { answer } = why(assigned, { nodes: [draining, node("b")], statuses: failed });
+    expect(answer).toBe("its node a is draining; node b says failed (npm said no)");
+  });
+
   test("its node is unknown, left, or silent", () => {
     expect(codes({ address: "typo" })).toEqual(["owner_unknown"]);
     expect(codes(assigned, { nodes: [node("a", gone), node("b")] })).toEqual(["owner_lost"]);

@@ -144,7 +144,11 @@ function assignedReasons(input: WhyInput): Reason[] {
   const { row, nodes } = input;
   const owner = nodes.find(({ address }) => address === row.address);
   if (owner?.present)
-    return [...moveReasons(input), stateReason(input, owner.address, nameOf(owner))];
+    return [
+      ...moveReasons(input),
+      ...drainReasons(input, owner),
+      stateReason(input, owner.address, nameOf(owner)),
+    ];
   return [lossReason(input, owner), ...holdReasons(input, owner)];
 }
 
@@ -204,6 +208,33 @@ function moveReasons({ row, nodes }: WhyInput): Reason[] {
   const target = nodes.find(({ address }) => address === row.moving_to);
   const message = `it is being handed over to node ${target ? nameOf(target) : row.moving_to} (${row.move_state})`;
   return [{ code: "moving", message, address: row.moving_to }];
+}
+
+/** Its node is to be empty, and nobody has begun to take it over. */
+function drainReasons(input: WhyInput, owner: WhyNode): Reason[] {
+  if (!owner.draining || input.row.moving_to !== "") return [];
+  const others = input.nodes.filter(({ present, address }) => present && address !== owner.address);
+  const against = others
+    .map((node) => takeOverReason(input, node))
+    .filter((reason) => reason !== undefined);
+  const able = others.length - against.length;
+  const then =
+    able > 0
+      ? `${able} of ${others.length} other node-units may take it over, one deployment at a time`
+      : others.length === 0
+        ? "no other node-unit is present"
+        : summaryOf(against, input);
+  const message = `its node ${nameOf(owner)} is draining; ${then}`;
+  return [{ code: "owner_draining", message, address: owner.address }, ...against];
+}
+
+function takeOverReason(input: WhyInput, node: WhyNode): Reason | undefined {
+  const [unfit] = unfitness(input.row, node, input.matches);
+  if (unfit) return unfitReason(unfit, input, node);
+  const unwilling = unwillingReason(node);
+  if (unwilling) return unwilling;
+  const said = stateReason(input, node.address, nameOf(node));
+  return said.code === "failed" || said.code === "refused" ? said : undefined;
 }
 
 // --- what a node says of it ---

@@ -4,7 +4,7 @@ import { instanceOf } from "../membership/route.ts";
 import type { JobsContext } from "./context.ts";
 import type { Endings } from "./ending.ts";
 import { readAttempts, readJob } from "./job-store.ts";
-import type { LiveJob } from "./live-job.ts";
+import type { LiveJob, Place } from "./live-job.ts";
 import type { Results } from "./results.ts";
 import { assignText } from "./wire.ts";
 
@@ -22,7 +22,7 @@ export function createBells(
   story: {
     results: Results;
     endings: Pick<Endings, "retry">;
-    takeUp(jobId: string): Promise<LiveJob | undefined>;
+    takeUp(jobId: string, at: Place): Promise<LiveJob | undefined>;
   },
 ): Bells {
   const { hot, instanceId, clock, links, book, deadlines } = context;
@@ -47,9 +47,8 @@ export function createBells(
     const node = await soon(() => links.node(node_id));
     const owner = node ? instanceId : await instanceOf(hot, { node_id }, instanceId);
     if (owner !== undefined && owner !== instanceId) return "elsewhere";
-    const job = await story.takeUp(job_id);
-    const isMeant = job?.attemptId === attempt_id && job.nodeId === node_id;
-    if (!isMeant || job.state !== "DISPATCHED") return "superseded";
+    const job = await story.takeUp(job_id, { attemptId: attempt_id, nodeId: node_id });
+    if (job?.state !== "DISPATCHED") return "superseded";
     if (!node) {
       // It left a moment before this came: whoever saw that did not know of this job yet.
       await story.endings.retry(job, "node_lost", "it was gone before the job came");

@@ -7,18 +7,20 @@ import type { Endings } from "./ending.ts";
 import { DUE_SHARDS } from "./job-keys.ts";
 import type { JobRecord } from "./job-record.ts";
 import { dropJob, persistJob, readJob } from "./job-store.ts";
-import type { LiveJob } from "./live-job.ts";
+import { type LiveJob, liveJobOf, type Place } from "./live-job.ts";
 import type { Placement } from "./placement.ts";
+import { addRecent } from "./recent-store.ts";
 import { endingOf, type Results } from "./results.ts";
+import type { RosterNode } from "./roster.ts";
 import { holdsSlot } from "./slot-store.ts";
 import type { Turns } from "./turns.ts";
 
 export interface DueStory {
   endings: Endings;
-  turns: Pick<Turns, "join">;
+  turns: Pick<Turns, "join" | "placedOrEnded">;
   placement: Placement;
   results: Results;
-  takeUp(jobId: string): Promise<LiveJob | undefined>;
+  takeUp(jobId: string, at?: Place): Promise<LiveJob | undefined>;
   giveUpWaiting(job: LiveJob): void;
   storeTimeMs(): Promise<number>;
 }
@@ -32,13 +34,15 @@ const PLACING_MS_MAX = 10_000;
 /** How often, and for how long, those who wait here are claimed in the index. */
 const CLAIM_INTERVAL_MS = 1_500;
 const CLAIM_MS = 4_000;
+/** Nodes that are asked whether they hold the slot of one job. */
+const ASKED_MAX = 64;
 
 /**
  * Takes what is due from the index and does what its record says, whoever began it. A job that somebody here has in
  * hand is passed over; one of a dead instance is finished by whoever comes first.
  */
 export function createDueWorker(context: JobsContext, story: DueStory): Service {
-  const { hot, book, waiting, clock, log, meter, settings } = context;
+  const { hot, book, roster, waiting, clock, log, meter, settings } = context;
   /** Until the nodes had time for two heartbeats after an outage, an absent slot proves nothing. */
   let slotsTrustedAtMs = clock.monotonicMs() + settings.slotTtlMs;
 
@@ -114,7 +118,11 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     const { jobId, tenant, requestId, bodyHash } = record;
     const ttlMs = settings.retentionMs + record.attemptsMax * record.runTimeoutMs;
     const bound = await bind(hot, { jobId, tenant, requestId, bodyHash, ttlMs });
-    if (bound.outcome === "bound") return (await persistJob(hot, jobId)) === "persisted";
+    if (bound.outcome === "bound") {
+      // Its submitter may not have come to listing it either.
+      await addRecent(hot, [{ jobId, tenant }], { keepMs: settings.retentionMs });
+      return (await persistJob(hot, jobId)) === "persisted";
+    }
     if ((await dropJob(hot, jobId)) !== "kept") await leaveDue(hot, [jobId]);
     return false;
   }
@@ -124,7 +132,17 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     if (job?.state !== "CREATED") return;
     // Its submitter stopped before it had joined its turn.
     if (isInTurn && !job.turnId) await story.turns.join(job);
-    story.placement.place(job);
+    const node = await slotOf(job);
+    if (node) story.placement.offer(job, node);
+    else story.placement.place(job);
+  }
+
+  /** A node that is full because of this very job: whoever had it in hand stopped after it had reserved. */
+  async function slotOf(job: LiveJob): Promise<RosterNode | undefined> {
+    const isFull = (node: RosterNode) => node.online && node.reserved >= node.capacity;
+    const full = [...roster.inPool(job.pool)].filter(isFull).slice(0, ASKED_MAX);
+    const held = await Promise.all(full.map(({ nodeId }) => holdsSlot(hot, nodeId, job)));
+    return full.find((_, at) => held[at]);
   }
 
   async function checkSlot(record: JobRecord, inMs: number): Promise<void> {
@@ -132,8 +150,8 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     const isTrusted = clock.monotonicMs() >= slotsTrustedAtMs;
     if (!isTrusted || !nodeId || (await holdsSlot(hot, nodeId, { jobId, attemptId })))
       return rescheduleDue(hot, [{ jobId, inMs }]);
-    const job = await story.takeUp(jobId);
-    if (job?.attemptId === attemptId && job.nodeId === nodeId) {
+    const job = await story.takeUp(jobId, { attemptId, nodeId });
+    if (job) {
       meter.rescued("node_lost");
       await story.endings.retry(job, "node_lost", "its slot ran out");
     }
@@ -146,14 +164,18 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     const inMs = Math.min(Math.max(nowMs - record.stateMs, LOOK_AGAIN_MS), 300_000);
     await rescheduleDue(hot, [{ jobId, inMs }]);
     if (sessionId && story.results.isAwaited(sessionId, jobId)) return;
+    // Whoever ended it may have stopped before it ended the turn too.
+    if (!released) story.turns.placedOrEnded(liveJobOf(record, times(nowMs)));
     const names = { sessionId, originInstanceId, listeners };
-    const ending = { ...endingOf(record, outcome), ...names, released };
+    const ending = { ...endingOf(record, outcome), ...names, released, rescued: true };
     // Not waited for: it ends when the session acknowledges.
     story.endings.conclude(ending).catch((error) => {
       if (!isStoreDown(error))
         log.error({ event: "job.not-concluded", jobId, error }, "the due index will find it");
     });
   }
+
+  const times = (storeNowMs: number) => ({ nowMs: clock.monotonicMs(), storeNowMs });
 
   /** Whoever waits here is in good hands: the others need not look. */
   async function claimWaiting(): Promise<void> {

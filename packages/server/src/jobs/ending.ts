@@ -36,6 +36,8 @@ export interface ConcludedJob extends Ending {
   /** Instances where somebody else waits for it. */
   listeners: readonly string[];
   released: boolean;
+  /** Another instance ended it, and has begun with this. */
+  rescued?: boolean;
 }
 
 export type FailureSteps =

@@ -148,6 +148,10 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
         expect(await ttl(key)).toBeGreaterThan(RETENTION_MS / 2);
         expect(await ttl(key)).toBeLessThanOrEqual(RETENTION_MS);
       }
+      // Somebody who is late: it learns of its turn, and runs out all the same.
+      expect(await persistJob(store.hot, job.jobId, { turnId: "t1" })).toBe("persisted");
+      expect(await readJob(store.hot, job.jobId)).toMatchObject({ turnId: "t1" });
+      expect(await ttl(keys.fsm)).toBeGreaterThan(RETENTION_MS / 2);
     });
 
   test("a job runs out unless somebody keeps it; any first step does", async () => {

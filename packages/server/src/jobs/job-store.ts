@@ -58,7 +58,7 @@ const persistScript = defineScript<
 }).inMemory((space, keys, { turn_id }) => {
   if (!isThere(space, keys.fsm)) return ["absent"];
   if (turn_id !== "") space.hash(keys.fsm).set("turn_id", turn_id);
-  persistInMemory(space, keys);
+  if (viewOf(space.hash(keys.fsm)).state !== "RELEASED") persistInMemory(space, keys);
   return ["persisted"];
 });
 

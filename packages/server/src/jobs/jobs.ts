@@ -22,7 +22,7 @@ import { createDueWorker } from "./due-worker.ts";
 import { createEndings } from "./ending.ts";
 import { listen, readJob } from "./job-store.ts";
 import { createLinks, type NodeEnd, type SessionEnd } from "./links.ts";
-import { createBook, type LiveJob, liveJobOf, stateLimitMs } from "./live-job.ts";
+import { createBook, isAt, type LiveJob, liveJobOf, type Place, stateLimitMs } from "./live-job.ts";
 import type { JobMeter } from "./meter.ts";
 import { createNodeDesk, type NodeDesk } from "./node-desk.ts";
 import { createPlacement, PATIENCE_ALARM, type Placement } from "./placement.ts";
@@ -68,6 +68,8 @@ export interface SessionJobs {
   /** `turnPauseMs`: after so long without a job its turn is ended for it. */
   joined(session: SessionEnd, options: { turnPauseMs: number | undefined }): Promise<void>;
   left(session: SessionEnd): Promise<void>;
+  /** Its owner is written again after the store was away. */
+  foundAgain(session: SessionEnd): void;
   /** The client is done for good. */
   closed(session: SessionEnd): Promise<void>;
 }
@@ -139,6 +141,7 @@ export function createJobs(options: JobsOptions): Jobs {
     endings,
     load,
     unavailable: storm.unavailable,
+    vanished,
   });
   const desk = createNodeDesk(context, { endings, placement, takeUp, load });
   const submit = createSubmit(context, { placement, turns });
@@ -177,10 +180,10 @@ export function createJobs(options: JobsOptions): Jobs {
   }
 
   /** From now on this instance has it in hand; one that it has already stays as it is. */
-  async function takeUp(jobId: string): Promise<LiveJob | undefined> {
+  async function takeUp(jobId: string, at?: Place): Promise<LiveJob | undefined> {
     const record = await readJob(hot, jobId, { payload: true });
     const held = book.get(jobId);
-    if (!record || record.outcome) return undefined;
+    if (!record || record.outcome || (at && !isAt(record, at))) return undefined;
     if (held?.attemptId === record.attemptId && held.state === record.state) return held;
     const times = { nowMs: clock.monotonicMs(), storeNowMs: context.storeNowMs() };
     const job = liveJobOf(record, times);
@@ -362,6 +365,10 @@ export function createJobs(options: JobsOptions): Jobs {
       async left(session) {
         if (links.removeSession(session)) turns.left(session);
         await results.sessionLeft(session);
+      },
+      foundAgain(session) {
+        if (links.session(session.sessionId) === session)
+          results.sessionJoined(session).catch(() => {}); // the client asks again, then
       },
       closed: turns.closed,
     },

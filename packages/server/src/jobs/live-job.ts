@@ -84,11 +84,17 @@ export function createBook(): Book {
   };
 }
 
+/** An attempt on a node. */
+export interface Place {
+  attemptId: number;
+  nodeId: string;
+}
+
 /** Whether a message of an attempt on a node is about what this job does now. */
-export const isAt = (
-  job: LiveJob | undefined,
-  { attemptId, nodeId }: { attemptId: number; nodeId: string },
-): job is LiveJob => job !== undefined && job.attemptId === attemptId && job.nodeId === nodeId;
+export const isAt = <Job extends { attemptId: number; nodeId?: string | undefined }>(
+  job: Job | undefined,
+  { attemptId, nodeId }: Place,
+): job is Job => job !== undefined && job.attemptId === attemptId && job.nodeId === nodeId;
 
 /** What a job needs besides its pool, as one word. */
 export const needOf = (

@@ -4,7 +4,7 @@ import { isStoreDown, type JobsContext } from "./context.ts";
 import type { Endings } from "./ending.ts";
 import { type AttemptNow, readAttempts, readJob } from "./job-store.ts";
 import type { NodeEnd } from "./links.ts";
-import type { LiveJob } from "./live-job.ts";
+import type { LiveJob, Place } from "./live-job.ts";
 import type { Placement } from "./placement.ts";
 import { fillSlots, freeSlots, type JobAttempt, listSlots, renewSlots } from "./slot-store.ts";
 import { assignText } from "./wire.ts";
@@ -33,7 +33,7 @@ export interface NodeDeskStory {
   endings: Endings;
   placement: Placement;
   /** The job's record as a job in hand, with its deadline set; one in hand already as it is. */
-  takeUp(jobId: string): Promise<LiveJob | undefined>;
+  takeUp(jobId: string, at: Place): Promise<LiveJob | undefined>;
   load(jobId: string): Promise<LiveJob | undefined>;
 }
 
@@ -81,9 +81,9 @@ export function createNodeDesk(context: JobsContext, story: NodeDeskStory): Node
 
   /** A slot the node holds: its job is in our hands now, and goes on where it was. */
   async function resume(node: NodeEnd, slot: JobAttempt, isKnown: boolean): Promise<void> {
-    const job = await story.takeUp(slot.jobId);
-    if (!job || job.attemptId !== slot.attemptId || job.nodeId !== node.nodeId) return;
-    if (isKnown) return;
+    // One that has a slot and was not dispatched is somebody else's, who is about to, or the index's.
+    const job = await story.takeUp(slot.jobId, { ...slot, nodeId: node.nodeId });
+    if (!job || isKnown) return;
     // Dispatched, and never heard of there: the message was lost with the instance that sent it.
     if (job.state === "DISPATCHED") return assign(node, job);
     await story.endings.retry(job, "node_lost", "the node came back without it");

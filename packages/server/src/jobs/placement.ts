@@ -17,6 +17,8 @@ import { assignText, updateFrame } from "./wire.ts";
 export interface Placement extends Service {
   /** Finds a node for a job in hand, or lets it wait. Never rejects: what fails here is tried again. */
   place(job: LiveJob): void;
+  /** As `place`, with this node first. */
+  offer(job: LiveJob, node: RosterNode): void;
   /** Slots of this node may be free: whoever waits for one is next. */
   freed(nodeId: string): void;
   /** The alarm of a job that waits for the node of its turn. */
@@ -151,6 +153,7 @@ export function createPlacement(
     if (payload === undefined) return; // it ended meanwhile
     near.link.sendText(assignText(job, payload));
     job.payload = undefined;
+    await failpoint("dispatch.after-sent");
   }
 
   /** From now on it is in the hands of the instance the node is connected to. */
@@ -164,6 +167,7 @@ export function createPlacement(
       node_id: node.nodeId,
       deadline_ms: context.storeNowMs() + ackTimeoutMs,
     });
+    await failpoint("dispatch.after-rung");
     if (sent.outcome === "full") return story.retry(job, "inbox_full");
     if (book.drop(job)) deadlines.clear(jobId);
     context.tracing.jobLeft(job);
@@ -193,6 +197,7 @@ export function createPlacement(
 
   return {
     place,
+    offer: (job, node) => void offer(job, node),
     onPatience(jobId) {
       const job = book.get(jobId);
       if (job && waiting.has(jobId)) serve(job.pool);

@@ -5,6 +5,7 @@ import {
   TenureError,
   toErrorMessage,
 } from "@tenure/protocol";
+import { failpoint } from "#failpoint";
 import { atEndOfTurn } from "../kernel/turn.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
 import type { Endings } from "./ending.ts";
@@ -34,6 +35,8 @@ export interface ReportsStory {
   load(jobId: string): Promise<LiveJob | undefined>;
   /** A node said that it cannot serve a service. Resolves when it is marked, for every instance. */
   unavailable(nodeId: string, service: string): Promise<void>;
+  /** The record is gone: its store was emptied. */
+  vanished(job: LiveJob): void;
 }
 
 type Kind = Parameters<JobMeter["reported"]>[0];
@@ -114,10 +117,12 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
   }
 
   async function persist(batch: Batch): Promise<void> {
+    let isAgain = false;
     for (let pauseMs = RETRY_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, RETRY_PAUSE_MS_MAX)) {
       try {
-        return await settle(batch);
+        return await settle(batch, isAgain);
       } catch (error) {
+        isAgain = true;
         const { jobId, attemptId } = batch;
         if (!isStoreDown(error)) {
           log.error(
@@ -132,9 +137,11 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
     }
   }
 
-  async function settle(batch: Batch): Promise<void> {
+  /** `isAgain`: it was tried before, and nobody knows what became of that. */
+  async function settle(batch: Batch, isAgain: boolean): Promise<void> {
     const { jobId, attemptId, node, failure } = batch;
     const at = { attemptId, nodeId: node.nodeId };
+    if (batch.result !== undefined) await failpoint("result.before-finished");
     const live = book.get(jobId);
     let job = isAt(live, at) ? live : undefined;
     if (failure) job ??= await story.load(jobId);
@@ -158,12 +165,25 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
     for (const [index, kind] of batch.kinds.entries())
       meter.reported(kind, answers[index] ?? "absent");
     answerNode(batch, answers);
-    if (answered.outcome === "absent") return;
-    const isWritten =
-      answers.at(-1) === "applied" && (batch.result !== undefined || ending !== undefined);
+    if (answered.outcome === "absent") {
+      if (job) lost(job);
+      return;
+    }
+    // A duplicate of what was tried before is our own: nobody else does what follows from it.
+    const isEnd = batch.result !== undefined || ending !== undefined;
+    const isOpen = answered.jobOutcome !== undefined || answered.state === "CREATED";
+    const isOurs = isAgain && answers.at(-1) === "duplicate" && isOpen;
+    const isWritten = isEnd && (answers.at(-1) === "applied" || isOurs);
     if (!isWritten) return noteStates(batch, job, answers, answered.state);
     job ??= await story.load(jobId);
     if (job) conclude(job, batch, answered, result);
+  }
+
+  /** Gone with the store's memory. The client hears of it at once, and not when it wonders. */
+  function lost(job: LiveJob): void {
+    if (!book.drop(job)) return;
+    deadlines.clear(job.jobId);
+    story.vanished(job);
   }
 
   async function endOfFailure(

@@ -33,12 +33,16 @@ export interface DeliveredEnding extends Ending {
   originInstanceId: string;
   /** Instances where somebody else waits for it. */
   listeners: readonly string[];
+  /** Somebody else began to deliver it, and may have put it into the session's undelivered set. */
+  rescued?: boolean;
 }
 
 /** Sent to a session connected here, and not acknowledged. */
 interface Unacked {
   /** It is in the session's undelivered set: another connection of the session will find it there. */
   kept: boolean;
+  /** It may be there too, by somebody who stopped then. */
+  rescued: boolean;
   settle: (delivered: "out" | "stay") => void;
 }
 
@@ -60,9 +64,10 @@ export function createResults(context: JobsContext): Results {
   }
 
   /** Straight to the socket. Should it close before it is acknowledged, `sessionLeft` sees to it. */
-  function hand(session: SessionEnd, ending: Ending): Promise<"out" | "stay"> {
+  function hand(session: SessionEnd, ending: DeliveredEnding): Promise<"out" | "stay"> {
+    const { jobId, rescued = false } = ending;
     return new Promise((resolve) => {
-      note(session, ending.jobId, { kept: false, settle: resolve });
+      note(session, jobId, { kept: false, rescued, settle: resolve });
       session.link.sendText(resultFrame(ending));
     });
   }
@@ -78,7 +83,11 @@ export function createResults(context: JobsContext): Results {
           entry.settle(delivered);
         }
       : entry.settle;
-    jobs.set(jobId, { kept: entry.kept || (former?.kept ?? false), settle });
+    jobs.set(jobId, {
+      kept: entry.kept || (former?.kept ?? false),
+      rescued: entry.rescued || (former?.rescued ?? false),
+      settle,
+    });
   }
 
   /**
@@ -142,7 +151,7 @@ export function createResults(context: JobsContext): Results {
     const settle = (delivered: "out" | "stay") => {
       if (delivered === "out") void forget(session.sessionId, jobId);
     };
-    note(session, jobId, { kept: true, settle });
+    note(session, jobId, { kept: true, rescued: false, settle });
     session.link.sendText(resultFrame(ending));
     return "sent";
   }
@@ -182,6 +191,7 @@ export function createResults(context: JobsContext): Results {
       if (!entry) return void ackedLate(session.sessionId, jobId);
       jobs?.delete(jobId);
       if (jobs?.size === 0) unacked.delete(session);
+      if (entry.rescued) ackUndelivered(hot, session.sessionId, [jobId]).catch(() => {});
       entry.settle("out");
     },
     isAwaited(sessionId, jobId) {

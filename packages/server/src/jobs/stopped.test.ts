@@ -7,8 +7,9 @@ import type { App } from "../app.ts";
 
 let fleet: JobFleet;
 
-/** Every place between two steps where whoever does them may stop for good. */
+/** Every place between two steps where whoever does them may stop for good, and nobody has to ask again. */
 const STEPS = [
+  "submit.after-due",
   "submit.after-binding",
   "dispatch.after-reserve",
   "dispatch.after-dispatched",

@@ -77,7 +77,9 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
           : await begin(submission, payload);
       meter.submitted(submitted.outcome);
       accept(submitted);
-      if (submitted.outcome === "accepted") story.placement.place(submitted.job);
+      // One that was cancelled before it was in its turn has ended, and waits for no node.
+      if (submitted.outcome === "accepted" && book.get(submitted.job.jobId) === submitted.job)
+        story.placement.place(submitted.job);
     } finally {
       const left = (entering.get(pool) ?? 1) - 1;
       if (left === 0) entering.delete(pool);
@@ -108,9 +110,11 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     for (;;) {
       const spec = specOf(submission, payload);
       const { jobId } = spec;
-      // In this order, and in one pipeline: each is a step that anybody can go on from.
+      // In one pipeline: each is a step that anybody can go on from.
       const created = createJob(hot, { ...spec, payload });
+      await failpoint("submit.after-record");
       const entered = enter("", { jobId, inMs: DUE_AFTER_MS });
+      await failpoint("submit.after-due");
       const suitor = { ...spec, ttlMs: bindingTtlMs(spec) };
       const [answer, , bound] = await Promise.all([created, entered, bind(hot, suitor)]);
       await failpoint("submit.after-binding");
@@ -176,6 +180,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
 
   function specOf(submission: Submission, payload: string): JobSpecRecord {
     const { pool, service, priority = 0, timeout_ms } = submission;
+    const turn = (submission.turn ?? false) && submission.sessionId !== undefined;
     const runTimeoutMs = timeout_ms ?? settings.runTimeoutMs;
     return {
       jobId: uuid7(random, clock.wallMs()),
@@ -187,8 +192,8 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       priority,
       traceId: submission.trace_id,
       sessionId: submission.sessionId,
-      turn: (submission.turn ?? false) && submission.sessionId !== undefined,
-      finalize: submission.finalize,
+      turn,
+      finalize: turn ? submission.finalize : undefined,
       originInstanceId: instanceId,
       pendingTimeoutMs: settings.pendingTimeoutMs,
       ackTimeoutMs: settings.ackTimeoutMs,

@@ -80,6 +80,57 @@ describe("Redis in trouble", () => {
     expect(back.sessionId).toBe(client.sessionId);
   }, 300_000);
 
+  test("a result that found nobody, because Redis had lost its session, comes when the session is found again", async () => {
+    const node = await fleet.node(a);
+    const client = await fleet.session(b);
+    const { job_id } = await client.accepted(client.submit());
+    const assigned = await node.assigned();
+    const { prefix } = fleet;
+    await askRedis(redis.port, `DEL ${prefix}:sessions:owner:{session:${client.sessionId}}`);
+    node.finish(assigned);
+    const waiting = `ZCARD ${prefix}:v1:sessions:{session:${client.sessionId}}:undelivered`;
+    await until(async () => (await askRedis(redis.port, waiting)).includes("1"), {
+      what: "a result in the session's set",
+      ...patience,
+    });
+    await askRedis(redis.port, "CLIENT KILL TYPE normal");
+    expect(await client.result({ job_id })).toMatchObject({ outcome: "succeeded" });
+  }, 300_000);
+
+  test("a job lost with Redis' memory: its client hears of it when its node is done", async () => {
+    const node = await fleet.node(a);
+    const client = await fleet.session(b);
+    const request = client.submit();
+    await client.accepted(request);
+    const assigned = await node.assigned();
+    node.say("job_ack", assigned);
+    await until(() => client.states(assigned.job_id).includes("ACCEPTED"), { what: "ACCEPTED" });
+    await redis.restartEmpty();
+    await until(isReady, { what: "ready again", ...patience });
+    const isFound = async () =>
+      (
+        await askRedis(
+          redis.port,
+          `EXISTS ${fleet.prefix}:sessions:owner:{session:${client.sessionId}}`,
+        )
+      ).includes("1");
+    await until(isFound, { what: "a session that can be found", ...patience });
+    const channels = `PUBSUB CHANNELS ${fleet.prefix}:tell:*`;
+    await until(async () => (await askRedis(redis.port, channels)).startsWith("*2"), {
+      what: "two instances that listen",
+      ...patience,
+    });
+    node.say("job_result", assigned, { success: true, body: "too late" });
+    expect(await client.error(request)).toMatchObject({
+      code: "DEPENDENCY_DOWN",
+      retryable: true,
+      job_id: assigned.job_id,
+    });
+    client.submit({ request_id: request.request_id });
+    node.finish(await node.assigned(2));
+    expect(await client.result(request)).toMatchObject({ outcome: "succeeded", body: "done" });
+  }, 300_000);
+
   test("a full Redis is not ready, and is again when there is room", async () => {
     await askRedis(redis.port, "CONFIG SET maxmemory 1");
     await until(async () => !(await isReady()), { what: "not ready", ...patience });

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
+import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
 import { HOT_STORES } from "../../testing/hot-stores.ts";
 import {
   type JobFleet,
@@ -231,6 +232,91 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     expect(body.affinity).toBe("no_turn");
     expect((await readTurn(randomUUID())).status).toBe(404);
   });
+});
+
+describe.each(HOT_STORES)("a closing job that ends before it is in its turn, on %s", (kind) => {
+  beforeAll(async () => {
+    fleet = await openJobFleet(kind, {
+      instances: kind === "memory" ? 1 : 2,
+      env: {
+        TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "3",
+        // The sweep, which would end such a turn some day, does not come as long as this lasts; and it says `timeout`.
+        TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "300",
+      },
+    });
+    a = fleet.apps[0]!;
+    b = fleet.apps.at(-1)!;
+  });
+  afterEach(async () => {
+    disarmAll();
+    await fleet.rest();
+  });
+  afterAll(() => fleet.stop());
+
+  const openJobOf = (request: { request_id: string }) =>
+    until(
+      async () => {
+        const { items } = (await fleet.ask(b, "GET", "/jobs")).body as unknown as {
+          items: { job_id: string; request_id: string }[];
+        };
+        return items.find(({ request_id }) => request_id === request.request_id)?.job_id;
+      },
+      { what: "the job in the list", deadlineMs: 60_000 },
+    );
+  const untilEnded = (turnId: string) =>
+    until(async () => (await readTurn(turnId)).body.ended === "manual", {
+      what: "the end of the turn, by its closing job",
+      deadlineMs: 120_000,
+    });
+
+  test("cancelled: it ends its turn at once, and the next job begins another", async () => {
+    const node = await fleet.node(a, { capacity: 5 });
+    node.obey();
+    const speaker = await fleet.session(a);
+    const opening = await speaker.accepted(speaker.submit({ turn: true }));
+    let goOn = () => {};
+    const stopped = new Promise<void>((reached) => {
+      armFailpoint("turn.before-join", () => {
+        disarmAll();
+        reached();
+        return new Promise<void>((resolve) => {
+          goOn = resolve;
+        });
+      });
+    });
+    const closing = speaker.submit({ turn: true, finalize: "manual" });
+    await stopped;
+    const jobId = await openJobOf(closing);
+    expect((await fleet.ask(b, "POST", `/jobs/${jobId}/cancel`, {})).status).toBe(200);
+    expect(await speaker.result(closing)).toMatchObject({ outcome: "cancelled" });
+    // With another instance it does not take the one that stopped.
+    if (kind === "memory") goOn();
+    await untilEnded(opening.turn_id!);
+    goOn();
+    const next = await speaker.accepted(speaker.submit({ turn: true }));
+    expect(next.turn_id).not.toBe(opening.turn_id);
+    await speaker.result(next);
+    expect(node.assignments(jobId)).toEqual([]);
+  }, 300_000);
+
+  test("given up by the index: it ends its turn at once", async () => {
+    const node = await fleet.node(a, { capacity: 5 });
+    node.obey();
+    const speaker = await fleet.session(a);
+    const opening = await speaker.accepted(speaker.submit({ turn: true }));
+    let jobId: string | undefined;
+    const outcome = async () => (jobId ? (await read(jobId)).outcome : undefined);
+    // Neither its submitter nor whoever adopts it gets it into its turn before its time is over.
+    armFailpoint("turn.before-join", async () => {
+      if (!(await outcome())) throw new Error("not now");
+    });
+    jobId = await openJobOf(speaker.submit({ turn: true, finalize: "manual" }));
+    expect(await until(outcome, { what: "no_node", deadlineMs: 120_000 })).toBe("no_node");
+    await untilEnded(opening.turn_id!);
+    expect((await speaker.accepted(speaker.submit({ turn: true }))).turn_id).not.toBe(
+      opening.turn_id,
+    );
+  }, 300_000);
 });
 
 describe.each(HOT_STORES)("a speaker who vanishes mid-turn, on %s", (kind) => {

@@ -1,4 +1,5 @@
 import { type FinalizeReason, TenureError, type TurnView } from "@tenure/protocol";
+import { failpoint } from "#failpoint";
 import { uuid7 } from "../kernel/random.ts";
 import { every, type Service } from "../kernel/service.ts";
 import { readSession } from "../membership/session-store.ts";
@@ -79,6 +80,7 @@ export function createTurns(context: JobsContext): Turns {
   async function join(job: LiveJob): Promise<void> {
     const { jobId, sessionId, finalize } = job;
     if (!sessionId) return;
+    await failpoint("turn.before-join");
     const turnId = uuid7(random, clock.wallMs());
     const joined = await joinTurn(hot, {
       sessionId,
@@ -137,10 +139,24 @@ export function createTurns(context: JobsContext): Turns {
   }
 
   function placedOrEnded(job: LiveJob): void {
-    const { turnId, sessionId, finalize } = job;
-    if (!turnId || !sessionId || !finalize) return;
+    const { sessionId, finalize } = job;
+    if (!sessionId || !finalize) return;
+    closeWith(job, { sessionId, reason: finalize }).catch(() => {}); // the sweep does it, then
+  }
+
+  /** The turn's last job. One that was given up before it had joined its turn ends it all the same. */
+  async function closeWith(
+    job: LiveJob,
+    { sessionId, reason }: { sessionId: string; reason: FinalizeReason },
+  ): Promise<void> {
+    // In line: whoever submitted it here may be about to do the same, after what was said before.
+    if (!job.turnId)
+      await inLine(sessionId, async (atMyTurn) => {
+        await atMyTurn();
+        if (!job.turnId) await join(job);
+      });
     job.finalize = undefined;
-    end(turnId, sessionId, finalize).catch(() => {}); // the sweep does it, then
+    if (job.turnId) await end(job.turnId, sessionId, reason);
   }
 
   /** Says which turn that was; `undefined` when there was none, or another by now. */

@@ -9,7 +9,7 @@ import { createFleet, type Fleet } from "./fleet.ts";
 import { createMembers, type MembersService } from "./members.ts";
 import { setDraining } from "./node-unit-store.ts";
 import { createNodes, type Nodes } from "./nodes.ts";
-import { createSessions, type Sessions } from "./sessions.ts";
+import { createSessions, type SessionConnection, type Sessions } from "./sessions.ts";
 import { markDraining } from "./snapshot-store.ts";
 
 export interface MembershipOptions {
@@ -29,6 +29,8 @@ export interface MembershipOptions {
   log: Log;
   /** After every round: the fleet as it is now. */
   onRound: (nodes: NodeView[]) => void;
+  /** After the store was away: a session connected here can be found again. */
+  onSessionFoundAgain: (session: SessionConnection) => void;
 }
 
 export interface Membership extends Service {
@@ -77,6 +79,7 @@ export function createMembership(options: MembershipOptions): Membership {
     log,
     ownerTtlMs: settings.ownerTtlMs,
     goneAfterMs: settings.sessionGoneAfterMs,
+    onFoundAgain: options.onSessionFoundAgain,
   });
   const fleet = createFleet({
     hot,
@@ -119,6 +122,8 @@ export function createMembership(options: MembershipOptions): Membership {
       hot.onBack(() => {
         nodes.announceAll();
         sessions.announceAll();
+        // At once: a round that is under way may wait for an answer that was lost with the connection.
+        Promise.all([sessions.renew(), nodes.renew()]).catch(() => {});
         rounds.wake();
       });
       hot

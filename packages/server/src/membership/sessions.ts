@@ -64,6 +64,8 @@ export interface SessionsOptions {
   clock: Clock;
   random: Random;
   log: Log;
+  /** Its owner is written anew in a store that may have lost it: what came for it meanwhile found nobody. */
+  onFoundAgain: (session: SessionConnection) => void;
 }
 
 interface Held extends SessionConnection {
@@ -138,12 +140,16 @@ export function createSessions(options: SessionsOptions): Sessions {
 
   async function announce(session: Held): Promise<void> {
     const sentAtMs = clock.monotonicMs();
-    if (session.isForgotten) await openSession(hot, session);
+    const wasForgotten = session.isForgotten;
+    if (wasForgotten) await openSession(hot, session);
     session.isForgotten = false;
     const key = ownerKeys.session(hot.prefix, session.sessionId);
     const claim = await claimOwner(hot, { key, owner: ownerOf(session), ttlMs: ownerTtlMs });
     session.writtenAtMs = sentAtMs;
-    if (claim.outcome === "owned") return;
+    if (claim.outcome === "owned") {
+      if (wasForgotten) options.onFoundAgain(session);
+      return;
+    }
     if (held.get(session.sessionId) === session) held.delete(session.sessionId);
     session.link.close(
       CLOSE_CODES.REPLACED,
