@@ -9,7 +9,7 @@ import { type DueEntry, enterDue, leaveDue } from "./due-store.ts";
 import type { JobRecord, JobSpecRecord } from "./job-record.ts";
 import { createJob, dropJob, readJob, voidJob } from "./job-store.ts";
 import { type LiveJob, needOf } from "./live-job.ts";
-import type { Placement } from "./placement.ts";
+import type { AheadSlot, Placement } from "./placement.ts";
 import { addRecent, type RecentJob } from "./recent-store.ts";
 import { createTenantLimits } from "./tenant-limits.ts";
 import type { Turns } from "./turns.ts";
@@ -23,7 +23,7 @@ export interface Submission extends JobSpec {
 
 /** `duplicate`: the request has its job already, and this is it. */
 export type Submitted =
-  | { outcome: "accepted"; job: LiveJob }
+  | { outcome: "accepted"; job: LiveJob; ahead?: AheadSlot | undefined }
   | { outcome: "duplicate"; record: JobRecord };
 
 export interface Submit {
@@ -79,7 +79,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       accept(submitted);
       // One that was cancelled before it was in its turn has ended, and waits for no node.
       if (submitted.outcome === "accepted" && book.get(submitted.job.jobId) === submitted.job)
-        story.placement.place(submitted.job);
+        story.placement.place(submitted.job, submitted.ahead);
     } finally {
       const left = (entering.get(pool) ?? 1) - 1;
       if (left === 0) entering.delete(pool);
@@ -116,8 +116,12 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       const entered = enter("", { jobId, inMs: DUE_AFTER_MS });
       await failpoint("submit.after-due");
       const suitor = { ...spec, ttlMs: bindingTtlMs(spec) };
-      const [answer, , bound] = await Promise.all([created, entered, bind(hot, suitor)]);
+      const bindings = bind(hot, suitor);
+      // Behind them in the same pipeline, on the guess that the request is a new one: most are.
+      const ahead = atMyTurn ? undefined : story.placement.askAhead({ ...spec, attemptId: 1 });
+      const [answer, , bound] = await Promise.all([created, entered, bindings]);
       await failpoint("submit.after-binding");
+      if (answer.outcome === "void" || bound.outcome !== "bound") ahead?.giveBack();
       // Somebody saw the binding before the record, and took the request over: then it has its job.
       if (answer.outcome === "void") continue;
       const winner = await decide(suitor, bound);
@@ -126,7 +130,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
         const job = take(spec, payload, createdMs);
         await atMyTurn?.();
         if (atMyTurn) await story.turns.join(job);
-        return { outcome: "accepted", job };
+        return { outcome: "accepted", job, ahead: bound.outcome === "bound" ? ahead : undefined };
       }
       await Promise.all([dropJob(hot, jobId), leaveDue(hot, [jobId])]);
       if (winner === "reused")
