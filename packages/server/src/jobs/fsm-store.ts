@@ -164,13 +164,15 @@ function advanceInMemory(space: MemorySpace, keys: Record<JobKey, string>, args:
   const fields = space.hash(keys.fsm);
   if (!fields.has("at")) return ["absent"];
   const caller = { attemptId: Number(args.attempt_id), nodeId: nodeOf(args.node_id) };
-  const { nodeId: formerNodeId, endedBy: endedBefore } = viewOf(fields);
+  const at = viewOf(fields);
+  const { nodeId: formerNodeId, endedBy: endedBefore } = at;
   const answers = parseSteps(args.steps).map((step) => {
-    const answer = judge(viewOf(fields), caller, step);
-    if (answer === "applied") applyStep({ space, keys, args, step });
+    const answer = judge(at, caller, step);
+    if (answer === "applied") applyStep({ space, keys, args, at, step });
     return answer;
   });
-  const hasEnded = !endedBefore && viewOf(fields).endedBy !== undefined;
+  fields.set("state", at.state).set("at", writeAt(at));
+  const hasEnded = !endedBefore && at.endedBy !== undefined;
   return [
     "answered",
     fields.get("state") as JobState,
@@ -189,12 +191,13 @@ interface Applying {
   space: MemorySpace;
   keys: Record<JobKey, string>;
   args: Args;
+  /** The record before the step; after it when it returns. */
+  at: ReturnType<typeof viewOf>;
   step: StepLine;
 }
 
-function applyStep({ space, keys, args, step }: Applying): void {
+function applyStep({ space, keys, args, at, step }: Applying): void {
   const fields = space.hash(keys.fsm);
-  const at = viewOf(fields);
   at.state = stateAfter(at.state, step.event);
   if (!at.persisted) persistInMemory(space, keys);
   at.persisted = true;
@@ -214,7 +217,6 @@ function applyStep({ space, keys, args, step }: Applying): void {
     space.delete(keys.payload);
     if (args.result_text !== "") space.set(keys.result, args.result_text);
   }
-  fields.set("state", at.state).set("at", writeAt(at));
   if (at.state !== "RELEASED") {
     const words = [at.stateMs, at.state, at.attemptId, at.nodeId ?? NONE, args.instance_id];
     const entries = space.list(keys.timeline);

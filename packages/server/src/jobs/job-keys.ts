@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 
 /**
  * One job's keys share a tag, and so do one node's and one session's: a script touches one of them, never two.
@@ -39,7 +39,7 @@ export interface RequestName {
 }
 
 function requestKey({ tenant, requestId }: RequestName): string {
-  return `${tenant}:${createHash("sha256").update(requestId).digest("hex")}`;
+  return `${tenant}:${hash("sha256", requestId, "hex")}`;
 }
 
 export const DUE_SHARDS = 64;

@@ -112,6 +112,21 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     expect(await second.result({ job_id })).toMatchObject({ body: "done" });
   });
 
+  test("I5: a request that comes several times at once holds one slot, and none when its job has ended", async () => {
+    const node = await fleet.node(app, { capacity: 8 });
+    const client = await fleet.session(app);
+    const request = client.submit({ payload: 1 });
+    for (let more = 0; more < 3; more++)
+      client.send({ type: "job_submit", pool: fleet.pool, payload: 1, ...request });
+    await until(() => client.received.filter(({ type }) => type === "job_accepted").length === 4, {
+      what: "four answers",
+    });
+    node.finish(await node.assigned());
+    await client.result(request);
+    await freed(node.key.address);
+    expect(node.assignments()).toHaveLength(1);
+  });
+
   test("waits for a slot by priority and then by age, and no job is forgotten", async () => {
     const node = await fleet.node(app);
     const client = await fleet.session(app);

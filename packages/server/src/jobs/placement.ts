@@ -7,8 +7,8 @@ import { persistJob, readJob } from "./job-store.ts";
 import type { LiveJob } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
 import type { RosterNode } from "./roster.ts";
-import { countExclusions } from "./select-node.ts";
-import { countSlots } from "./slot-store.ts";
+import { countExclusions, pickNode } from "./select-node.ts";
+import { countSlots, type SlotAnswer, type WantedSlot } from "./slot-store.ts";
 import type { Slots } from "./slots.ts";
 import type { Turns } from "./turns.ts";
 import { assignText, updateFrame } from "./wire.ts";
@@ -16,7 +16,12 @@ import { assignText, updateFrame } from "./wire.ts";
 /** Brings jobs that are CREATED to nodes. */
 export interface Placement extends Service {
   /** Finds a node for a job in hand, or lets it wait. Never rejects: what fails here is tried again. */
-  place(job: LiveJob): void;
+  place(job: LiveJob, ahead?: AheadSlot): void;
+  /**
+   * Asks for a slot while the job is still being written down, so that the answers come together. `undefined`: there is
+   * none to ask for, or others wait already. Whoever does not place the job then gives the slot back.
+   */
+  askAhead(job: NewcomerJob): AheadSlot | undefined;
   /** As `place`, with this node first. */
   offer(job: LiveJob, node: RosterNode): void;
   /** Slots of this node may be free: whoever waits for one is next. */
@@ -25,6 +30,15 @@ export interface Placement extends Service {
   onPatience(jobId: string): void;
   /** The fleet changed: somebody may have come whom others wait for. */
   look(): void;
+}
+
+/** A job that is not in hand yet: it may turn out to be another one's duplicate. */
+export type NewcomerJob = WantedSlot & Pick<LiveJob, "pool">;
+
+export interface AheadSlot {
+  readonly node: RosterNode;
+  readonly answer: Promise<SlotAnswer>;
+  giveBack(): void;
 }
 
 export interface PlacementStory {
@@ -54,7 +68,19 @@ export function createPlacement(
   const { hot, instanceId, clock, log, roster, waiting, book, deadlines, meter } = context;
   const { choose, forgetStrangers } = createChoosing(context, turns);
 
-  function place(job: LiveJob): void {
+  function askAhead(job: NewcomerJob): AheadSlot | undefined {
+    if (waiting.sizeOf(job.pool) > 0) return undefined;
+    const node = pickNode(roster.inPool(job.pool), job, context.random);
+    if (!node) return undefined;
+    const answer = slots.reserve(node, job);
+    // With the store away nobody knows whether it was reserved. Then it runs out by itself.
+    const giveBack = () => void answer.then(() => slots.free(node.nodeId, job)).catch(() => {});
+    answer.catch(() => {}); // whoever places the job hears of it
+    return { node, answer, giveBack };
+  }
+
+  function place(job: LiveJob, ahead?: AheadSlot): void {
+    if (ahead) return void offer(job, ahead.node, ahead.answer);
     // Nobody goes past those who wait already; `serve` takes them in their order.
     const node = waiting.sizeOf(job.pool) === 0 ? choose(job) : undefined;
     if (node) return void offer(job, node);
@@ -90,10 +116,14 @@ export function createPlacement(
   }
 
   /** One try with one node. Refused, it looks for the next. */
-  async function offer(job: LiveJob, node: RosterNode): Promise<void> {
+  async function offer(
+    job: LiveJob,
+    node: RosterNode,
+    reserved: Promise<SlotAnswer> = slots.reserve(node, job),
+  ): Promise<void> {
     try {
       turns.deciding(job);
-      const answer = await slots.reserve(node, job);
+      const answer = await reserved;
       const settled = answer === "reserved" ? await turns.settle(job, node.nodeId) : "refused";
       if (job.turnId) hear(job);
       if (settled === "here") return await dispatch(job, node);
@@ -197,6 +227,7 @@ export function createPlacement(
 
   return {
     place,
+    askAhead,
     offer: (job, node) => void offer(job, node),
     onPatience(jobId) {
       const job = book.get(jobId);

@@ -6,6 +6,7 @@ import {
   toErrorMessage,
 } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
+import { atEndOfTurn } from "../kernel/turn.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
 import type { Endings } from "./ending.ts";
 import type { JobStep, StepAnswer } from "./fsm.ts";
@@ -94,7 +95,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
   function inThisTurn(key: string): void {
     if (!turn) {
       turn = new Set();
-      setImmediate(() => {
+      atEndOfTurn("gather", () => {
         const keys = turn ?? [];
         turn = undefined;
         for (const each of keys) void write(each);

@@ -240,6 +240,7 @@ const lives = (ttlMs: number) => ({ ttl_ms: ttlMs, keep_ms: ttlMs + KEEP_AFTER_T
 /** A slot that was not renewed in time is free. */
 function liveSlots(space: MemorySpace, key: string): Map<string, number> {
   const slots = space.scores(key);
-  for (const [slot, expiresAtMs] of slots) if (expiresAtMs <= space.nowMs()) slots.delete(slot);
+  const nowMs = space.nowMs();
+  for (const [slot, expiresAtMs] of slots) if (expiresAtMs <= nowMs) slots.delete(slot);
   return slots;
 }

@@ -1,12 +1,17 @@
 import { perTurn } from "../kernel/per-turn.ts";
 import type { JobsContext } from "./context.ts";
-import type { LiveJob } from "./live-job.ts";
 import type { RosterNode } from "./roster.ts";
-import { freeSlots, type JobAttempt, reserveSlots, type SlotAnswer } from "./slot-store.ts";
+import {
+  freeSlots,
+  type JobAttempt,
+  reserveSlots,
+  type SlotAnswer,
+  type WantedSlot,
+} from "./slot-store.ts";
 
 /** Slots of nodes, with everything asked for in one turn of the loop asked together. */
 export interface Slots {
-  reserve(node: RosterNode, job: LiveJob): Promise<SlotAnswer>;
+  reserve(node: RosterNode, job: WantedSlot): Promise<SlotAnswer>;
   /** Also one that is free already. Resolves when it is. */
   free(nodeId: string, attempt: JobAttempt): Promise<void>;
 }
@@ -15,7 +20,7 @@ export function createSlots(
   { hot, roster, settings }: Pick<JobsContext, "hot" | "roster" | "settings">,
   onFreed: (nodeId: string) => void,
 ): Slots {
-  const reserve = perTurn<LiveJob, SlotAnswer>(async (nodeId, jobs) => {
+  const reserve = perTurn<WantedSlot, SlotAnswer>(async (nodeId, jobs) => {
     const capacity = roster.get(nodeId)?.capacity ?? 0;
     const wanted = jobs.map(({ jobId, attemptId, service }) => ({ jobId, attemptId, service }));
     const ttlMs = settings.slotTtlMs;

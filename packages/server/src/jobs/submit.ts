@@ -9,7 +9,7 @@ import { type DueEntry, enterDue, leaveDue } from "./due-store.ts";
 import type { JobRecord, JobSpecRecord } from "./job-record.ts";
 import { createJob, dropJob, readJob, voidJob } from "./job-store.ts";
 import { type LiveJob, needOf } from "./live-job.ts";
-import type { Placement } from "./placement.ts";
+import type { AheadSlot, Placement } from "./placement.ts";
 import { addRecent, type RecentJob } from "./recent-store.ts";
 import { createTenantLimits } from "./tenant-limits.ts";
 import type { Turns } from "./turns.ts";
@@ -23,7 +23,7 @@ export interface Submission extends JobSpec {
 
 /** `duplicate`: the request has its job already, and this is it. */
 export type Submitted =
-  | { outcome: "accepted"; job: LiveJob }
+  | { outcome: "accepted"; job: LiveJob; ahead?: AheadSlot | undefined }
   | { outcome: "duplicate"; record: JobRecord };
 
 export interface Submit {
@@ -80,9 +80,11 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
           : await begin(submission, payload);
       meter.submitted(submitted.outcome);
       accept(submitted);
+      if (submitted.outcome !== "accepted") return;
+      const { job, ahead } = submitted;
       // One that was cancelled before it was in its turn has ended, and waits for no node.
-      if (submitted.outcome === "accepted" && book.get(submitted.job.jobId) === submitted.job)
-        story.placement.place(submitted.job);
+      if (book.get(job.jobId) === job) story.placement.place(job, ahead);
+      else ahead?.giveBack();
     } finally {
       const left = (entering.get(pool) ?? 1) - 1;
       if (left === 0) entering.delete(pool);
@@ -119,9 +121,16 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       const entered = enter("", { jobId, inMs: DUE_AFTER_MS });
       await failpoint("submit.after-due");
       const suitor = { ...spec, ttlMs: bindingTtlMs(spec) };
-      const steps = Promise.all([created, entered, bind(hot, suitor)]);
-      const [answer, , bound] = await steps.catch((error) => orphaned(jobId, error));
+      const binding = bind(hot, suitor);
+      // Behind them in the same pipeline, on the guess that the request is a new one: most are.
+      const ahead = atMyTurn ? undefined : story.placement.askAhead({ ...spec, attemptId: 1 });
+      const steps = Promise.all([created, entered, binding]);
+      const [answer, , bound] = await steps.catch((error) => {
+        ahead?.giveBack();
+        return orphaned(jobId, error);
+      });
       await failpoint("submit.after-binding");
+      if (answer.outcome === "void" || bound.outcome !== "bound") ahead?.giveBack();
       // Somebody saw the binding before the record, and took the request over: then it has its job.
       if (answer.outcome === "void") continue;
       const winner = await decide(suitor, bound);
@@ -130,7 +139,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
         const job = take(spec, payload, createdMs);
         await atMyTurn?.();
         if (atMyTurn) await story.turns.join(job);
-        return { outcome: "accepted", job };
+        return { outcome: "accepted", job, ahead: bound.outcome === "bound" ? ahead : undefined };
       }
       await Promise.all([dropJob(hot, jobId), leaveDue(hot, [jobId])]);
       if (winner === "reused")

@@ -1,3 +1,5 @@
+import { atEndOfTurn } from "./turn.ts";
+
 /**
  * Gathers what is asked for within one turn of the event loop, by key, and asks for it together.
  *
@@ -36,7 +38,7 @@ export function perTurn<Item, Answer>(
     new Promise((resolve, reject) => {
       if (!turn) {
         turn = new Map();
-        setImmediate(ask);
+        atEndOfTurn("gather", ask);
       }
       const asked = turn.get(key);
       if (asked) asked.push({ item, resolve, reject });

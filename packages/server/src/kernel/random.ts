@@ -8,9 +8,20 @@ export interface Random {
 }
 
 export const systemRandom: Random = {
-  bytes: (count) => randomBytes(count),
+  bytes: fromPool,
   fraction: () => Math.random(),
 };
+
+const POOL_BYTES = 4_096;
+let pool = Buffer.alloc(0);
+
+/** Asking the system for 16 bytes costs as much as for some thousand. Every byte is given away once. */
+function fromPool(count: number): Buffer {
+  if (count > pool.length) pool = randomBytes(Math.max(count, POOL_BYTES));
+  const bytes = pool.subarray(0, count);
+  pool = pool.subarray(count);
+  return bytes;
+}
 
 /** A UUID (v7): 48 bits of wall time, then chance, so that ids made later sort later. */
 export function uuid7(random: Random, wallMs: number): string {

@@ -86,7 +86,8 @@ export class MemorySpace {
 
   #live(key: string): Entry | undefined {
     const entry = this.#entries.get(key);
-    if (!entry || entry.expiresAtMs > this.#nowMs()) return entry;
+    if (!entry || entry.expiresAtMs === Number.POSITIVE_INFINITY) return entry;
+    if (entry.expiresAtMs > this.#nowMs()) return entry;
     this.#entries.delete(key);
     return undefined;
   }

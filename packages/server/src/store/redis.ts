@@ -133,14 +133,19 @@ function callOf<Key extends string, Args>(
 ): ScriptCall {
   // Parsed on the way out too: JSON would quietly turn a NaN into null.
   const parsed = script.args.parse(args) as Record<string, unknown>;
-  const named: Record<string, unknown> = { now_ms: nowMs };
-  const argv = [""];
+  const argv = [NO_ARGUMENTS];
   const texts: readonly string[] = script.texts;
   for (const name of texts) argv.push(parsed[name] as string);
-  for (const name in parsed) if (!texts.includes(name)) named[name] = parsed[name];
-  argv[0] = JSON.stringify(named);
+  if (nowMs !== undefined || Object.keys(parsed).length > texts.length) {
+    const named: Record<string, unknown> = { now_ms: nowMs };
+    for (const name in parsed) if (!texts.includes(name)) named[name] = parsed[name];
+    argv[0] = JSON.stringify(named);
+  }
   return { script, keys: script.keys.map((key) => keys[key]), argv };
 }
+
+/** Nothing but texts, as on the way of every job. */
+const NO_ARGUMENTS = "{}";
 
 async function evaluate(
   client: Redis | Cluster,

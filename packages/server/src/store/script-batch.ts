@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { atEndOfTurn } from "../kernel/turn.ts";
 import { CLOCK, SCRIPTS, type SomeScript } from "./script.ts";
 
 /** One script, started by somebody in this turn of the loop. */
@@ -37,7 +38,8 @@ const CALLS_MAX = 256;
 export function batchScripts(
   evaluate: (evaluation: Evaluation) => Promise<unknown>,
 ): (call: ScriptCall) => Promise<CallReply> {
-  interface Started extends ScriptCall {
+  interface Started {
+    call: ScriptCall;
     resolve: (reply: CallReply) => void;
     reject: (error: unknown) => void;
   }
@@ -53,23 +55,23 @@ export function batchScripts(
   async function send(calls: Started[]): Promise<void> {
     try {
       const alone = calls.length === 1;
-      const reply = await evaluate(alone ? single(calls[0]!) : together(calls));
+      const reply = await evaluate(alone ? single(calls[0]!.call) : together(calls));
       const replies = alone ? [reply] : (reply as CallReply[]);
-      for (const [index, call] of calls.entries()) settle(call, replies[index]);
+      for (const [index, each] of calls.entries()) settle(each, replies[index]);
     } catch (error) {
-      for (const call of calls) call.reject(error);
+      for (const { reject } of calls) reject(error);
     }
   }
 
-  function settle(call: Started, reply: CallReply): void {
-    if (reply instanceof Error) call.reject(reply);
-    else call.resolve(reply);
+  function settle({ resolve, reject }: Started, reply: CallReply): void {
+    if (reply instanceof Error) reject(reply);
+    else resolve(reply);
   }
 
   return (call) =>
     new Promise((resolve, reject) => {
-      if (started.length === 0) setImmediate(flush);
-      started.push({ ...call, resolve, reject });
+      if (started.length === 0) atEndOfTurn("send", flush);
+      started.push({ call, resolve, reject });
     });
 }
 
@@ -77,11 +79,11 @@ function single({ script, keys, argv }: ScriptCall): Evaluation {
   return { lua: script.lua, sha: script.sha, keys, argv };
 }
 
-function together(calls: ScriptCall[]): Evaluation {
+function together(calls: readonly { call: ScriptCall }[]): Evaluation {
   const { lua, sha, names } = library();
   const keys: string[] = [];
   const argv: string[] = [];
-  for (const call of calls) {
+  for (const { call } of calls) {
     keys.push(...call.keys);
     argv.push(names.get(call.script)!, ...call.argv);
   }

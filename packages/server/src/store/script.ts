@@ -2,7 +2,6 @@ import assert from "node:assert";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { basename } from "node:path";
-import type * as z from "zod";
 import type { MemorySpace } from "./memory-space.ts";
 
 /**
@@ -17,9 +16,14 @@ export interface Script<Key extends string, Args, Reply> {
   readonly keys: readonly Key[];
   /** Arguments that travel as they are, outside of the JSON object. */
   readonly texts: readonly (keyof Args & string)[];
-  readonly args: z.ZodType<Args>;
-  readonly reply: z.ZodType<Reply>;
+  readonly args: Check<Args>;
+  readonly reply: Check<Reply>;
   readonly memory: (space: MemorySpace, keys: Record<Key, string>, args: Args) => Reply;
+}
+
+/** What a schema does at the border: the value as it should be, or a throw. */
+export interface Check<T> {
+  parse(value: unknown): T;
 }
 
 /** A script of whatever keys and arguments. */
@@ -51,8 +55,8 @@ export function defineScript<Key extends string, Args, Reply>(script: {
   file: URL;
   keys: readonly Key[];
   texts?: readonly (keyof Args & string)[];
-  args: z.ZodType<Args>;
-  reply: z.ZodType<Reply>;
+  args: Check<Args>;
+  reply: Check<Reply>;
 }): { inMemory(memory: Script<Key, Args, Reply>["memory"]): Script<Key, Args, Reply> } {
   const text = readFileSync(script.file, "utf8");
   const texts = script.texts ?? [];

@@ -14,7 +14,7 @@ local attempt_id, node_id, instance_id, steps, result_text = ARGV[2], ARGV[3], A
 local STATES = 'CREATED    DISPATCHED ACCEPTED   RUNNING    FINISHED   RELEASED   '
 local ENTRIES_MAX, AVOID_MAX = 64, 400
 
-local held = redis.call('HMGET', fsm, 'state', 'at')
+local held = redis.call('HMGET', fsm, 'state', 'at', 'listeners')
 if not held[2] then
   return { 'absent' }
 end
@@ -23,7 +23,7 @@ local attempt, counted, attempts_max, kept, node, state_ms, attempt_ms, ended =
   string.match(held[2], '(%d+) (%d+) (%d+) (%d) (%S+) (%d+) (%d+) (%S+)')
 local now = tostring(now_ms())
 local reply = { 'answered', '', '', node, '', now }
-local entries, keep_ms, changed = {}, nil, false
+local entries, went, keep_ms, changed = {}, nil, nil, false
 
 local function judge(event, row, outcome, flags)
   if attempt_id ~= attempt then
@@ -53,11 +53,11 @@ for event, row, outcome, keep, affinity, flags, reason in
   reply[#reply + 1] = answer
   if to then
     if event == 'dispatched' or event == 'result' then node = node_id end
-    if affinity ~= '-' then redis.call('HSET', fsm, 'affinity', affinity) end
+    if affinity ~= '-' then went = affinity end
     if keep ~= '-' then keep_ms = keep end
     if outcome ~= '-' then
       ended = event .. ':' .. outcome
-      reply[5] = redis.call('HGET', fsm, 'listeners') or ''
+      reply[5] = held[3] or ''
       redis.call('DEL', payload)
       if result_text ~= '' then redis.call('SET', result, result_text) end
     elseif event == 'reassign' then
@@ -83,7 +83,11 @@ if changed then
     redis.call('PERSIST', fsm)
     redis.call('PERSIST', payload)
   end
-  redis.call('HSET', fsm, 'state', state, 'at', at)
+  if went then
+    redis.call('HSET', fsm, 'state', state, 'at', at, 'affinity', went)
+  else
+    redis.call('HSET', fsm, 'state', state, 'at', at)
+  end
   if #entries > 0 and redis.call('RPUSH', timeline, unpack(entries)) > ENTRIES_MAX then
     redis.call('LTRIM', timeline, -ENTRIES_MAX, -1)
   end

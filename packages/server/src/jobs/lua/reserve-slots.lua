@@ -14,18 +14,28 @@ local room = tonumber(capacity)
 redis.call('ZREMRANGEBYSCORE', reserved, '-inf', tostring(now))
 local used = redis.call('ZCARD', reserved)
 local reply = { 'answered', used }
+-- Gathered, and added in one call: as long as there is room for all of them, nobody asks which were held already.
+local call, gathered = { 'ZADD', reserved }, 0
+local function add()
+  if gathered > 0 then used = used + redis.call(unpack(call)) end
+  call, gathered = { 'ZADD', reserved }, 0
+end
 local next_service = string.gmatch(services, '%S+')
 for slot in string.gmatch(slots, '%S+') do
   local service = next_service()
   local marked = service ~= '-' and tonumber(redis.call('ZSCORE', unavailable, service) or 0) > now
   local answer = 'reserved'
-  if not marked and used < room then
-    used = used + redis.call('ZADD', reserved, expires, slot)
+  if used + gathered >= room then add() end
+  if not marked and used + gathered < room then
+    gathered = gathered + 1
+    call[#call + 1] = expires
+    call[#call + 1] = slot
   elseif not redis.call('ZSCORE', reserved, slot) then
     answer = marked and 'unavailable' or 'full'
   end
   reply[#reply + 1] = answer
 end
+add()
 redis.call('PEXPIRE', reserved, keep_ms)
 reply[2] = used
 return reply
