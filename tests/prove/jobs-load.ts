@@ -80,5 +80,9 @@ export function outcomesOf(ended: readonly Ended[]): string {
   return [...counts].map(([outcome, count]) => `${count} ${outcome}`).join(", ");
 }
 
+/** Those that did not succeed, for who must name each of them. */
+export const unlucky = (ended: readonly Ended[]): Ended[] =>
+  ended.filter(({ result }) => result.outcome !== "succeeded");
+
 export const slowest = (ended: readonly Ended[]): number =>
   Math.round(Math.max(0, ...ended.map(({ tookMs }) => tookMs)));

@@ -49,6 +49,13 @@ export interface JobSceneOptions {
 }
 
 export const POOL = "proof";
+
+/** Deadlines that no machine is too slow for: then every job must succeed, and one that does not was lost. */
+export const PATIENT = {
+  TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "120",
+  TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "60",
+  TENURE_JOB_TIMEOUT_RUN_TIMEOUT_SECONDS: "120",
+};
 const SLOT_EXPIRY_MS = 15_000;
 
 export async function createJobScene(

@@ -1,8 +1,11 @@
 import assert from "node:assert";
-import type { Session } from "@tenure/sdk";
+import type { TurnView } from "@tenure/protocol";
+import type { JobHandle, Session } from "@tenure/sdk";
+import type { RunningProcess } from "../support/process.ts";
 import { type FaultProxy, startProxy } from "../support/proxy.ts";
+import { until } from "../support/until.ts";
 import { HOT_KINDS, type HotKind } from "./fleet.ts";
-import { createJobScene, POOL, readJob } from "./jobs-scene.ts";
+import { type Answer, createJobScene, type JobScene, POOL, readJob } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 import { createSeeded } from "./seeded.ts";
 
@@ -39,8 +42,8 @@ async function runOn(hot: HotKind, { size, seed, print }: ProofRun): Promise<voi
     const urls = [(await scene.startInstance()).url, (await scene.startInstance()).url];
     for (const url of urls)
       proxies.push(await startProxy({ targetPort: Number(new URL(url).port) }));
-    for (let n = 0; n < WORKERS; n++)
-      await scene.startWorker({ url: [urls[n % 2]!, urls[(n + 1) % 2]!], capacity: CAPACITY });
+    const workers: RunningProcess[] = [];
+    for (let n = 0; n < WORKERS; n++) workers.push(await startWorker(scene, urls, n));
     const ways = proxies.map(({ port }) => `http://127.0.0.1:${port}`);
     const seeded = createSeeded(seed);
     const speakers = Array.from({ length: sessions }, (_, n) => ({
@@ -61,12 +64,86 @@ async function runOn(hot: HotKind, { size, seed, print }: ProofRun): Promise<voi
     }, 300);
     const said = (await speaking).flat();
     await judge({ hot, url: urls[0]!, said, sessions, jobs, print });
+    await leaveMidTurn({ scene, urls, workers, rounds: size === "full" ? 50 : 5, print });
     await scene.untilAllSlotsAreFree();
   } finally {
     for (const proxy of proxies) proxy.stop();
     await scene.stop();
   }
 }
+
+const startWorker = (scene: JobScene, urls: string[], n: number) =>
+  scene.startWorker({ url: [urls[n % 2]!, urls[(n + 1) % 2]!], capacity: CAPACITY });
+
+/**
+ * The turn's node leaves: the next job goes elsewhere at once, and the turn keeps the name of its node until it ends.
+ * How long that job took is told beside an ordinary one of the same moment.
+ */
+async function leaveMidTurn({
+  scene,
+  urls,
+  workers,
+  rounds,
+  print,
+}: {
+  scene: JobScene;
+  urls: string[];
+  workers: RunningProcess[];
+  rounds: number;
+  print: (line: string) => void;
+}): Promise<void> {
+  const session = scene.openSession({ url: urls[0]!, patienceMs: 300_000 });
+  const tookMs: { ordinary: number[]; moved: number[] } = { ordinary: [], moved: [] };
+  const job = { pool: POOL, payload: { say: "leave", work_ms: WORK_MS } };
+  const timed = async (times: number[], submit: () => JobHandle<Answer>) => {
+    const startedMs = performance.now();
+    const result = await submit();
+    times.push(performance.now() - startedMs);
+    return result;
+  };
+  for (let round = 0; round < rounds; round++) {
+    const turn = session.turn();
+    const first = await turn.submit<Answer>(job);
+    const at = workers.findIndex(({ pid }) => pid === first.body.pid);
+    await workers[at]!.kill9();
+    await untilOffline(urls, first.node_id!);
+    const ordinary = () => timed(tookMs.ordinary, () => session.submit<Answer>(job));
+    const moved = () => timed(tookMs.moved, () => turn.submit<Answer>(job));
+    // One after the other, and neither always first.
+    if (round % 2 === 1) await ordinary();
+    const next = await moved();
+    if (round % 2 === 0) await ordinary();
+    const { affinity } = await readJob(urls[0]!, next.job_id);
+    assert.deepEqual([next.turn_id, affinity], [first.turn_id, "offline"]);
+    assert.notEqual(next.node_id, first.node_id);
+    assert.equal(await affinityOf(urls[1]!, first.turn_id!), first.node_id, "written back");
+    await turn.finalize("manual");
+    assert.equal(await affinityOf(urls[1]!, first.turn_id!), null, "it outlived its turn");
+    workers[at] = await startWorker(scene, urls, round);
+  }
+  const [ordinaryMs, movedMs] = [median(tookMs.ordinary), median(tookMs.moved)];
+  print(
+    `${scene.hot}: the node of the turn left ${rounds} times: the next job took ${movedMs.toFixed(1)} ms (p50), an ordinary ` +
+      `one ${ordinaryMs.toFixed(1)} ms: ${(movedMs - ordinaryMs).toFixed(1)} ms more; nothing was written back`,
+  );
+}
+
+async function untilOffline(urls: string[], nodeId: string): Promise<void> {
+  const isOffline = async (url: string) => {
+    const response = await fetch(`${url}/api/v1/nodes/${nodeId}`);
+    return !response.ok || !((await response.json()) as { online: boolean }).online;
+  };
+  const all = async () => (await Promise.all(urls.map(isOffline))).every(Boolean);
+  await until(all, { deadlineMs: 120_000, what: "a node that has left" });
+}
+
+async function affinityOf(url: string, turnId: string): Promise<string | null> {
+  const response = await fetch(`${url}/api/v1/turns/${turnId}`);
+  return ((await response.json()) as TurnView).affinity_node_id;
+}
+
+const median = (values: readonly number[]): number =>
+  values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!;
 
 /** How many jobs are said in one breath: at least the first two in the same instant. */
 function burstsOf(jobs: number, between: (least: number, most: number) => number): number[] {

@@ -12,6 +12,8 @@ export interface TestAppOptions {
   /** Instances that belong together share it. */
   prefix?: string;
   env?: Record<string, string>;
+  /** What its settings file says, for what the environment cannot. */
+  toml?: string;
 }
 
 /** An instance in this process, on a port of its own, with settings short enough for tests. */
@@ -20,8 +22,10 @@ export async function startTestApp({
   hot = "memory",
   prefix = uniqueKeyPrefix(),
   env = {},
+  toml,
 }: TestAppOptions): Promise<App> {
   const config = readConfig({
+    file: toml === undefined ? undefined : { path: "tenure.toml", text: toml },
     env: {
       TENURE_SERVER_PORT: "0",
       TENURE_SERVER_DATA_DIR: scratchDirectory("app"),

@@ -38,7 +38,7 @@ export function createClient({
   };
   nextEpoch: () => number;
 }): Client {
-  const open = new Map<string, { jobId: string | undefined }>();
+  const open = new Map<string, { jobId: string | undefined; turn: boolean }>();
   let isCalm = false;
   let made = 0;
   let line: Line | undefined;
@@ -91,7 +91,14 @@ export function createClient({
   function say(requestId: string): void {
     const mine = line;
     if (!mine?.isReady) return;
-    const message = { type: "job_submit", request_id: requestId, pool: "p", payload: 1 } as const;
+    const turn = open.get(requestId)?.turn ?? false;
+    const message = {
+      type: "job_submit",
+      request_id: requestId,
+      pool: "p",
+      payload: 1,
+      turn,
+    } as const;
     carry(mine, () => mine.scheduler.jobs.sessions.submit(mine.end, message));
   }
 
@@ -148,7 +155,7 @@ export function createClient({
     },
     submit() {
       const requestId = `${sessionId}-${++made}`;
-      open.set(requestId, { jobId: undefined });
+      open.set(requestId, { jobId: undefined, turn: chance.isTrue(0.3) });
       say(requestId);
       if (!isCalm && chance.isTrue(0.1))
         timeline.after(chance.between(10, 4_000), () => cancel(requestId));

@@ -101,13 +101,12 @@ describe("who may claim", () => {
     expect(plan({ deployments, waitedIntervals: () => 3 }).claim).toHaveLength(1);
   });
 
-  test("candidates are named oldest first: updated_at, created_at, id; at most 64", () => {
+  test("candidates are named oldest first: updated_at, created_at, id", () => {
     const late = row({ updated_at: "2026-01-03T00:00:00.000Z" });
     const made2 = row({ created_at: "2026-01-02T00:00:00.000Z" });
     const [first, second] = [row(), row()];
     const deployments = [late, made2, second, first];
     expect(ids(plan({ deployments }).claim)).toEqual(ids([first, second, made2, late]));
-    expect(plan({ deployments: Array.from({ length: 100 }, () => row()) }).claim).toHaveLength(64);
   });
 
   test("a draining node claims nothing and still releases", () => {

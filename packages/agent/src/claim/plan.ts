@@ -35,6 +35,7 @@ export interface PassInput {
 export interface PassPlan {
   /** Addresses that own deployments and are not in the view. */
   release: string[];
+  /** In order; more than one call may name. */
   claim: DeploymentTerm[];
   /** Nodes with the same right to the first free candidate, this one too; they race for it. */
   claimants: string[];
@@ -67,12 +68,13 @@ export function planPass(input: PassInput): PassPlan {
   if (view !== "ready") return { ...idle, skipped: "settling" };
   if (!policy) return { ...idle, skipped: "policy_none" };
   const rows = deployments.filter(({ type, enabled }) => type === "deployment" && enabled);
-  const here = new Map(members.map((member) => [member.address, member]));
+  const fleet = fleetOf(members, input.matches);
+  const { here } = fleet;
   const release = [...new Set(rows.map(({ address }) => address))].filter(
     (address) => address !== "" && !here.has(address),
   );
   if (draining) return { ...idle, release };
-  const { verdictOf, isEligible } = eligibility(input, policy);
+  const { verdictOf, isEligible } = eligibility(input, policy, fleet);
   const free = rows.filter(({ address }) => address === "");
   const mine = free.filter(isEligible).sort(byAge);
   const handedOver = rows.filter(
@@ -84,10 +86,10 @@ export function planPass(input: PassInput): PassPlan {
   return {
     ...idle,
     release,
-    claim: termsOf([...handedOver.sort(byAge), ...mine]),
+    claim: [...handedOver.sort(byAge), ...mine].map(termOf),
     claimants: mine[0] && handedOver.length === 0 ? verdictOf(mine[0]).least : [],
     waiting: free.some((row) => verdictOf(row).canRun),
-    reserve: termsOf(offered.sort(byAge).filter(isEligible)),
+    reserve: offered.sort(byAge).filter(isEligible).slice(0, CLAIM_CANDIDATES_MAX).map(termOf),
   };
 }
 
@@ -115,14 +117,12 @@ interface Verdict {
 function eligibility(
   input: PassInput,
   policy: ClaimPolicy,
+  { rivals, able: known }: Fleet,
 ): {
   verdictOf: (row: ListedDeployment) => Verdict;
   isEligible: (row: ListedDeployment) => boolean;
 } {
-  const { me, members, deployments, resource_usage, waitedIntervals, matches = matchWhole } = input;
-  const rivals = members.filter(
-    ({ claim_policy, draining }) => claim_policy !== "none" && !draining,
-  );
+  const { me, deployments, resource_usage, waitedIntervals, matches = matchWhole } = input;
   const counts = input.counts ?? countByAddress(deployments);
   const context = { deployments, resource_usage, counts };
   const snapshots = new Map<string, ClaimMetricSnapshot[]>();
@@ -130,7 +130,7 @@ function eligibility(
 
   /** Measured when the first row asks: on most passes none does. */
   function measure(): void {
-    if (snapshots.size > 0) return;
+    if (snapshots.size > 0 || policy.providers.length === 0) return;
     for (const { address } of rivals)
       snapshots.set(
         address,
@@ -139,16 +139,22 @@ function eligibility(
   }
 
   function verdictOf(row: ListedDeployment): Verdict {
-    const known = verdicts.get(demandOf(row));
-    if (known) return known;
+    const demand = demandOf(row);
+    const former = verdicts.get(demand);
+    if (former) return former;
     measure();
-    const able = rivals
-      .filter((node) => unfitness(row, node, matches).length === 0)
-      .map(({ address }) => address);
+    const able = known.get(demand) ?? ableOf(row);
+    known.set(demand, able);
     const least = policy.pickEligible(able, snapshots);
     const verdict = { least, isLeast: least.includes(me), canRun: able.includes(me) };
-    verdicts.set(demandOf(row), verdict);
+    verdicts.set(demand, verdict);
     return verdict;
+  }
+
+  function ableOf(row: ListedDeployment): string[] {
+    return rivals
+      .filter((node) => unfitness(row, node, matches).length === 0)
+      .map(({ address }) => address);
   }
 
   return {
@@ -160,10 +166,39 @@ function eligibility(
   };
 }
 
+/** What follows from who is there alone. */
+interface Fleet {
+  here: ReadonlyMap<string, Member>;
+  /** Those who claim. */
+  rivals: readonly Member[];
+  /** Who of them can run what, by demand. */
+  able: Map<string, string[]>;
+}
+
+const fleets = new WeakMap<readonly Member[], WeakMap<MatchWhole, Fleet>>();
+
+/**
+ * Remembered by the list of members: it is the same for most passes, and of ten thousand members a pass spent nine
+ * tenths of its time on finding out again who can run what.
+ */
+function fleetOf(members: readonly Member[], matches: MatchWhole = matchWhole): Fleet {
+  const known = fleets.get(members) ?? new WeakMap<MatchWhole, Fleet>();
+  fleets.set(members, known);
+  const former = known.get(matches);
+  if (former) return former;
+  const fleet: Fleet = {
+    here: new Map(members.map((member) => [member.address, member])),
+    rivals: members.filter(({ claim_policy, draining }) => claim_policy !== "none" && !draining),
+    able: new Map(),
+  };
+  known.set(matches, fleet);
+  return fleet;
+}
+
 const demands = new WeakMap<ListedDeployment, string>();
 
 /** What a row asks of a node. Remembered by the row: a pass over a thousand free ones spent a third of its time here. */
-function demandOf(row: ListedDeployment): string {
+export function demandOf(row: ListedDeployment): string {
   const known = demands.get(row);
   if (known !== undefined) return known;
   const { selector, package_name, package_version, command } = row;
@@ -187,7 +222,6 @@ export function desiredHere(
     .filter(({ row, refused }) => row.type !== "daemon" || !refused.includes("selector_mismatch"));
 }
 
-const termsOf = (rows: readonly ListedDeployment[]): DeploymentTerm[] =>
-  rows.slice(0, CLAIM_CANDIDATES_MAX).map(({ id, generation }) => ({ id, generation }));
+const termOf = ({ id, generation }: ListedDeployment): DeploymentTerm => ({ id, generation });
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

@@ -99,11 +99,13 @@ function leastOf(providers: ClaimMetricProvider[]): ClaimPolicy {
   return {
     providers,
     pickEligible(nodeUnits, snapshots) {
-      // Nobody with an unknown first metric is the least; if nobody's is known, nobody may claim by it.
-      let left = nodeUnits.filter((node) => Number.isFinite(metricOf(snapshots, node, 0)));
+      let left = nodeUnits;
       for (const index of providers.keys()) {
-        const least = Math.min(...left.map((node) => metricOf(snapshots, node, index)));
-        left = left.filter((node) => metricOf(snapshots, node, index) === least);
+        const metrics = left.map((node) => metricOf(snapshots, node, index));
+        const least = metrics.reduce((a, b) => (b < a ? b : a), Number.POSITIVE_INFINITY);
+        // Nobody with an unknown first metric is the least; if nobody's is known, nobody may claim by it.
+        if (index === 0 && !Number.isFinite(least)) return [];
+        left = left.filter((_, at) => metrics[at] === least);
       }
       return left;
     },

@@ -1,7 +1,7 @@
 import type { CallResult, ListedDeployment } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
 import { createHeldList } from "./list.ts";
-import { createRowIndex } from "./row-index.ts";
+import { createRowIndex, FREE_ROWS_MAX } from "./row-index.ts";
 
 type Answer = CallResult<"deployment.list">;
 const row = (id: string, changes: Partial<ListedDeployment> = {}): ListedDeployment => ({
@@ -61,16 +61,29 @@ describe("the list", () => {
     const { list, asked, own } = scripted([
       answer({ items: [row("a"), row("b")] }),
       answer({ revision: "p1", items: [row("a")], more: true }),
-      new Error("the connection broke"),
-      answer({ revision: "p1", items: [row("a")], more: true }),
+      new Error("a piece came too late"),
       answer({ revision: "r3", answer: "delta", items: [row("c")] }),
     ]);
     await list.read();
-    await expect(list.read()).rejects.toThrow("broke");
+    await expect(list.read()).rejects.toThrow("too late");
     expect(own()).toEqual(["a", "b"]);
     expect(await list.read()).toBe(true);
     expect(own()).toEqual(["a", "c"]);
-    expect(asked).toEqual([undefined, "r1", "p1", "r1", "p1"]);
+    // It went on where it was, instead of beginning a long list again.
+    expect(asked).toEqual([undefined, "r1", "p1", "p1"]);
+  });
+
+  test("in pieces begins again when it was distrusted on the way", async () => {
+    const { list, asked, own } = scripted([
+      answer({ revision: "p1", items: [row("a")], more: true }),
+      new Error("the connection broke"),
+      answer({ items: [row("c")] }),
+    ]);
+    await expect(list.read()).rejects.toThrow("broke");
+    list.distrust();
+    expect(await list.read()).toBe(true);
+    expect(own()).toEqual(["c"]);
+    expect(asked).toEqual([undefined, "p1", undefined]);
   });
 
   test("tells a change also when the read that brought it broke off", async () => {
@@ -128,6 +141,25 @@ describe("the index", () => {
     ]);
     expect(index.concerning("me").map(({ id }) => id)).toEqual(["mine", "next", "daemon"]);
     expect(Object.fromEntries(index.counts)).toEqual({ me: 1, gone: 1, drained: 1, other: 1 });
+  });
+
+  test("gives of many free rows that ask for the same the oldest, in whatever order they came", () => {
+    const index = createRowIndex();
+    const count = FREE_ROWS_MAX + 100;
+    const free = (age: number) =>
+      row(`r${age}`, { address: "", updated_at: new Date(age * 1_000).toISOString() });
+    const ages = Array.from({ length: count }, (_, age) => (age * 7) % count);
+    for (const age of ages) index.put(free(age));
+    index.put({ ...free(0), id: "other", selector: { zone: "x" } });
+    const given = () => index.relevant(new Map()).map(({ id }) => id);
+    const oldest = Array.from({ length: FREE_ROWS_MAX }, (_, age) => `r${age}`);
+    expect(given()).toEqual([...oldest, "other"]);
+    for (let age = 0; age < 100; age++) index.put({ ...free(age), address: "me" });
+    const members = new Map([["me", { draining: false }]]);
+    expect(index.relevant(members).map(({ id }) => id)).toEqual([
+      ...Array.from({ length: FREE_ROWS_MAX }, (_, age) => `r${age + 100}`),
+      "other",
+    ]);
   });
 
   test("follows a row wherever it goes", () => {

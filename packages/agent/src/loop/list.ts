@@ -24,15 +24,18 @@ export function createHeldList(
 ): HeldList {
   let held = createRowIndex();
   let revision: string | undefined;
+  /** A whole list of which some pieces have come. */
+  let coming: { index: RowIndex; at: string } | undefined;
   let distrusts = 0;
   let resourceUsage: HeldList["resourceUsage"] = {};
   /** Changed and not told yet: also when a later piece of the same read did not come. */
   let changed = false;
 
   async function read(): Promise<boolean> {
-    // A full list comes in pieces, and half of one would stop the other half of what runs here.
-    let index: RowIndex = held;
-    let at = revision;
+    // A full list comes in pieces, and half of one would stop the other half of what runs here. When one of seventy
+    // does not come in time, the next read goes on from there: a busy server would never see the end of it.
+    let index = coming?.index ?? held;
+    let at = coming?.at ?? revision;
     const begunAt = distrusts;
     for (let piece = 0; piece < PIECES_MAX; piece++) {
       const answer = await list(at);
@@ -41,9 +44,13 @@ export function createHeldList(
       for (const row of answer.items) index.put(row);
       changed ||= answer.answer !== "unchanged";
       at = answer.revision;
-      if (index === held && begunAt === distrusts) revision = at;
+      if (begunAt === distrusts) {
+        if (index === held) revision = at;
+        else coming = { index, at };
+      }
       if (!answer.more) {
         held = index;
+        coming = undefined;
         // Distrusted on the way: what was read may be from before.
         if (begunAt === distrusts) revision = at;
         resourceUsage = answer.resource_usage;
@@ -60,6 +67,7 @@ export function createHeldList(
     distrust() {
       distrusts += 1;
       revision = undefined;
+      coming = undefined;
     },
     get isFresh() {
       return revision !== undefined;

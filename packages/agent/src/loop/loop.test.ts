@@ -49,6 +49,15 @@ describe("a pass", () => {
     expect(fleet.total("passes")).toBeGreaterThanOrEqual(3);
   });
 
+  test("names at most 64 candidates, each node from a place of its own", async () => {
+    const fleet = createFleet(3);
+    fleet.add(Array.from({ length: 200 }, () => row()));
+    await fleet.until(() => fleet.calls("claim") >= 3, 10_000);
+    const named = fleet.claims.slice(0, 3);
+    expect(named.map((ids) => ids.length)).toEqual([64, 64, 64]);
+    expect(new Set(named.map(([first]) => first)).size).toBe(3);
+  });
+
   test("costs one question when nothing has changed", async () => {
     const fleet = createFleet(2);
     fleet.add([row(), row()]);
@@ -178,6 +187,7 @@ function createFleet(size: number, { policies = [] as string[] } = {}) {
   const table = new Map<string, { row: ListedDeployment; at: number }>();
   const asked = new Map<string, number>();
   const lines: AgentLogLine[] = [];
+  const claims: string[][] = [];
   let position = 1;
   let sent = 0;
   let hung: Array<() => void> | undefined;
@@ -241,8 +251,9 @@ function createFleet(size: number, { policies = [] as string[] } = {}) {
           if (released.length > 0) for (const node of nodes) node.loop.wake();
           return released;
         }),
-      claim: (candidates) =>
-        ask("claim", () => {
+      claim(candidates) {
+        claims.push(candidates.map(({ id }) => id));
+        return ask("claim", () => {
           const term = candidates.find(({ id, generation }) => {
             const found = table.get(id)?.row;
             return found?.address === "" && found.generation === generation;
@@ -251,7 +262,8 @@ function createFleet(size: number, { policies = [] as string[] } = {}) {
           const taken = table.get(term.id)?.row as ListedDeployment;
           put({ ...taken, address: me, generation: term.generation + 1 });
           return { id: term.id, generation: term.generation + 1 };
-        }),
+        });
+      },
       reserve: () =>
         ask("reserve", () => {
           throw new TenureError("ERR_CLAIM_CONFLICT", { candidates: 0 });
@@ -272,6 +284,7 @@ function createFleet(size: number, { policies = [] as string[] } = {}) {
   return {
     clock,
     nodes,
+    claims,
     passTime,
     add(rows: ListedDeployment[]) {
       for (const one of rows) put(one);

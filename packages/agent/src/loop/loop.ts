@@ -1,5 +1,6 @@
 import { TenureError } from "@tenure/protocol";
 import type { Cancel } from "@tenure/sdk";
+import type { HeldList } from "./list.ts";
 import { jitteredMs, lookAgainMs, spreadMs } from "./pace.ts";
 import { createPasses, type LoopCounts, type PassEnd, type PassOptions } from "./pass.ts";
 import type { LoopPorts } from "./ports.ts";
@@ -18,11 +19,13 @@ export interface Loop {
 /**
  * Runs passes: at jittered intervals, soon after a wake-up, and at once after a claim of its own. One at a time. What
  * falls due while one runs becomes at most one more look: passes are never queued.
+ *
+ * `list`: for a simulation of a fleet whose nodes could not each hold a list of their own.
  */
-export function createLoop(ports: LoopPorts, options: PassOptions): Loop {
+export function createLoop(ports: LoopPorts, options: PassOptions, list?: HeldList): Loop {
   const { clock, random, log } = ports;
   const { intervalMs } = options;
-  const passes = createPasses(ports, options);
+  const passes = createPasses(ports, options, list);
   let due: { atMs: number; cancel: Cancel } | undefined;
   let passing: Promise<void> | undefined;
   let woken = false;

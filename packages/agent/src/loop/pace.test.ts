@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { jitteredMs, lookAgainMs, spreadMs, turnMs } from "./pace.ts";
+import { jitteredMs, lookAgainMs, spreadMs, turnOf } from "./pace.ts";
 
 test("the delay after a wake-up grows with the fleet, up to a limit", () => {
   expect(spreadMs(2)).toBeLessThan(50);
@@ -23,7 +23,7 @@ test("while nothing moves the next look is further and further away, at most an 
 describe("more nodes than rows", () => {
   const claimants = ["a", "b", "c", "d", "e"];
   const turns = (rows: number) =>
-    claimants.map((me) => turnMs({ me, claimants, first: "row:1", rows, lookMs: 1 }));
+    claimants.map((me) => turnOf({ me, claimants, first: "row:1", rows, lookMs: 1 }).waitMs);
 
   test("as many as there are rows go at once, the others one after another", () => {
     expect(turns(2).filter((ms) => ms === 0)).toHaveLength(2);
@@ -32,12 +32,21 @@ describe("more nodes than rows", () => {
 
   test("nobody gives way when there is enough for all, or when it claims out of impatience", () => {
     expect(turns(5)).toEqual([0, 0, 0, 0, 0]);
-    expect(turnMs({ me: "x", claimants, first: "row:1", rows: 1, lookMs: 1 })).toBe(0);
+    expect(turnOf({ me: "x", claimants, first: "row:1", rows: 1, lookMs: 1 }).waitMs).toBe(0);
+  });
+
+  test("those whose turn it is each begin with a row of their own", () => {
+    const skips = claimants.map(
+      (me) => turnOf({ me, claimants, first: "r", rows: 9, lookMs: 1 }).skip,
+    );
+    expect(skips.sort()).toEqual([0, 1, 2, 3, 4]);
   });
 
   test("where calls are slow a turn is longer, or the next would come before the first has ended", () => {
     const longest = (lookMs: number) =>
-      Math.max(...claimants.map((me) => turnMs({ me, claimants, first: "r", rows: 4, lookMs })));
+      Math.max(
+        ...claimants.map((me) => turnOf({ me, claimants, first: "r", rows: 4, lookMs }).waitMs),
+      );
     expect(longest(1)).toBe(25);
     expect(longest(100)).toBe(400);
   });

@@ -1,4 +1,5 @@
 import {
+  CLAIM_CANDIDATES_MAX,
   type DeploymentTerm,
   type ListedDeployment,
   type MatchWhole,
@@ -9,8 +10,8 @@ import {
 import { type PassPlan, planPass } from "../claim/plan.ts";
 import type { ClaimPolicy } from "../claim/policy.ts";
 import { createComplaints } from "./complaints.ts";
-import { createHeldList } from "./list.ts";
-import { turnMs } from "./pace.ts";
+import { createHeldList, type HeldList } from "./list.ts";
+import { type Turn, turnOf } from "./pace.ts";
 import { createPatience } from "./patience.ts";
 import type { LoopPorts, MembersSeen } from "./ports.ts";
 
@@ -56,9 +57,9 @@ export interface Passes {
 export function createPasses(
   ports: LoopPorts,
   { intervalMs, policy, matches }: PassOptions,
+  list: HeldList = createHeldList(ports.list),
 ): Passes {
   const { me, clock } = ports;
-  const list = createHeldList(ports.list);
   const patience = createPatience(intervalMs);
   const complaints = createComplaints(ports.log);
   const counts: LoopCounts = { passes: 0, claims: 0, conflicts: 0, reserves: 0, released: 0 };
@@ -107,7 +108,7 @@ export function createPasses(
     return planPass({
       me,
       view,
-      members: [...members.values()],
+      members: fleetOf(members).list,
       deployments: rows,
       counts: list.counts,
       resource_usage: list.resourceUsage,
@@ -141,9 +142,10 @@ export function createPasses(
     const candidates = wanted.filter((term) => !ports.avoids(term));
     const [first] = candidates;
     if (!first) return undefined;
-    const forMs = yieldMs(first, { claimants, rows: candidates.length });
-    if (forMs > 0) return { kind: "yielded", forMs };
-    const term = await orConflict(ports.claim(candidates));
+    const { waitMs, skip } = turn(first, { claimants, rows: candidates.length });
+    if (waitMs > 0) return { kind: "yielded", forMs: waitMs };
+    const from = Math.max(0, Math.min(skip, candidates.length - CLAIM_CANDIDATES_MAX));
+    const term = await orConflict(ports.claim(candidates.slice(from, from + CLAIM_CANDIDATES_MAX)));
     if (!term) return "conflict";
     counts.claims += 1;
     ports.log({
@@ -156,18 +158,19 @@ export function createPasses(
   }
 
   /** Once per term of a row: whoever has given way and finds it still free takes it. */
-  function yieldMs(
+  function turn(
     { id, generation }: DeploymentTerm,
     { claimants, rows }: { claimants: readonly string[]; rows: number },
-  ): number {
+  ): Turn {
     const key = `${id}:${generation}`;
     const nowMs = clock.monotonicMs();
     // A wake-up in between is no reason to go before one's turn.
-    if (yielded?.key === key) return Math.max(0, yielded.untilMs - nowMs);
+    if (yielded?.key === key) return { skip: 0, waitMs: Math.max(0, yielded.untilMs - nowMs) };
+    const mine = turnOf({ me, claimants, first: key, rows, lookMs });
     // Never beyond an interval: then patience decides.
-    const forMs = Math.min(intervalMs, turnMs({ me, claimants, first: key, rows, lookMs }));
-    if (forMs > 0) yielded = { key, untilMs: nowMs + forMs };
-    return forMs;
+    const waitMs = Math.min(intervalMs, mine.waitMs);
+    if (waitMs > 0) yielded = { key, untilMs: nowMs + waitMs };
+    return { ...mine, waitMs };
   }
 
   async function reserve({ reserve: wanted }: PassPlan): Promise<PassEnd | "conflict" | undefined> {
@@ -191,8 +194,7 @@ export function createPasses(
 
   /** Rows of draining owners may come to be offered, and lost ones to be released, without any change of the list. */
   function isQuiet(decided: PassPlan, { view, members }: MembersSeen): boolean {
-    const isDraining = [...members.values()].some(({ draining }) => draining);
-    return view === "ready" && decided.release.length === 0 && !isDraining;
+    return view === "ready" && decided.release.length === 0 && !fleetOf(members).isDraining;
   }
 
   return {
@@ -203,4 +205,21 @@ export function createPasses(
       return memberCount;
     },
   };
+}
+
+interface Fleet {
+  list: readonly Member[];
+  isDraining: boolean;
+}
+
+const fleets = new WeakMap<ReadonlyMap<string, Member>, Fleet>();
+
+/** One list for as long as the members are the same: what a plan finds out about them it remembers by it. */
+function fleetOf(members: ReadonlyMap<string, Member>): Fleet {
+  const known = fleets.get(members);
+  if (known) return known;
+  const list = [...members.values()];
+  const fleet = { list, isDraining: list.some(({ draining }) => draining) };
+  fleets.set(members, fleet);
+  return fleet;
 }

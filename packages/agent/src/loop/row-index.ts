@@ -1,4 +1,5 @@
 import { isDeploymentType, type ListedDeployment, type Member } from "@tenure/protocol";
+import { byAge, demandOf } from "../claim/plan.ts";
 
 /** Deployments, sorted by what a pass asks of them, so that a pass costs what there is to do and not how many there are. */
 export interface RowIndex {
@@ -7,7 +8,10 @@ export interface RowIndex {
   readonly counts: ReadonlyMap<string, number>;
   put(row: ListedDeployment): void;
   remove(id: string): void;
-  /** Rows that may need something: free, of an owner that is absent or draining, on their way, or wrong. */
+  /**
+   * Rows that may need something: free, of an owner that is absent or draining, on their way, or wrong. Of free rows that
+   * ask for the same only the oldest: a pass takes one, and a pass over a hundred thousand took a third of a second.
+   */
   relevant(members: ReadonlyMap<string, Pick<Member, "draining">>): ListedDeployment[];
   /** Rows that this node runs, or takes over next, and every daemon. */
   concerning(address: string): ListedDeployment[];
@@ -15,21 +19,35 @@ export interface RowIndex {
 
 type Rows = Map<string, ListedDeployment>;
 
+/**
+ * Of one demand: as many as nodes can well claim at the same time. A thousand nodes find owners for ten thousand rows in
+ * 56 s of the simulation with 512, 70 s with 256, 90 s with 128.
+ */
+export const FREE_ROWS_MAX = 512;
+
 export function createRowIndex(): RowIndex {
   const all: Rows = new Map();
   const daemons: Rows = new Map();
   const unknown: Rows = new Map();
-  const free: Rows = new Map();
+  const free = new Map<string, RowsByAge>();
   const moving: Rows = new Map();
   const owned = new Map<string, Rows>();
   const counts = new Map<string, number>();
 
-  function placesOf({ type, enabled, address, moving_to }: ListedDeployment): Rows[] {
+  function placesOf(row: ListedDeployment): (Rows | RowsByAge)[] {
+    const { type, enabled, address, moving_to } = row;
     if (!isDeploymentType(type)) return [unknown];
     if (type === "daemon") return [daemons];
     if (!enabled) return [];
-    const place = address === "" ? free : ownedBy(address);
+    const place = address === "" ? freeLike(row) : ownedBy(address);
     return moving_to === "" ? [place] : [place, moving];
+  }
+
+  function freeLike(row: ListedDeployment): RowsByAge {
+    const demand = demandOf(row);
+    const rows = free.get(demand) ?? createRowsByAge();
+    free.set(demand, rows);
+    return rows;
   }
 
   function ownedBy(address: string): Rows {
@@ -70,7 +88,12 @@ export function createRowIndex(): RowIndex {
     },
     remove,
     relevant(members) {
-      const found = new Map([...unknown, ...daemons, ...free, ...moving]);
+      const found: Rows = new Map([...unknown, ...daemons]);
+      for (const [demand, rows] of free) {
+        for (const row of rows.oldest(FREE_ROWS_MAX)) found.set(row.id, row);
+        if (rows.size === 0) free.delete(demand);
+      }
+      for (const [id, row] of moving) found.set(id, row);
       for (const [address, rows] of owned) {
         const owner = members.get(address);
         if (owner && !owner.draining) continue;
@@ -82,6 +105,45 @@ export function createRowIndex(): RowIndex {
       const next = [...moving.values()].filter((row) => row.moving_to === address);
       const own = [...(owned.get(address)?.values() ?? [])];
       return [...new Set([...own, ...next, ...daemons.values()])];
+    },
+  };
+}
+
+interface RowsByAge {
+  readonly size: number;
+  set(id: string, row: ListedDeployment): void;
+  delete(id: string): void;
+  oldest(countMax: number): ListedDeployment[];
+}
+
+/** Sorted when asked, and only if a row came out of order. What was taken away stays in the order until half of it has. */
+function createRowsByAge(): RowsByAge {
+  const held: Rows = new Map();
+  let order: ListedDeployment[] = [];
+  let isSorted = true;
+  const isHeld = (row: ListedDeployment): boolean => held.get(row.id) === row;
+
+  return {
+    get size() {
+      return held.size;
+    },
+    set(id, row) {
+      held.set(id, row);
+      const last = order.at(-1);
+      if (last && byAge(last, row) > 0) isSorted = false;
+      order.push(row);
+    },
+    delete: (id) => void held.delete(id),
+    oldest(countMax) {
+      if (order.length > 2 * held.size) order = order.filter(isHeld);
+      if (!isSorted) order.sort(byAge);
+      isSorted = true;
+      const found: ListedDeployment[] = [];
+      for (const row of order) {
+        if (found.length === countMax) break;
+        if (isHeld(row)) found.push(row);
+      }
+      return found;
     },
   };
 }

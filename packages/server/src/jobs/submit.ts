@@ -46,12 +46,15 @@ export const DUE_AFTER_MS = 2_000;
 /** By then whoever has a job in hand has joined its turn, or another instance has. Then the client asks again. */
 const JOIN_LIMIT_MS = 2 * DUE_AFTER_MS;
 const JOIN_LOOK_MS = 20;
+const ORPHANS_MAX = 10_000;
 
 export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
   const { hot, instanceId, clock, random, settings, book, waiting, meter } = context;
   const limits = createTenantLimits(context);
   /** By pool: let in, but not yet placed or waiting. */
   const entering = new Map<string, number>();
+  /** Jobs whose submit here never heard what became of it. */
+  const orphans = new Set<string>();
   const enter = perTurn<DueEntry, void>(async (_, entries) => {
     await enterDue(hot, entries);
     return [];
@@ -116,7 +119,8 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       const entered = enter("", { jobId, inMs: DUE_AFTER_MS });
       await failpoint("submit.after-due");
       const suitor = { ...spec, ttlMs: bindingTtlMs(spec) };
-      const [answer, , bound] = await Promise.all([created, entered, bind(hot, suitor)]);
+      const steps = Promise.all([created, entered, bind(hot, suitor)]);
+      const [answer, , bound] = await steps.catch((error) => orphaned(jobId, error));
       await failpoint("submit.after-binding");
       // Somebody saw the binding before the record, and took the request over: then it has its job.
       if (answer.outcome === "void") continue;
@@ -133,9 +137,18 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
         throw new TenureError("REQUEST_ID_REUSED", { request_id: submission.request_id });
       // Should its submitter have died before it was in the index: from now on somebody looks after it.
       if (winner.state === "CREATED")
-        await enterDue(hot, [{ jobId: winner.jobId, inMs: DUE_AFTER_MS }]);
+        await enterDue(hot, [
+          { jobId: winner.jobId, inMs: orphans.delete(winner.jobId) ? 0 : DUE_AFTER_MS },
+        ]);
       return { outcome: "duplicate", record: await inItsTurn(winner) };
     }
+  }
+
+  /** Nobody has it in hand if it was written after all. Asked for again, it need not wait until somebody wonders. */
+  function orphaned(jobId: string, error: unknown): never {
+    if (orphans.size >= ORPHANS_MAX) orphans.clear();
+    orphans.add(jobId);
+    throw error;
   }
 
   type Suitor = Parameters<typeof bind>[1];

@@ -4,6 +4,7 @@ import { askRedis } from "../../../../tests/support/redis-ask.ts";
 import { until } from "../../../../tests/support/until.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
+import { dueShard } from "./job-keys.ts";
 
 let redis: RedisServer;
 let fleet: JobFleet;
@@ -89,8 +90,12 @@ describe("Redis in trouble", () => {
     await askRedis(redis.port, `DEL ${prefix}:sessions:owner:{session:${client.sessionId}}`);
     node.finish(assigned);
     const waiting = `ZCARD ${prefix}:v1:sessions:{session:${client.sessionId}}:undelivered`;
-    await until(async () => (await askRedis(redis.port, waiting)).includes("1"), {
-      what: "a result in the session's set",
+    const due = `ZSCORE ${prefix}:v1:jobs:due:${dueShard(job_id)} ${job_id}`;
+    const isLeft = async () =>
+      (await askRedis(redis.port, waiting)).includes("1") &&
+      (await askRedis(redis.port, due)).startsWith("$-1");
+    await until(isLeft, {
+      what: "a result in the session's set, and nobody to see to it",
       ...patience,
     });
     await askRedis(redis.port, "CLIENT KILL TYPE normal");

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { Cluster } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
 import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
-import { HOT_STORES } from "../../testing/hot-stores.ts";
+import { HOT_STORES, openTestPeer } from "../../testing/hot-stores.ts";
 import {
   type JobFleet,
   type JobNode,
@@ -10,6 +11,8 @@ import {
   openJobFleet,
 } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
+import type { RedisStore } from "../store/redis.ts";
+import { placeTurn } from "./turn-store.ts";
 
 let fleet: JobFleet;
 let a: App;
@@ -224,6 +227,43 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     expect(metrics).toMatch(/^tenure_turn_affinity_total\{outcome="hit"\} [1-9]/m);
   });
 
+  if (kind !== "memory")
+    test("the seed's contract, as the store has it", async () => {
+      const nodes = await workers();
+      const speaker = await fleet.session(a);
+      const { turn_id, job_id } = await say(speaker);
+      const node = await nodeOf(nodes, job_id);
+      const store = (await openTestPeer(kind, fleet.prefix)) as RedisStore;
+      try {
+        const turnKey = `${fleet.prefix}:scheduler:turn:${turn_id}`;
+        const sessionKey = `${fleet.prefix}:scheduler:session:${speaker.sessionId}`;
+        const { client } = store;
+        expect(await client.hget(turnKey, "affinity_node_id")).toBe(node.key.address);
+        expect(await client.hget(sessionKey, "current_turn_id")).toBe(turn_id);
+        expect([await client.pttl(turnKey), await client.pttl(sessionKey)]).toEqual([-1, -1]);
+        const others = await fieldsOf(client, fleet.prefix);
+        expect(others.size).toBeGreaterThan(5);
+        expect(others).not.toContain("timeout_node_id");
+        expect(others).not.toContain("max_duration_node_id");
+        const about = { turnId: turn_id!, sessionId: speaker.sessionId };
+        const rival = nodes.find((each) => each !== node)!.key.address;
+        expect(await placeTurn(store, { ...about, nodeId: rival })).toEqual({
+          outcome: "stored",
+          nodeId: node.key.address,
+        });
+        expect(await client.hget(turnKey, "affinity_node_id")).toBe(node.key.address);
+        speaker.send({ type: "turn_finalize", reason: "manual" });
+        await speaker.receive("turn_finalized");
+        expect(await client.hexists(turnKey, "affinity_node_id")).toBe(0);
+        expect(await client.hexists(sessionKey, "current_turn_id")).toBe(0);
+        // Late: it does not revive what is over.
+        expect(await placeTurn(store, { ...about, nodeId: rival })).toEqual({ outcome: "ended" });
+        expect(await client.hexists(turnKey, "affinity_node_id")).toBe(0);
+      } finally {
+        await store.close();
+      }
+    });
+
   test("a job over HTTP has no turn, and an unknown turn is not found", async () => {
     const node = await fleet.node(a);
     node.obey();
@@ -233,6 +273,17 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     expect((await readTurn(randomUUID())).status).toBe(404);
   });
 });
+
+/** Every field of every hash under the prefix, on every server. */
+async function fieldsOf(client: RedisStore["client"], prefix: string): Promise<Set<string>> {
+  const fields = new Set<string>();
+  for (const server of client instanceof Cluster ? client.nodes("master") : [client])
+    for await (const keys of server.scanStream({ match: `${prefix}:*`, count: 1_000 }))
+      for (const key of keys as string[])
+        if ((await server.type(key)) === "hash")
+          for (const field of await server.hkeys(key)) fields.add(field);
+  return fields;
+}
 
 describe.each(HOT_STORES)("a closing job that ends before it is in its turn, on %s", (kind) => {
   beforeAll(async () => {

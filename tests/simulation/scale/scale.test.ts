@@ -1,0 +1,73 @@
+import { describe, expect, test } from "vitest";
+import { COSTS } from "./costs.ts";
+import type { FleetOptions } from "./fleet.ts";
+import { converge, failOver, type Outcome, restOneMinute } from "./scenarios.ts";
+import { messagesOf } from "./tally.ts";
+
+// A small fleet of docs/scale.md. Time is virtual, so what it needs does not depend on the machine.
+
+const FLEET: FleetOptions = { nodes: 60, deployments: 600, instances: 2, seed: 1, costs: COSTS };
+const LOST = 6;
+/** The machine may be many times slower than it looks. */
+const LIMIT_MS = 600_000;
+const SHARE = FLEET.deployments / FLEET.nodes;
+
+describe("a fleet of 60 node-units and 600 deployments", { timeout: LIMIT_MS }, () => {
+  test.each([
+    1, 2, 3,
+  ])("finds an owner for everything, evenly and with few words (seed %i)", async (seed) => {
+    expect(faultsOf(await converge({ ...FLEET, seed }), FLEET.deployments)).toEqual([]);
+  });
+
+  test("takes over what lost nodes had", async () => {
+    expect(faultsOf(await failOver(FLEET, 1), SHARE)).toEqual([]);
+    expect(faultsOf(await failOver(FLEET, LOST), LOST * SHARE)).toEqual([]);
+  });
+
+  test("at rest each node asks once per interval, and hears nothing but that nothing changed", async () => {
+    const { tally, nodes } = await restOneMinute(FLEET);
+    expect(tally).toMatchObject({ listRows: 0, claims: 0, conflicts: 0, tells: 0, hostEvents: 0 });
+    expect(tally.lists / nodes).toBeGreaterThan(10);
+    expect(tally.lists / nodes).toBeLessThan(15);
+  });
+
+  test("the same seed is the same run, another is another", async () => {
+    const [first, again] = [await failOver(FLEET, LOST), await failOver(FLEET, LOST)];
+    expect(again).toEqual(first);
+    expect(await failOver({ ...FLEET, seed: 2 }, LOST)).not.toEqual(first);
+  });
+
+  test("does with shared lists exactly what it does with the agent's own list and policy", async () => {
+    const own = { ...FLEET, ownLists: true };
+    expect(await converge(own)).toEqual(await converge(FLEET));
+    expect(await failOver(own, LOST)).toEqual(await failOver(FLEET, LOST));
+  });
+});
+
+describe("planted bugs", { timeout: LIMIT_MS }, () => {
+  test.each([
+    ["an arbiter that believes whoever claims", { claimsAreBlind: true }, /claims/],
+    ["nodes that claim whatever the metric says", { anybodyClaims: true }, /spread/],
+    ["claims that wake everybody", { claimsWakeEverybody: true }, /messages/],
+  ])("%s: caught", async (_, planted, fault) => {
+    const faults = faultsOf(await converge({ ...FLEET, planted }), FLEET.deployments);
+    expect(faults.join("\n")).toMatch(fault);
+  });
+});
+
+/** What a fleet must hold to, whatever its size and seed. */
+function faultsOf({ tookMs, spread, tally, nodes }: Outcome, moved: number): string[] {
+  const messages = messagesOf(tally);
+  const limits: [what: string, holds: boolean][] = [
+    [`took ${tookMs} ms`, (tookMs ?? Number.POSITIVE_INFINITY) < 30_000],
+    [`spread ${spread}`, spread <= 1],
+    [`${tally.claims} claims of ${moved} rows`, tally.claims === moved],
+    [`${tally.conflicts} conflicts`, tally.conflicts <= moved / 10],
+    // Each row: a claim, a look before and after it, and word of it; each node: that something happened.
+    [`${messages} messages`, messages <= 12 * moved + nodes * (MESSAGES_PER_NODE + LOST)],
+    [`${tally.late} late`, tally.late === 0],
+  ];
+  return limits.filter(([, holds]) => !holds).map(([what]) => what);
+}
+
+const MESSAGES_PER_NODE = 24;
