@@ -10,8 +10,11 @@ import type { Proof, ProofRun } from "./proof.ts";
 import { createSeeded } from "./seeded.ts";
 
 const WORKERS = 8;
-/** Enough that every turn finds its slot in time: then nothing but the rule decides where a job goes. */
-const CAPACITY = 200;
+/**
+ * Enough that every turn finds its slot at once, also when all speak at the same time and many of them to one node: then
+ * nothing but the rule decides where a job goes.
+ */
+const CAPACITY = 2_000;
 const TURNS_PER_SESSION = 3;
 const WORK_MS = 5;
 

@@ -198,6 +198,23 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     }
   });
 
+  test("what was said before the end goes to one node, though it has none yet when the turn ends", async () => {
+    const speaker = await fleet.session(a);
+    const jobs = [];
+    for (let n = 0; n < 8; n++) jobs.push(await say(speaker));
+    speaker.send({ type: "turn_finalize", reason: "manual" });
+    await speaker.receive("turn_finalized");
+    const next = await say(speaker);
+    expect(next.turn_id).not.toBe(jobs[0]!.turn_id);
+    const nodes = await workers();
+    const placed = new Set();
+    for (const { job_id } of jobs) placed.add(await nodeOf(nodes, job_id));
+    expect(placed.size).toBe(1);
+    const ended = async () => (await readTurn(jobs[0]!.turn_id!)).body;
+    await until(async () => (await ended()).ended === "manual", { what: "the end of the turn" });
+    expect((await ended()).affinity_node_id).toBeNull();
+  });
+
   test("a pause the session asked for ends its turn", async () => {
     const node = await fleet.node(a, { capacity: 9 });
     node.obey();
