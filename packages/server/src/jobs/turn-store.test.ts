@@ -121,7 +121,7 @@ describe.each(HOT_STORES)("turns: %s", (kind) => {
     const nodes = Array.from({ length: 64 }, (_, n) => String(n).padStart(44, "A"));
     const placed = await Promise.all(nodes.map((node) => place(turn, node)));
     expect(placed.filter(({ outcome }) => outcome === "placed")).toHaveLength(1);
-    expect(new Set(placed.map((one) => one.outcome !== "ended" && one.nodeId)).size).toBe(1);
+    expect(new Set(placed.map(({ nodeId }) => nodeId)).size).toBe(1);
   });
 
   test.each([
@@ -133,7 +133,7 @@ describe.each(HOT_STORES)("turns: %s", (kind) => {
     expect(await leaveTurn(store.hot, { sessionId, turnId: turn })).toBe(turn);
     expect(await end(turn, reason)).toBe(true);
     expect(await end(turn, "manual")).toBe(false);
-    expect(await place(turn, NODE_B)).toEqual({ outcome: "ended" });
+    expect(await place(turn, NODE_B)).toEqual({ outcome: "stored", nodeId: NODE_A });
     expect(await readTurn(store.hot, turn)).toEqual({
       turnId: turn,
       sessionId,
@@ -142,10 +142,12 @@ describe.each(HOT_STORES)("turns: %s", (kind) => {
     });
   });
 
-  test("a turn that ends before it had a node takes none afterwards", async () => {
+  test("jobs of a turn that ended before it had a node still go to one, and it stays ended", async () => {
     const turn = turnId();
     await end(turn, "timeout");
-    expect(await place(turn, NODE_A)).toEqual({ outcome: "ended" });
+    expect(await place(turn, NODE_A)).toEqual({ outcome: "placed", nodeId: NODE_A });
+    expect(await place(turn, NODE_B)).toEqual({ outcome: "stored", nodeId: NODE_A });
+    expect(await readTurn(store.hot, turn)).toMatchObject({ nodeId: undefined, ended: "timeout" });
   });
 
   test("a pause that was over too late ends only the turn it was about", async () => {

@@ -68,16 +68,13 @@ const placeScript = defineScript({
   file: new URL("./lua/place-turn.lua", import.meta.url),
   keys: ["turn"],
   args: z.object({ session: z.string(), node: z.string() }),
-  reply: z.union([
-    z.tuple([z.enum(["placed", "stored"]), z.string()]),
-    z.tuple([z.literal("ended")]),
-  ]),
+  reply: z.tuple([z.enum(["placed", "stored"]), z.string()]),
 }).inMemory((space, keys, { session, node }) => {
   const turn = space.hash(keys.turn);
-  if (turn.has("ended")) return ["ended"];
-  const stored = turn.get("affinity_node_id");
+  const field = turn.has("ended") ? "last_node_id" : "affinity_node_id";
+  const stored = turn.get(field);
   if (stored) return ["stored", stored];
-  turn.set("session_id", session).set("affinity_node_id", node);
+  turn.set("session_id", turn.get("session_id") ?? session).set(field, node);
   return ["placed", node];
 });
 
@@ -89,7 +86,9 @@ const endScript = defineScript({
 }).inMemory((space, keys, { session, reason, expiry_ms }) => {
   const turn = space.hash(keys.turn);
   if (turn.has("ended")) return ["already"];
+  const node = turn.get("affinity_node_id");
   turn.delete("affinity_node_id");
+  if (node) turn.set("last_node_id", node);
   turn.set("ended", reason).set("session_id", turn.get("session_id") ?? session);
   space.expire(keys.turn, expiry_ms);
   return ["ended"];
@@ -196,16 +195,22 @@ export async function openTurn(
 }
 
 /** `placed`: this placement decided. `stored`: an earlier one did, and `nodeId` is its node. */
-export type Placed = { outcome: "placed" | "stored"; nodeId: string } | { outcome: "ended" };
+export interface Placed {
+  outcome: "placed" | "stored";
+  nodeId: string;
+}
 
-/** Call `noteTurn` before the first placement of a turn on this instance. */
+/**
+ * Call `noteTurn` before the first placement of a turn on this instance. A turn that has ended stays so: its jobs that
+ * come late are told where the others went.
+ */
 export async function placeTurn(
   hot: HotStore,
   { turnId, sessionId, nodeId }: { turnId: string; sessionId: string; nodeId: string },
 ): Promise<Placed> {
   const turn = turnKeys.turn(hot.prefix, turnId);
   const reply = await hot.run(placeScript, { turn }, { session: sessionId, node: nodeId });
-  return reply[0] === "ended" ? { outcome: "ended" } : { outcome: reply[0], nodeId: reply[1] };
+  return { outcome: reply[0], nodeId: reply[1] };
 }
 
 /** After the turn's last job is placed or has ended, or with `leaveTurn`. `false`: it had ended before. */

@@ -53,12 +53,8 @@ const KNOWN_MAX = 100_000;
 const SWEPT_MAX = 500;
 
 export function createTurns(context: JobsContext): Turns {
-  const { hot, clock, random, log, links, book, deadlines, meter, settings } = context;
+  const { hot, clock, random, log, links, deadlines, meter, settings } = context;
   const nodes = new Map<string, string>();
-  /** By turn: jobs that joined it here, and may not have a node yet. */
-  const joiners = new Map<string, LiveJob[]>();
-  /** Turns that are over as soon as those have one. */
-  const closing = new Map<string, { sessionId: string; reason: FinalizeReason }>();
   /** By turn: the job whose placement decides. */
   const deciders = new Map<string, LiveJob>();
   const lines = new Map<string, Promise<void>>();
@@ -95,7 +91,6 @@ export function createTurns(context: JobsContext): Turns {
     if (joined.outcome === "absent") return; // the session is gone for good; its job is not
     job.turnId = joined.turnId;
     job.need = needOf(job.service, job);
-    joiners.set(joined.turnId, [...(joiners.get(joined.turnId) ?? []), job]);
     await Promise.all([
       joined.begun ? open(joined.turnId, sessionId) : undefined,
       persistJob(hot, jobId, { turnId: joined.turnId }),
@@ -123,10 +118,6 @@ export function createTurns(context: JobsContext): Turns {
     // The turn's node was known, or could not be used: nothing is ever written back.
     if (!turnId || !sessionId || nodes.has(turnId)) return "here";
     const placed = await placeTurn(hot, { turnId, sessionId, nodeId });
-    if (placed.outcome === "ended") {
-      job.affinity = "no_turn";
-      return "here";
-    }
     know(turnId, placed.nodeId);
     job.affinity = placed.outcome === "placed" ? "first" : "hit";
     return placed.nodeId === nodeId ? "here" : "elsewhere";
@@ -140,36 +131,13 @@ export function createTurns(context: JobsContext): Turns {
   async function end(turnId: string, sessionId: string, reason: FinalizeReason): Promise<void> {
     await endTurn(hot, { turnId, sessionId, reason });
     nodes.delete(turnId);
-    joiners.delete(turnId);
-    closing.delete(turnId);
     await forgetTurns(hot, [turnId]);
   }
 
-  /** What was said before the end belongs to the turn's node, also what has none yet. */
-  async function endWhenPlaced(
-    turnId: string,
-    sessionId: string,
-    reason: FinalizeReason,
-  ): Promise<void> {
-    if (unplacedOf(turnId).length === 0) return end(turnId, sessionId, reason);
-    closing.set(turnId, { sessionId, reason });
-  }
-
-  function unplacedOf(turnId: string, placed?: LiveJob): LiveJob[] {
-    const left = (joiners.get(turnId) ?? []).filter(
-      (job) => job !== placed && job.state === "CREATED" && book.get(job.jobId) === job,
-    );
-    if (left.length > 0) joiners.set(turnId, left);
-    else joiners.delete(turnId);
-    return left;
-  }
-
   function placedOrEnded(job: LiveJob): void {
-    const { turnId, sessionId, finalize } = job;
-    const due = turnId && unplacedOf(turnId, job).length === 0 ? closing.get(turnId) : undefined;
-    if (turnId && due) end(turnId, due.sessionId, due.reason).catch(() => {}); // the sweep does it, then
+    const { sessionId, finalize } = job;
     if (!sessionId || !finalize) return;
-    closeWith(job, { sessionId, reason: finalize }).catch(() => {});
+    closeWith(job, { sessionId, reason: finalize }).catch(() => {}); // the sweep does it, then
   }
 
   /** The turn's last job. One that was given up before it had joined its turn ends it all the same. */
@@ -184,7 +152,7 @@ export function createTurns(context: JobsContext): Turns {
         if (!job.turnId) await join(job);
       });
     job.finalize = undefined;
-    if (job.turnId) await endWhenPlaced(job.turnId, sessionId, reason);
+    if (job.turnId) await end(job.turnId, sessionId, reason);
   }
 
   /** Says which turn that was; `undefined` when there was none, or another by now. */
@@ -194,7 +162,7 @@ export function createTurns(context: JobsContext): Turns {
     turnId?: string,
   ): Promise<string | undefined> {
     const over = await leaveTurn(hot, { sessionId, turnId });
-    if (over !== undefined) await endWhenPlaced(over, sessionId, reason);
+    if (over !== undefined) await end(over, sessionId, reason);
     const pause = pauses.get(sessionId);
     if (pause) pause.turnId = undefined;
     setAlarm(sessionId);

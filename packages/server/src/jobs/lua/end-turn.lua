@@ -1,5 +1,5 @@
 -- Forget the node of a turn that is over. What stays is a mark that runs out by itself, so that a placement which is
--- late does not bring the turn back.
+-- late does not bring the turn back, and finds where the others went.
 --
 -- Replies { 'ended' } | { 'already' }.
 
@@ -9,7 +9,11 @@ local turn = KEYS[1]
 if redis.call('HEXISTS', turn, 'ended') == 1 then
   return { 'already' }
 end
-redis.call('HDEL', turn, 'affinity_node_id')
+local node = redis.call('HGET', turn, 'affinity_node_id')
+if node then
+  redis.call('HDEL', turn, 'affinity_node_id')
+  redis.call('HSET', turn, 'last_node_id', node)
+end
 redis.call('HSET', turn, 'ended', args.reason)
 redis.call('HSETNX', turn, 'session_id', args.session)
 redis.call('PEXPIRE', turn, args.expiry_ms)
