@@ -8,7 +8,7 @@ import {
   toErrorMessage,
 } from "@tenure/protocol";
 import type { WebSocket } from "ws";
-import type { SessionJobs } from "../jobs/jobs.ts";
+import type { SessionJobs } from "../jobs/client-desk.ts";
 import type { SessionConnection, Sessions } from "../membership/sessions.ts";
 import { closeCodeOf, type SocketPrincipal } from "./admission.ts";
 import { type FrameLimits, speak } from "./frames.ts";

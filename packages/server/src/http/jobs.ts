@@ -1,5 +1,5 @@
 import { ROUTES } from "@tenure/protocol";
-import type { HttpJobs } from "../jobs/jobs.ts";
+import type { HttpJobs } from "../jobs/client-desk.ts";
 import { type Served, serve } from "./route.ts";
 
 export function jobRoutes(jobs: HttpJobs): Served[] {
