@@ -311,7 +311,7 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: "server/dist/jobs/lua/reserve-slots.lua",
-        protection: "if not marked and used < room then",
+        protection: "if not marked and used + gathered < room then",
         instead: "if not marked then",
       },
     ],

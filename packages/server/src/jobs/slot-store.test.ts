@@ -61,6 +61,12 @@ describe.each(HOT_STORES)("slots: %s", (kind) => {
     expect(await count()).toBe(2);
   });
 
+  test("thousands at once, as a burst brings them", async () => {
+    const { answers, reserved } = await reserve(9_999, slots(10_000));
+    expect(reserved).toBe(9_999);
+    expect(answers.indexOf("full")).toBe(9_999);
+  });
+
   test("a slot nobody renews runs out; a heartbeat keeps it", async () => {
     const [kept, left] = slots(2);
     await reserve(2, [kept!, left!]);

@@ -26,3 +26,14 @@ test("a failure reaches everybody of its key, and nobody else", async () => {
   const answers = await Promise.allSettled([ask("bad", 1), ask("good", 2), ask("bad", 3)]);
   expect(answers.map(({ status }) => status)).toEqual(["rejected", "fulfilled", "rejected"]);
 });
+
+test("a burst is asked in parts, in its order", async () => {
+  const sizes: number[] = [];
+  const ask = perTurn<number, number>(async (_, items) => {
+    sizes.push(items.length);
+    return items;
+  });
+  const items = Array.from({ length: 2_500 }, (_, n) => n);
+  expect(await Promise.all(items.map((item) => ask("a", item)))).toEqual(items);
+  expect(sizes).toEqual([1_000, 1_000, 500]);
+});

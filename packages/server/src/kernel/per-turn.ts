@@ -1,5 +1,8 @@
 import { atEndOfTurn } from "./turn.ts";
 
+/** Whoever asks together does so in one call of a script, which takes some thousands of arguments and no more. */
+const TOGETHER_MAX = 1_000;
+
 /**
  * Gathers what is asked for within one turn of the event loop, by key, and asks for it together.
  *
@@ -19,7 +22,9 @@ export function perTurn<Item, Answer>(
   function ask(): void {
     const batches = turn;
     turn = undefined;
-    for (const [key, asked] of batches ?? []) void answer(key, asked);
+    for (const [key, asked] of batches ?? [])
+      for (let from = 0; from < asked.length; from += TOGETHER_MAX)
+        void answer(key, asked.slice(from, from + TOGETHER_MAX));
   }
 
   async function answer(key: string, asked: Asked[]): Promise<void> {

@@ -14,7 +14,9 @@ local room = tonumber(capacity)
 redis.call('ZREMRANGEBYSCORE', reserved, '-inf', tostring(now))
 local used = redis.call('ZCARD', reserved)
 local reply = { 'answered', used }
--- Gathered, and added in one call: as long as there is room for all of them, nobody asks which were held already.
+-- Gathered, and added in one call: as long as there is room for all of them, nobody asks which were held already. Lua
+-- takes some thousands of arguments, no more.
+local gathered_max = 1000
 local call, gathered = { 'ZADD', reserved }, 0
 local function add()
   if gathered > 0 then used = used + redis.call(unpack(call)) end
@@ -25,7 +27,7 @@ for slot in string.gmatch(slots, '%S+') do
   local service = next_service()
   local marked = service ~= '-' and tonumber(redis.call('ZSCORE', unavailable, service) or 0) > now
   local answer = 'reserved'
-  if used + gathered >= room then add() end
+  if used + gathered >= room or gathered == gathered_max then add() end
   if not marked and used + gathered < room then
     gathered = gathered + 1
     call[#call + 1] = expires
