@@ -131,8 +131,8 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: NODE_UNITS,
-        protection: `where address = \${address} and epoch = \${epoch} and online\``,
-        instead: `where address = \${address} and online\``,
+        protection: `where address = \${address} and epoch = \${epoch} and online\n      returning`,
+        instead: `where address = \${address} and online\n      returning`,
       },
     ],
   },

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
 import { DATABASES, openTestDb, type TestDb } from "../../testing/databases.ts";
+import { listEvents } from "../store/event-store.ts";
 import { judgeBrake, readBrake, releaseBrake } from "./brake-store.ts";
 import {
   expectedAddresses,
@@ -101,6 +102,9 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
     expect(await present()).toEqual(["n"]);
     expect(await leaveNodeUnit(store.db, { address: "n", epoch: 2 })).toBe(true);
     expect(await present()).toEqual([]);
+    const told = await listEvents(store.db, { event: "node.left", subject: "n", limit: 5 });
+    expect(told[0]).toMatchObject({ details: { epoch: 2 } });
+    expect(told.filter(({ details }) => details.epoch === 1)).toEqual([]);
   });
 
   test("presence is renewed for the current connection only, and runs out without", async () => {

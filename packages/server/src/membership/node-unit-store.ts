@@ -108,12 +108,18 @@ export async function renewPresence(
   return new Set(rows.map((row) => row.address));
 }
 
-/** `false`: a newer connection of this node is there, so nobody left. */
+/** With its event: nobody leaves unheard. `false`: a newer connection of this node is there, so nobody left. */
 export async function leaveNodeUnit(db: Db, { address, epoch }: NodeTerm): Promise<boolean> {
   const { rowCount } = await db.query(sql`
-    update node_unit
-       set online = false, left_at = tenure_now()
-     where address = ${address} and epoch = ${epoch} and online`);
+    with gone as (
+      update node_unit
+         set online = false, left_at = tenure_now()
+       where address = ${address} and epoch = ${epoch} and online
+      returning address, name, epoch, instance_id)
+    insert into event (event, message, subject, details)
+    select 'node.left', 'node-unit ' || name || ' left', address,
+           jsonb_build_object('epoch', epoch, 'instance_id', instance_id)
+      from gone`);
   return rowCount === 1;
 }
 

@@ -209,15 +209,7 @@ export function createNodes(options: NodesOptions): Nodes {
     if (held.get(node.nodeId) === node) held.delete(node.nodeId);
     if (stopping) return false;
     const { nodeId, epoch } = node;
-    if (node.isNodeUnit && (await leaveNodeUnit(db, { address: nodeId, epoch }))) {
-      const message = `node-unit ${node.snapshot.name} left`;
-      await appendEvent(db, {
-        event: "node.left",
-        message,
-        subject: nodeId,
-        details: { epoch, instance_id: instanceId },
-      });
-    }
+    if (node.isNodeUnit) await leaveNodeUnit(db, { address: nodeId, epoch });
     const [isLeave] = await Promise.all([
       dropOwner(hot, ownerKeys.node(hot.prefix, nodeId), { instanceId, epoch }),
       dropSnapshot(hot, { nodeId, epoch }),
