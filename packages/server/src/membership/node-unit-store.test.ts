@@ -25,7 +25,7 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
   afterAll(() => store.close());
   beforeEach(() =>
     store.db.script(
-      "delete from node_unit; update membership_brake set active = false, released_at = '-infinity'",
+      "delete from event; delete from node_unit; update membership_brake set active = false, released_at = '-infinity'",
     ),
   );
 
