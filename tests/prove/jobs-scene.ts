@@ -95,7 +95,7 @@ export async function createJobScene(
     reserved,
     async untilAllSlotsAreFree() {
       const free = async () => (await reserved()) === 0;
-      await until(free, { deadlineMs: 4 * SLOT_EXPIRY_MS, everyMs: 200, what: "all slots free" });
+      await until(free, { deadlineMs: 10 * SLOT_EXPIRY_MS, everyMs: 200, what: "all slots free" });
     },
     async untilNothingIsUndelivered() {
       const pattern = `${prefix}:v1:sessions:{session:*}:undelivered`;

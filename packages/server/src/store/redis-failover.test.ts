@@ -39,7 +39,7 @@ test("a failover of a Cluster is DEPENDENCY_DOWN for a moment, and never a bug o
     const states = await Promise.all(cluster.nodes.map(({ port }) => askRedis(port, "ROLE")));
     return states.slice(3).every((role) => role.includes("master"));
   };
-  await until(isOver, { deadlineMs: 60_000, what: "the replicas to be masters" });
+  await until(isOver, { deadlineMs: 150_000, what: "the replicas to be masters" });
   const before = succeeded;
   await until(() => succeeded > before + CALLERS, { deadlineMs: 60_000, what: "answers again" });
   stopped = true;
@@ -49,4 +49,4 @@ test("a failover of a Cluster is DEPENDENCY_DOWN for a moment, and never a bug o
     failures.map((error) => (error instanceof TenureError ? error.code : String(error))),
   );
   expect([...codes].filter((code) => code !== "DEPENDENCY_DOWN")).toEqual([]);
-}, 180_000);
+}, 300_000);
