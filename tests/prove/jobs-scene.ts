@@ -66,7 +66,7 @@ export async function createJobScene(
   const [postgres, store] = await Promise.all([startPostgres(), startHot(hot, replicas, conf)]);
   const processes: RunningProcess[] = [];
   const sessions: Session[] = [];
-  const reserved = () => store.count(`${prefix}:v1:nodes:{node:*}:reserved`);
+  const reserved = () => store.count(`${prefix}:v1:nodes:{node:*}:reserved`, Date.now());
 
   return {
     hot,
@@ -95,7 +95,7 @@ export async function createJobScene(
     reserved,
     async untilAllSlotsAreFree() {
       const free = async () => (await reserved()) === 0;
-      await until(free, { deadlineMs: 10 * SLOT_EXPIRY_MS, everyMs: 200, what: "all slots free" });
+      await until(free, { deadlineMs: 4 * SLOT_EXPIRY_MS, everyMs: 200, what: "all slots free" });
     },
     async untilNothingIsUndelivered() {
       const pattern = `${prefix}:v1:sessions:{session:*}:undelivered`;
@@ -152,7 +152,8 @@ interface Hot {
   env: Record<string, string>;
   servers: RedisServer[];
   /** Members of all sorted sets whose key matches. */
-  count(pattern: string): Promise<number>;
+  /** Members of sorted sets; `from`: only those above it. A slot that has run out is free, though nobody has swept it yet. */
+  count(pattern: string, from?: number): Promise<number>;
   stop(): Promise<void>;
 }
 
@@ -164,7 +165,7 @@ async function startHot(hot: HotKind, replicas: 0 | 1, conf: Record<string, stri
     return {
       env: { TENURE_SCHEDULER_PHASE2_REDIS_URL: redis.url },
       servers: [redis],
-      count: (pattern) => countMembers([client], pattern),
+      count: (pattern, from) => countMembers([client], pattern, from),
       async stop() {
         client.disconnect();
         await redis.discard();
@@ -180,7 +181,7 @@ async function startHot(hot: HotKind, replicas: 0 | 1, conf: Record<string, stri
       TENURE_SCHEDULER_PHASE2_REDIS_CLUSTER_URLS: cluster.urls.join(","),
     },
     servers: cluster.nodes,
-    count: (pattern) => countMembers(client.nodes("master"), pattern),
+    count: (pattern, from) => countMembers(client.nodes("master"), pattern, from),
     async stop() {
       client.disconnect();
       await cluster.stop();
@@ -188,10 +189,14 @@ async function startHot(hot: HotKind, replicas: 0 | 1, conf: Record<string, stri
   };
 }
 
-async function countMembers(clients: Redis[], pattern: string): Promise<number> {
+async function countMembers(
+  clients: Redis[],
+  pattern: string,
+  from: number | "-inf" = "-inf",
+): Promise<number> {
   let members = 0;
   for (const client of clients)
     for await (const keys of client.scanStream({ match: pattern, count: 1_000 }))
-      for (const key of keys as string[]) members += await client.zcard(key);
+      for (const key of keys as string[]) members += await client.zcount(key, from, "+inf");
   return members;
 }
