@@ -108,6 +108,8 @@ export async function renewPresence(
   return new Set(rows.map((row) => row.address));
 }
 
+const LEFT = { event: "node.left" };
+
 /** With its event: nobody leaves unheard. `false`: a newer connection of this node is there, so nobody left. */
 export async function leaveNodeUnit(db: Db, { address, epoch }: NodeTerm): Promise<boolean> {
   const { rowCount } = await db.query(sql`
@@ -117,7 +119,7 @@ export async function leaveNodeUnit(db: Db, { address, epoch }: NodeTerm): Promi
        where address = ${address} and epoch = ${epoch} and online
       returning address, name, epoch, instance_id)
     insert into event (event, message, subject, details)
-    select 'node.left', 'node-unit ' || name || ' left', address,
+    select ${LEFT.event}, 'node-unit ' || name || ' left', address,
            jsonb_build_object('epoch', epoch, 'instance_id', instance_id)
       from gone`);
   return rowCount === 1;
