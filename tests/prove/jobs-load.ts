@@ -85,4 +85,4 @@ export const unlucky = (ended: readonly Ended[]): Ended[] =>
   ended.filter(({ result }) => result.outcome !== "succeeded");
 
 export const slowest = (ended: readonly Ended[]): number =>
-  Math.round(Math.max(0, ...ended.map(({ tookMs }) => tookMs)));
+  Math.round(ended.reduce((slowestMs, { tookMs }) => Math.max(slowestMs, tookMs), 0));
