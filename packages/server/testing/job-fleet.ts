@@ -4,6 +4,7 @@ import type { TestDatabase } from "../../../tests/support/database.ts";
 import { uniqueKeyPrefix } from "../../../tests/support/redis.ts";
 import { until } from "../../../tests/support/until.ts";
 import type { App } from "../src/app.ts";
+import { type Clock, systemClock } from "../src/kernel/clock.ts";
 import { type Answer, openAppDatabase } from "./apps.ts";
 import type { HotStoreKind } from "./hot-stores.ts";
 import { connectRawNode, type RawNode } from "./raw-node.ts";
@@ -28,7 +29,7 @@ export interface JobFleet {
     body?: unknown,
   ): Promise<{ status: number; body: Answer }>;
   /** One more instance; the settings of the others, changed. */
-  start(env?: Record<string, string>): Promise<App>;
+  start(env?: Record<string, string>, clock?: Clock): Promise<App>;
   /** Closes the peers of one test. */
   rest(): Promise<void>;
   stop(): Promise<void>;
@@ -46,8 +47,8 @@ export interface JobNode extends RawNode {
   say(type: string, about: { job_id: string; attempt_id: number }, words?: object): void;
   /** Acknowledges, starts and ends an assignment. */
   finish(assign: { job_id: string; attempt_id: number }, words?: object): void;
-  /** From now on it finishes whatever it is given. */
-  obey(): void;
+  /** From now on it finishes whatever it is given, at once or after a while. */
+  obey(afterMs?: number): void;
 }
 
 export interface JobSession extends RawSession {
@@ -71,8 +72,8 @@ export async function openJobFleet(
   const prefix = uniqueKeyPrefix();
   let tests = 0;
   const pool = () => `gpu-${tests}`;
-  const start = (more: Record<string, string> = {}) =>
-    startTestApp({ postgresUri: database.uri, hot, prefix, env: { ...env, ...more } });
+  const start = (more: Record<string, string> = {}, clock: Clock = systemClock) =>
+    startTestApp({ postgresUri: database.uri, hot, prefix, env: { ...env, ...more }, clock });
   const apps: App[] = [];
   for (let at = 0; at < instances; at++) apps.push(await start());
   const peers = new Set<{ close(): Promise<void> }>();
@@ -89,8 +90,8 @@ export async function openJobFleet(
       return pool();
     },
     prefix,
-    async start(more) {
-      const app = await start(more);
+    async start(more, clock) {
+      const app = await start(more, clock);
       apps.push(app);
       return app;
     },
@@ -155,11 +156,13 @@ function asJobNode(raw: RawNode): JobNode {
         what: `assignment ${nth} of ${jobId ?? "any job"}`,
       }),
     finish,
-    obey() {
+    obey(afterMs = 0) {
       for (const assign of assignments()) finish(assign);
       raw.socket.on("message", (data) => {
         const message = JSON.parse(String(data)) as ServerToNode;
-        if (message.type === "job_assign") finish(message);
+        if (message.type !== "job_assign") return;
+        if (afterMs > 0) setTimeout(() => finish(message), afterMs);
+        else finish(message);
       });
     },
   };

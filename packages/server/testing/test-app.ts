@@ -2,6 +2,7 @@ import { uniqueKeyPrefix } from "../../../tests/support/redis.ts";
 import { scratchDirectory } from "../../../tests/support/scratch.ts";
 import { type App, startApp } from "../src/app.ts";
 import { readConfig } from "../src/config.ts";
+import { type Clock, systemClock } from "../src/kernel/clock.ts";
 import { silentLog } from "../src/kernel/log.ts";
 import type { HotStoreKind } from "./hot-stores.ts";
 import { redisSettings } from "./hot-stores.ts";
@@ -14,6 +15,7 @@ export interface TestAppOptions {
   env?: Record<string, string>;
   /** What its settings file says, for what the environment cannot. */
   toml?: string;
+  clock?: Clock;
 }
 
 /** An instance in this process, on a port of its own, with settings short enough for tests. */
@@ -23,6 +25,7 @@ export async function startTestApp({
   prefix = uniqueKeyPrefix(),
   env = {},
   toml,
+  clock = systemClock,
 }: TestAppOptions): Promise<App> {
   const config = readConfig({
     file: toml === undefined ? undefined : { path: "tenure.toml", text: toml },
@@ -36,7 +39,7 @@ export async function startTestApp({
       ...env,
     },
   });
-  return startApp({ config, log: silentLog, onFatal: () => {} });
+  return startApp({ config, clock, log: silentLog, onFatal: () => {} });
 }
 
 function phase2Env(kind: "redis" | "redis-cluster"): Record<string, string> {

@@ -48,12 +48,13 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
 
   async function round(signal: AbortSignal): Promise<void> {
     const shards = Array.from({ length: DUE_SHARDS }, (_, shard) => shard);
-    const taken = await Promise.all(
-      shards.map((shard) => takeDue(hot, shard, { countMax: TAKEN_MAX })),
-    );
+    // Asked for each time: by it this instance says to others until when something is worth doing.
+    const [nowMs, ...taken] = await Promise.all([
+      story.storeTimeMs(),
+      ...shards.map((shard) => takeDue(hot, shard, { countMax: TAKEN_MAX })),
+    ]);
     const jobIds = taken.flatMap((each) => each.jobIds).filter((jobId) => !isInHand(jobId));
     if (jobIds.length === 0) return;
-    const nowMs = await story.storeTimeMs();
     for (let from = 0; from < jobIds.length && !signal.aborted; from += TAKEN_MAX)
       await Promise.all(jobIds.slice(from, from + TAKEN_MAX).map((jobId) => rescue(jobId, nowMs)));
     if (taken.some((each) => each.jobIds.length === TAKEN_MAX)) loop.wake();

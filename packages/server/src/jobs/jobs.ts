@@ -53,6 +53,7 @@ export interface NodeJobs extends Pick<NodeDesk, "registering" | "joined" | "lef
 }
 
 const FIGURES_INTERVAL_MS = 1_000;
+const PROMPT_MS_MAX = 500;
 
 export function createJobs(options: JobsOptions): Jobs {
   const { instanceId, clock, log, delivery, meter } = options;
@@ -71,13 +72,14 @@ export function createJobs(options: JobsOptions): Jobs {
     onError: (error) =>
       log.debug({ event: "session.not-told", error }, "it will hear of the result"),
   });
-  let storeOffsetMs = 0;
+  // To the clock that nobody sets. Until the store has said its time, this machine's is the best guess.
+  let storeOffsetMs = clock.wallMs() - clock.monotonicMs();
   const context: JobsContext = {
     ...options,
     ...{ hot, trouble, book, links, roster, waiting, deadlines, telling },
     tracing: createTracing(),
     ring: delivery.send,
-    storeNowMs: () => Math.floor(clock.wallMs() + storeOffsetMs),
+    storeNowMs: () => Math.floor(clock.monotonicMs() + storeOffsetMs),
   };
   const results = createResults(context);
   const turns = createTurns(context);
@@ -128,8 +130,11 @@ export function createJobs(options: JobsOptions): Jobs {
   }
 
   async function storeTimeMs(): Promise<number> {
+    const askedMs = clock.monotonicMs();
     const nowMs = await delivery.nowMs();
-    storeOffsetMs = nowMs - clock.wallMs();
+    const answeredMs = clock.monotonicMs();
+    // An answer that was long on its way says what the time was.
+    if (answeredMs - askedMs < PROMPT_MS_MAX) storeOffsetMs = nowMs - answeredMs;
     return nowMs;
   }
 

@@ -2,6 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
+import { systemClock } from "../kernel/clock.ts";
 
 let fleet: JobFleet;
 let a: App;
@@ -52,6 +53,30 @@ describe.each(["redis", "redis-cluster"] as const)("two instances over %s", (kin
     ]);
     expect(client.states(job_id)).toEqual(["DISPATCHED", "ACCEPTED", "RUNNING"]);
     expect(client.results(job_id)).toHaveLength(1);
+  });
+
+  test.each([
+    -1, 1,
+  ])("a machine whose clock is wrong by %i h, and then is set, delays nobody", async (hours) => {
+    let wrongByMs = hours * 3_600_000;
+    const wallMs = () => systemClock.wallMs() + wrongByMs;
+    const c = await fleet.start({}, { ...systemClock, wallMs });
+    const [near, far] = [await fleet.node(a), await fleet.node(c)];
+    near.obey(300); // long enough for an alarm that is set by the wrong time
+    far.obey(300);
+    const [there, here] = [await fleet.session(c), await fleet.session(b)];
+    for (const byMs of [wrongByMs, 0, -wrongByMs]) {
+      wrongByMs = byMs;
+      for (const client of [there, here]) {
+        // Two at once: one goes to each node, so one of each session goes to the other instance.
+        const requests = [client.submit(), client.submit()];
+        for (const request of requests)
+          expect(await client.result(request)).toMatchObject({
+            outcome: "succeeded",
+            attempt_id: 1,
+          });
+      }
+    }
   });
 
   test("a result follows its session from one instance to the other", async () => {
