@@ -1,6 +1,7 @@
 import type { MovableClock } from "../support/faketime.ts";
 import { type ProcessSpec, type RunningProcess, startProcess } from "../support/process.ts";
 import type { FaultProxy } from "../support/proxy.ts";
+import type { SmallDisk } from "../support/small-disk.ts";
 
 /** `hosts` is the way to every instance, `edge` the way of everybody to this one. */
 export type LineName = "postgres" | "redis" | "hosts" | "edge";
@@ -19,6 +20,7 @@ export interface Actor {
   readonly awayMaxMs: number;
   /** Where this machine has the means. */
   readonly clock: MovableClock | undefined;
+  readonly disk: SmallDisk | undefined;
   readonly starts: number;
   /** Its process now, or the last one. */
   readonly process: RunningProcess;
@@ -39,6 +41,7 @@ export interface ActorOptions {
   spared?: readonly string[];
   awayMaxMs?: number | undefined;
   clock?: MovableClock | undefined;
+  disk?: SmallDisk | undefined;
   /** How it is started for the n-th time. */
   spec(start: number): ProcessSpec;
   readyLine: RegExp;
@@ -54,6 +57,7 @@ export function createActor({
   spared = [],
   awayMaxMs = 7_000,
   clock,
+  disk,
   spec,
   readyLine,
 }: ActorOptions): Actor {
@@ -93,6 +97,7 @@ export function createActor({
     spared,
     awayMaxMs,
     clock,
+    disk,
     get starts() {
       return starts;
     },

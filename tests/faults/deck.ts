@@ -13,12 +13,15 @@ export interface Targets {
   redisNodes: number;
   /** Whose wall clock can be moved. */
   clocks: readonly ("instance" | "postgres")[];
+  /** Whose disk can be filled. */
+  disks: readonly ("postgres" | "redis")[];
 }
 
 export interface PartyTargets {
   role: string;
   count: number;
   lines: readonly string[];
+  hasDisk: boolean;
   /** Faults of which nothing is promised. */
   spared: readonly string[];
   awayMaxMs: number;
@@ -28,7 +31,7 @@ const DIRECTIONS = ["both", "up", "down"] as const;
 
 /** Every fault that makes sense for these workloads, or those of them that `only` names. */
 export function createDeck(
-  { instances, parties, hot, redisNodes, clocks }: Targets,
+  { instances, parties, hot, redisNodes, clocks, disks }: Targets,
   workloads: readonly Workload[],
   only: readonly string[] = [],
 ): Card[] {
@@ -67,13 +70,17 @@ export function createDeck(
     cards.push({ ...instance, fault: "clock", lastsMs: [1_000, 8_000], variants: HOUR });
   if (clocks.includes("postgres"))
     cards.push({ ...postgres, fault: "clock", lastsMs: [1_000, 8_000], variants: ["5", "-5"] });
+  if (disks.includes("postgres"))
+    cards.push({ ...postgres, fault: "nospace", lastsMs: [500, 4_000] });
+  if (disks.includes("redis")) cards.push({ ...redis, fault: "nospace", lastsMs: [500, 4_000] });
   // Their promises are about the life of the hot state: emptying it proves nothing about them.
   if (workloads.every(({ survivesHotLoss }) => survivesHotLoss) && hot === "redis")
     cards.push({ ...redis, fault: "empty", lastsMs: [0, 0] });
-  for (const { role, count, lines, spared, awayMaxMs } of parties) {
+  for (const { role, count, lines, hasDisk, spared, awayMaxMs } of parties) {
     const own: Card[] = [
       { role, count, fault: "kill", lastsMs: [200, awayMaxMs] },
       { role, count, fault: "freeze", lastsMs: [500, 2 * awayMaxMs] },
+      ...(hasDisk ? [{ role, count, fault: "nospace", lastsMs: [500, 8_000] } as const] : []),
       ...lines.flatMap((line): Card[] => [
         {
           role,
@@ -106,12 +113,13 @@ function chosen(card: Card, only: readonly string[]): Card[] {
 }
 
 export function partyTargets(
-  actors: readonly Pick<Actor, "role" | "lines" | "spared" | "awayMaxMs">[],
+  actors: readonly Pick<Actor, "role" | "lines" | "disk" | "spared" | "awayMaxMs">[],
 ): PartyTargets[] {
   return [...groupBy(actors, ({ role }) => role)].map(([role, own]) => ({
     role,
     count: own.length,
     lines: Object.keys(own[0]!.lines),
+    hasDisk: own[0]!.disk !== undefined,
     spared: own[0]!.spared,
     awayMaxMs: own[0]!.awayMaxMs,
   }));

@@ -4,6 +4,7 @@ import type { HistoryRecorder } from "../support/history.ts";
 import type { FaultProxy } from "../support/proxy.ts";
 import type { RedisServer } from "../support/redis.ts";
 import { askRedis } from "../support/redis-ask.ts";
+import type { SmallDisk } from "../support/small-disk.ts";
 import type { Actor, LineName } from "./actor.ts";
 import { describeFault, type PlannedFault } from "./schedule.ts";
 import type { World } from "./world.ts";
@@ -67,6 +68,7 @@ export function createNemesis(
 async function act(world: World, planned: PlannedFault): Promise<void> {
   const { role, target, fault } = planned;
   if (role === "postgres") return disturbPostgres(world, planned);
+  if (role === "redis" && fault === "nospace") return fillDisk(world.redisDisk, planned);
   if (role === "redis") return disturbRedis(world.redis, planned);
   if (fault === "storm") {
     for (const { lines } of world.instances) for (const proxy of lines.edge ?? []) proxy.reset();
@@ -85,6 +87,7 @@ async function act(world: World, planned: PlannedFault): Promise<void> {
 async function disturbProcess(actor: Actor, planned: PlannedFault): Promise<void> {
   const { fault, forMs } = planned;
   if (fault === "clock") return moveClock(actor.clock, planned);
+  if (fault === "nospace") return fillDisk(actor.disk, planned);
   if (fault === "freeze") {
     await actor.freeze();
     await wait(forMs);
@@ -140,10 +143,21 @@ async function moveClock(
   clock.move(0);
 }
 
+async function fillDisk(disk: SmallDisk | undefined, { forMs }: PlannedFault): Promise<void> {
+  if (!disk) throw new Error("its disk cannot be filled");
+  await disk.fill();
+  await wait(forMs);
+  disk.free();
+}
+
 async function disturbPostgres(world: World, planned: PlannedFault): Promise<void> {
   const { postgres } = world;
   const { fault, forMs } = planned;
   if (fault === "clock") return moveClock(world.postgresClock, planned);
+  if (fault === "nospace") {
+    await fillDisk(world.postgresDisk, planned);
+    return postgres.revive(); // without room for its log it gives up
+  }
   if (fault === "freeze") {
     await postgres.freeze();
     await wait(forMs);

@@ -7,10 +7,10 @@ import { repositoryRoot } from "../support/repository.ts";
 import { ownBuild } from "./build.ts";
 import { runPlanted } from "./planted.ts";
 import { PLANTS } from "./plants.ts";
+import type { HotKind } from "./stores.ts";
 import { runFaults, type Verdict } from "./suite.ts";
 import type { Workload } from "./workload.ts";
 import { WORKLOADS } from "./workloads.ts";
-import type { HotKind } from "./world.ts";
 
 const USAGE = `npm run faults -- [options]
 

@@ -7,8 +7,9 @@ import { createNemesis } from "./nemesis.ts";
 import { becomeQuiet, check, settleAll } from "./phases.ts";
 import { runRounds, unmetIn } from "./rounds.ts";
 import type { Card, Pace } from "./schedule.ts";
+import type { HotKind } from "./stores.ts";
 import type { Findings, Workload } from "./workload.ts";
-import { createWorld, type HotKind, type World } from "./world.ts";
+import { createWorld, type World } from "./world.ts";
 
 export interface RunOptions {
   seed: number;
@@ -103,6 +104,7 @@ const targetsOf = (world: World) => ({
   hot: world.hot,
   redisNodes: world.redis.length,
   clocks: clocksOf(world),
+  disks: disksOf(world),
 });
 
 /** As the hazard wishes them, but only what the run is about: `--faults` stays what it says. */
@@ -121,6 +123,13 @@ function clocksOf({ instances, postgresClock }: World): ("instance" | "postgres"
   return [
     ...(instances.some(({ clock }) => clock) ? (["instance"] as const) : []),
     ...(postgresClock ? (["postgres"] as const) : []),
+  ];
+}
+
+function disksOf({ postgresDisk, redisDisk }: World): ("postgres" | "redis")[] {
+  return [
+    ...(postgresDisk ? (["postgres"] as const) : []),
+    ...(redisDisk ? (["redis"] as const) : []),
   ];
 }
 

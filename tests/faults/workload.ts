@@ -59,6 +59,8 @@ export interface Party {
   count: number;
   /** What it talks to, by ways of its own that the nemesis can break. */
   uses: readonly Exclude<LineName, "edge">[];
+  /** Where it keeps its files: a disk of its own, where this machine has the means, that the nemesis can fill. */
+  home?(scene: Scene): string;
   /** How long it may be dead or cut off at most; a few seconds, if not said. */
   awayMaxMs?: number;
   /** Faults of which nothing is promised for it. */

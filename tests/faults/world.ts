@@ -2,25 +2,29 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createMovableClock, findFaketime, type MovableClock } from "../support/faketime.ts";
 import { freePort } from "../support/free-port.ts";
-import { type PostgresServer, startPostgres } from "../support/postgres.ts";
+import type { PostgresServer } from "../support/postgres.ts";
 import { signal } from "../support/proc.ts";
 import type { ProcessSpec } from "../support/process.ts";
 import { startProxy } from "../support/proxy.ts";
-import { type RedisServer, startRedis, uniqueKeyPrefix } from "../support/redis.ts";
-import { type RedisCluster, startRedisCluster } from "../support/redis-cluster.ts";
+import { type RedisServer, uniqueKeyPrefix } from "../support/redis.ts";
 import { scratchDirectory } from "../support/scratch.ts";
-import { type Actor, createActor, type LineName, type Lines } from "./actor.ts";
+import { createSmallDisk, type SmallDisk } from "../support/small-disk.ts";
+import { type Actor, createActor, type Lines } from "./actor.ts";
 import { type Build, commandOf, serverDirectoryOf } from "./build.ts";
+import { type Ends, linesTo, redisEnv, redisUrls, through } from "./lines.ts";
 import { programSpec } from "./program-spec.ts";
+import { type HotKind, startStores } from "./stores.ts";
 import type { Party, Scene, Workload } from "./workload.ts";
-
-export type HotKind = "redis" | "redis-cluster";
 
 /** Everything a run consists of: private stores, instances, and the programs of the workloads. */
 export interface World {
   readonly postgres: PostgresServer;
   /** Where this machine has the means, and the workloads can bear it. */
   readonly postgresClock: MovableClock | undefined;
+  /** Where this machine has the means. */
+  readonly postgresDisk: SmallDisk | undefined;
+  /** The same, under the one server; those of a cluster have none. */
+  readonly redisDisk: SmallDisk | undefined;
   /** One server, or the nodes of a cluster. */
   readonly redis: RedisServer[];
   readonly hot: HotKind;
@@ -47,6 +51,9 @@ export interface WorldOptions {
 export const PRESENCE_TTL_MS = 8_000;
 export const LEASE_TTL_MS = 3_000;
 
+// Far more than a node-unit of ours writes.
+const HOME_MB = 64;
+
 const COMMON_ENV = {
   TENURE_NONCE_LEASE_TTL_MS: String(LEASE_TTL_MS),
   TENURE_NONCE_HOLD_TTL_MS: "3600000",
@@ -64,10 +71,16 @@ export async function createWorld(options: WorldOptions): Promise<World> {
   const postgresClock = options.workloads.every((workload) => workload.survivesStoreClock)
     ? clockOf("postgres")
     : undefined;
-  const [postgres, hot] = await Promise.all([
-    startPostgres({ env: postgresClock?.env ?? {} }),
-    startHot(options.hot),
-  ]);
+  const stores = await startStores(options.hot, {
+    postgresEnv: postgresClock?.env ?? {},
+  });
+  const { postgres, hot } = stores;
+  const homes: SmallDisk[] = [];
+  const homeAt = (path: string): SmallDisk | undefined => {
+    const disk = createSmallDisk(path, HOME_MB);
+    if (disk) homes.push(disk);
+    return disk;
+  };
   const prefix = uniqueKeyPrefix();
   // Both modes of nonces in one fleet, on any two instances at least.
   const modes = Array.from({ length: options.instances }, (_, index) =>
@@ -132,11 +145,13 @@ export async function createWorld(options: WorldOptions): Promise<World> {
 
   const parties: Actor[] = [];
   for (const workload of options.workloads)
-    parties.push(...(await createParties(workload, { postgres, hot, ports, sceneOf })));
+    parties.push(...(await createParties(workload, { postgres, hot, ports, sceneOf, homeAt })));
 
   return {
     postgres,
     postgresClock,
+    postgresDisk: stores.postgresDisk,
+    redisDisk: stores.redisDisk,
     redis: hot.nodes,
     hot: options.hot,
     instances,
@@ -152,7 +167,8 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       endChildrenIn(directory);
       for (const { lines } of [...instances, ...parties])
         for (const proxy of Object.values(lines).flat()) proxy.stop();
-      await Promise.all([postgres.discard(), hot.stop()]);
+      await stores.stop();
+      for (const home of homes) home.discard();
     },
   };
 }
@@ -181,67 +197,6 @@ function createClocks(directory: string): (name: string) => MovableClock | undef
   return (name) => createMovableClock(library, join(directory, `clock-${name}`));
 }
 
-/** Redis as the suite sees it, whether one server or a cluster. */
-interface Hot {
-  nodes: RedisServer[];
-  stop(): Promise<void>;
-}
-
-async function startHot(kind: HotKind): Promise<Hot> {
-  if (kind === "redis") {
-    const redis = await startRedis();
-    return { nodes: [redis], stop: () => redis.discard() };
-  }
-  const cluster: RedisCluster = await startRedisCluster({
-    replicas: 1,
-    // Longer than any fault of ours: a failover by time-out may lose what was acknowledged, and that is Redis's
-    // own promise, not ours. The nemesis asks for failovers in good order.
-    conf: { "cluster-node-timeout": "6000" },
-  });
-  return { nodes: cluster.nodes, stop: () => cluster.stop() };
-}
-
-/** What a way may lead to. */
-interface Ends {
-  postgres: PostgresServer;
-  hot: Hot;
-  /** Of the instances. */
-  ports: readonly number[];
-}
-
-/** A Cluster names its nodes by address, so nobody can stand between: its nodes are disturbed themselves. */
-async function linesTo(
-  { postgres, hot, ports }: Ends,
-  uses: readonly LineName[] = ["postgres", "redis"],
-): Promise<Lines> {
-  const to = (targets: readonly number[]) =>
-    Promise.all(targets.map((targetPort) => startProxy({ targetPort })));
-  return {
-    ...(uses.includes("postgres") && { postgres: await to([postgres.port]) }),
-    ...(uses.includes("hosts") && { hosts: await to(ports) }),
-    ...(uses.includes("redis") &&
-      hot.nodes.length === 1 && { redis: await to(hot.nodes.map(({ port }) => port)) }),
-  };
-}
-
-function through(postgres: PostgresServer, { postgres: [proxy] = [] }: Lines): string {
-  const uri = new URL(postgres.uri());
-  if (proxy) uri.port = String(proxy.port);
-  return uri.href;
-}
-
-const redisUrls = (hot: Hot, { redis }: Lines): string[] =>
-  redis?.map(({ port }) => `redis://127.0.0.1:${port}`) ?? hot.nodes.map(({ url }) => url);
-
-function redisEnv(hot: Hot, lines: Lines): Record<string, string> {
-  const urls = redisUrls(hot, lines);
-  if (lines.redis) return { TENURE_SCHEDULER_PHASE2_REDIS_URL: urls[0] ?? "" };
-  return {
-    TENURE_SCHEDULER_PHASE2_REDIS_MODE: "cluster",
-    TENURE_SCHEDULER_PHASE2_REDIS_CLUSTER_URLS: urls.join(","),
-  };
-}
-
 export function tenureSpec(build: Build, args: string[], env: Record<string, string>): ProcessSpec {
   const dataDir = scratchDirectory("data");
   return {
@@ -258,7 +213,14 @@ const fileOf = ({ historyFile }: Scene, start: number): string =>
 
 async function createParties(
   workload: Workload,
-  { sceneOf, ...ends }: Ends & { sceneOf: (workload: Workload, name: string) => Scene },
+  {
+    sceneOf,
+    homeAt,
+    ...ends
+  }: Ends & {
+    sceneOf: (workload: Workload, name: string) => Scene;
+    homeAt: (path: string) => SmallDisk | undefined;
+  },
 ): Promise<Actor[]> {
   const load = {
     role: workload.name,
@@ -287,6 +249,7 @@ async function createParties(
           awayMaxMs: party.awayMaxMs,
           name,
           lines,
+          disk: party.home && homeAt(party.home(scene)),
           readyLine: party.readyLine,
           spec: (start) => party.start({ ...own, start, historyFile: fileOf(scene, start) }),
         }),

@@ -2,13 +2,15 @@ import assert from "node:assert";
 import { setTimeout as wait } from "node:timers/promises";
 import type { RunningProcess } from "../support/process.ts";
 import { HOT_KINDS, type HotKind, type Instance } from "./fleet.ts";
-import { outcomesOf, slowest, startLoad } from "./jobs-load.ts";
-import { assertEndedOnce, createJobScene, type JobScene } from "./jobs-scene.ts";
+import { outcomesOf, slowest, startLoad, unlucky } from "./jobs-load.ts";
+import { assertEndedOnce, createJobScene, type JobScene, PATIENT } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 import { createSeeded, type Seeded } from "./seeded.ts";
 
 const INSTANCES = 2;
 const WORKERS = 4;
+// Together twice what is asked for at full size: what does not succeed then was not merely too much.
+const CAPACITY = 60;
 const CHECKED_MAX = 500;
 
 /** I5, I6 and I11 with real processes. */
@@ -25,7 +27,7 @@ export const jobsKills: Proof = {
 async function runOn(hot: HotKind, { size, seed, print }: ProofRun): Promise<void> {
   const kills = size === "full" ? 200 : 8;
   const perSecond = size === "full" ? 500 : 40;
-  const scene = await createJobScene(hot);
+  const scene = await createJobScene(hot, { env: PATIENT });
   const seeded = createSeeded(seed);
   try {
     const crowd = await gather(scene);
@@ -46,6 +48,12 @@ async function runOn(hot: HotKind, { size, seed, print }: ProofRun): Promise<voi
     );
     const again = ended.filter(({ result }) => result.attempt_id > 1).length;
     assert(again > 0, "no job needed a second attempt: nothing was shown");
+    const failed = unlucky(ended).filter(({ result }) => result.outcome !== "attempts_exhausted");
+    assert.equal(
+      failed.length,
+      0,
+      `${outcomesOf(failed)}: only who lost worker after worker may fail`,
+    );
     const ids = new Set(ended.map(({ result }) => result.job_id));
     assert.equal(ids.size, ended.length, "two requests got one job");
     const { url } = crowd.instances[0]!;
@@ -66,7 +74,7 @@ async function gather(scene: JobScene) {
     const urls = instances.map(({ url }) => url);
     return [...urls.slice(n % urls.length), ...urls.slice(0, n % urls.length)];
   };
-  const startWorker = (n: number) => scene.startWorker({ url: urlsFrom(n), capacity: 20 });
+  const startWorker = (n: number) => scene.startWorker({ url: urlsFrom(n), capacity: CAPACITY });
   const workers: RunningProcess[] = [];
   for (let n = 0; n < WORKERS; n++) workers.push(await startWorker(n));
   const killed = { instances: 0, workers: 0 };

@@ -21,6 +21,8 @@ export interface DaemonSpec {
 export interface Daemon {
   readonly pid: number;
   start(): Promise<void>;
+  /** Waits until it answers; starts it again if it has ended of itself. */
+  revive(): Promise<void>;
   /** Sends the signal and waits for the exit. */
   end(endSignal: NodeJS.Signals): Promise<void>;
   freeze(): Promise<void>;
@@ -39,9 +41,15 @@ export function createDaemon(spec: DaemonSpec): Daemon {
   async function start(): Promise<void> {
     if (isRunning()) throw new Error(`${spec.name} is already running`);
     child = launch(spec);
+    if (!(await isReadyAtLast()))
+      throw new Error(`${spec.name} ended while starting: ${logTail(spec)}`);
+  }
+
+  /** False: it has ended. */
+  async function isReadyAtLast(): Promise<boolean> {
     const readyOrGone = async () => !isRunning() || (await spec.isReady());
     await until(readyOrGone, { deadlineMs: startDeadlineMs, what: `${spec.name} to be ready` });
-    if (!isRunning()) throw new Error(`${spec.name} ended while starting: ${logTail(spec)}`);
+    return isRunning();
   }
 
   async function end(endSignal: NodeJS.Signals): Promise<void> {
@@ -70,6 +78,9 @@ export function createDaemon(spec: DaemonSpec): Daemon {
       return pid();
     },
     start,
+    async revive() {
+      if (!(await isReadyAtLast())) await start();
+    },
     end,
     freeze,
     thaw,

@@ -23,6 +23,8 @@ export interface PostgresServer {
   kill(mode: "immediate" | "fast"): Promise<void>;
   /** Again, on the same port and data. */
   start(): Promise<void>;
+  /** Waits until it answers; starts it again if it has given up of itself. */
+  revive(): Promise<void>;
   /** Stops the clock for the postmaster and all its children; connections stay open and silent. */
   freeze(): Promise<void>;
   thaw(): Promise<void>;
@@ -34,6 +36,8 @@ export interface PostgresOptions {
   /** Lines of postgresql.conf, over the ones below. */
   settings?: Record<string, string>;
   env?: Record<string, string>;
+  /** Where its files go; a temporary directory if not said. */
+  directory?: string | undefined;
 }
 
 /** A private Postgres on a free loopback port, with its data in a temporary directory. */
@@ -41,7 +45,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   const programs = await findPostgres();
   const user = unprivilegedUser();
   const runAs = user && { uid: user.uid, gid: user.gid };
-  const directory = scratchDirectory("postgres");
+  const directory = options.directory ?? scratchDirectory("postgres");
   if (runAs) chownSync(directory, runAs.uid, runAs.gid);
   const data = join(directory, "data");
   const password = randomBytes(12).toString("hex");
@@ -84,6 +88,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
     stop: () => daemon.end("SIGINT"),
     kill: (mode) => daemon.end(mode === "immediate" ? "SIGQUIT" : "SIGINT"),
     start: daemon.start,
+    revive: daemon.revive,
     freeze: daemon.freeze,
     thaw: daemon.thaw,
     async discard() {

@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:
 import { join } from "node:path";
 import { descendantsOf, identify, isAlive, type ProcessIdentity, signal } from "./proc.ts";
 import { directoryOf, ownerDirectory, parseOwnerName, runsDirectory } from "./scratch.ts";
+import { unmountBelow, unmountMine } from "./small-disk.ts";
 import { until } from "./until.ts";
 
 /**
@@ -34,6 +35,7 @@ export async function sweepOrphans(): Promise<number> {
     const orphans = startedBy(owner).filter(isAlive);
     await Promise.all(orphans.map(endAndWait));
     ended += orphans.length;
+    unmountBelow(directoryOf(owner));
     rmSync(directoryOf(owner), { recursive: true, force: true, maxRetries: 5 });
   }
   return ended;
@@ -74,6 +76,7 @@ function endEverythingAtExit(): void {
 function endMine(): void {
   for (const entry of mine.values()) if (isAlive(entry)) endNow(entry, entry.endSignal);
   mine.clear();
+  unmountMine();
   try {
     rmSync(ownerDirectory(), { recursive: true, force: true, maxRetries: 5 });
   } catch {

@@ -32,6 +32,8 @@ interface ProcessStores {
   nodes: { name: string; address: string }[];
 }
 
+const homeOf = ({ directory, name }: Scene): string => join(directory, "nodes", name);
+
 const unit = (
   role: string,
   count: number,
@@ -44,13 +46,14 @@ const unit = (
   awayMaxMs: 22_000,
   // A frozen node runs on beside its successor until it thaws: the design says so.
   spared: ["freeze"],
+  home: homeOf,
   readyLine: /is connected/,
   start: (scene) => ({
     command: process.execPath,
     args: [
       join(scene.buildRoot, "packages/cli/bin/tenure.js"),
       ...["node", "run", "--log-level", "warn", "--name", scene.name],
-      ...["--url", scene.urls.join(","), "--data-dir", join(scene.directory, "nodes", scene.name)],
+      ...["--url", scene.urls.join(","), "--data-dir", homeOf(scene)],
     ],
     env: {
       NODE_UNIT_CLAIM_POLICY: policy,

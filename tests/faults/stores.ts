@@ -1,0 +1,80 @@
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { type PostgresServer, startPostgres } from "../support/postgres.ts";
+import { type RedisServer, startRedis } from "../support/redis.ts";
+import { type RedisCluster, startRedisCluster } from "../support/redis-cluster.ts";
+import { scratchDirectory } from "../support/scratch.ts";
+import { createSmallDisk, type SmallDisk } from "../support/small-disk.ts";
+
+export type HotKind = "redis" | "redis-cluster";
+
+/** Redis as the suite sees it, whether one server or a cluster. */
+export interface Hot {
+  nodes: RedisServer[];
+  stop(): Promise<void>;
+}
+
+/** The private stores of a run. */
+export interface Stores {
+  readonly postgres: PostgresServer;
+  readonly hot: Hot;
+  /** Where this machine has the means. */
+  readonly postgresDisk: SmallDisk | undefined;
+  /** The same, under the one server; those of a cluster have none. */
+  readonly redisDisk: SmallDisk | undefined;
+  stop(): Promise<void>;
+}
+
+// Far more than a run writes: only the nemesis fills them.
+const POSTGRES_MB = 1_024;
+const POSTGRES_LOG_MB = 256;
+const REDIS_MB = 512;
+
+export async function startStores(
+  kind: HotKind,
+  { postgresEnv }: { postgresEnv: Record<string, string> },
+): Promise<Stores> {
+  const postgresDisk = createSmallDisk(scratchDirectory("disk"), POSTGRES_MB);
+  const redisDisk =
+    kind === "redis" ? createSmallDisk(scratchDirectory("disk"), REDIS_MB) : undefined;
+  const [postgres, hot] = await Promise.all([
+    startPostgres({
+      env: postgresEnv,
+      settings: { max_wal_size: `${POSTGRES_LOG_MB}MB` },
+      directory: postgresDisk && directoryOn(postgresDisk),
+    }),
+    startHot(kind, redisDisk && directoryOn(redisDisk)),
+  ]);
+  return {
+    postgres,
+    hot,
+    postgresDisk,
+    redisDisk,
+    async stop() {
+      await Promise.all([postgres.discard(), hot.stop()]);
+      postgresDisk?.discard();
+      redisDisk?.discard();
+    },
+  };
+}
+
+/** Not its root, which nobody can remove. */
+function directoryOn({ directory }: SmallDisk): string {
+  const own = join(directory, "files");
+  mkdirSync(own);
+  return own;
+}
+
+async function startHot(kind: HotKind, directory: string | undefined): Promise<Hot> {
+  if (kind === "redis") {
+    const redis = await startRedis({ directory });
+    return { nodes: [redis], stop: () => redis.discard() };
+  }
+  const cluster: RedisCluster = await startRedisCluster({
+    replicas: 1,
+    // Longer than any fault of ours: a failover by time-out may lose what was acknowledged, and that is Redis's
+    // own promise, not ours. The nemesis asks for failovers in good order.
+    conf: { "cluster-node-timeout": "6000" },
+  });
+  return { nodes: cluster.nodes, stop: () => cluster.stop() };
+}
