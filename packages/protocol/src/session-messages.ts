@@ -31,6 +31,7 @@ const JobSubmit = JobSpec.extend({
   type: z.literal("job_submit"),
   turn: z.boolean().optional(),
   finalize: FinalizeReason.optional(),
+  again: z.boolean().optional(),
 });
 export type JobSubmit = z.infer<typeof JobSubmit>;
 

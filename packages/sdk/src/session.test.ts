@@ -177,7 +177,10 @@ describe("a session that loses its connection", () => {
     await jobs[1];
     const next = await reconnect(peer, client, { socket, clock });
 
-    expect([await next.receive(), await next.receive()]).toEqual([first[0], first[2]]);
+    expect([await next.receive(), await next.receive()]).toEqual([
+      { ...first[0], again: true },
+      { ...first[2], again: true },
+    ]);
     next.send(accepted("r-1", ONE, { duplicate: true }), succeeded("r-1", ONE));
     next.send(succeeded("r-3", JOBS[2]));
     expect(await Promise.all(jobs)).toHaveLength(3);
@@ -228,7 +231,7 @@ describe("a session that loses its connection", () => {
     expect(socket.unread()).toEqual([]);
     clock.advance(2_000);
 
-    expect(await socket.receive()).toEqual(asked);
+    expect(await socket.receive()).toEqual({ ...(asked as object), again: true });
     socket.send(succeeded("r-1", ONE));
     await job;
   });
@@ -256,7 +259,7 @@ describe("a server that says no", () => {
     expect(socket.unread()).toEqual([]);
     clock.advance(2);
 
-    expect(await socket.receive()).toEqual(asked);
+    expect(await socket.receive()).toEqual({ ...(asked as object), again: true });
     socket.send(succeeded("r-1", ONE));
     await job;
   });

@@ -122,7 +122,8 @@ export function createSubmissions({
     const { place } = submission;
     if (isCrowded || submission.state === "held") return;
     if (place && submission.isNew && !turns.mayGo(place.turn, place.finalize !== undefined)) return;
-    const outcome = sendFrame(submission.frame);
+    const { frame, saidMs } = submission;
+    const outcome = sendFrame(saidMs === undefined ? frame : again(frame));
     submission.state = outcome === "sent" ? "sent" : "waiting";
     if (outcome === "sent") {
       submission.saidMs = clock.monotonicMs();
@@ -331,3 +332,6 @@ export function createSubmissions({
     },
   };
 }
+
+/** For the server there is less to do for what it may have already; after a reconnect that is everything that is open. */
+const again = (frame: string): string => `${frame.slice(0, -1)},"again":true}`;

@@ -100,6 +100,24 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     expect(node.assignments()).toHaveLength(1);
   });
 
+  test("I4: what was said before is found, and what nobody has is a new job all the same", async () => {
+    const node = await fleet.node(app);
+    const client = await fleet.session(app);
+    const request = client.submit({ payload: 1, again: true });
+    const { job_id, duplicate } = await client.accepted(request);
+    expect(duplicate).toBe(false);
+    const repeat = { type: "job_submit", pool: fleet.pool, ...request, again: true };
+    client.send({ ...repeat, payload: 1 });
+    await until(() => client.received.some((one) => one.type === "job_accepted" && one.duplicate), {
+      what: "the same job once more",
+    });
+    client.send({ ...repeat, payload: 2 });
+    expect(await client.error(request)).toMatchObject({ code: "REQUEST_ID_REUSED" });
+    node.finish(await node.assigned());
+    expect(await client.result({ job_id })).toMatchObject({ outcome: "succeeded" });
+    expect(node.assignments()).toHaveLength(1);
+  });
+
   test("a second session that asks for the same hears of its end too", async () => {
     const node = await fleet.node(app);
     const [first, second] = [await fleet.session(app), await fleet.session(app)];
@@ -158,7 +176,11 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     const waiting = [client.submit(), client.submit(), client.submit()];
     for (const request of waiting) await client.accepted(request);
     const refused = client.submit();
-    expect(await client.error(refused)).toMatchObject({ code: "QUEUE_FULL", retryable: true });
+    expect(await client.error(refused)).toMatchObject({
+      code: "QUEUE_FULL",
+      retryable: true,
+      retry_after_ms: expect.any(Number),
+    });
     client.send({ type: "job_submit", pool: fleet.pool, payload: null, ...waiting[2] });
     await until(() => client.received.some((one) => one.type === "job_accepted" && one.duplicate), {
       what: "the job that waits already",

@@ -73,7 +73,9 @@ describe.each(HOT_STORES)("slots: %s", (kind) => {
     store.advance(TTL_MS - 1);
     expect(await renew([kept!])).toEqual(["renewed"]);
     expect(await reserve(2, [slot()])).toMatchObject({ answers: ["full"] });
+    expect(await holdsSlot(store.hot, nodeId, left!)).toBe(true);
     store.advance(1);
+    expect(await holdsSlot(store.hot, nodeId, left!)).toBe(false);
     expect(await count()).toBe(1);
     expect(await listSlots(store.hot, nodeId)).toEqual([{ ...kept, expiresInMs: TTL_MS - 1 }]);
     expect(await renew([left!])).toEqual(["absent"]);

@@ -105,6 +105,15 @@ const countScript = defineScript<"reserved", object, readonly ["counted", number
   reply: trustedReply(),
 }).inMemory((space, { reserved }) => ["counted", liveSlots(space, reserved).size]);
 
+const findScript = defineScript<"reserved", { slot: string }, readonly ["held" | "absent"]>({
+  file: new URL("./lua/find-slot.lua", import.meta.url),
+  keys: ["reserved"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { reserved }, { slot }) => [
+  liveSlots(space, reserved).has(slot) ? "held" : "absent",
+]);
+
 const listScript = defineScript<"reserved", object, readonly ["listed", ...(string | number)[]]>({
   file: new URL("./lua/list-slots.lua", import.meta.url),
   keys: ["reserved"],
@@ -222,10 +231,11 @@ export async function countSlots(hot: HotStore, nodeId: string): Promise<number>
 export async function holdsSlot(
   hot: HotStore,
   nodeId: string,
-  { jobId, attemptId }: JobAttempt,
+  attempt: JobAttempt,
 ): Promise<boolean> {
-  const held = await listSlots(hot, nodeId);
-  return held.some((slot) => slot.jobId === jobId && slot.attemptId === attemptId);
+  const reserved = jobKeys.reserved(hot.prefix, nodeId);
+  const [answer] = await hot.run(findScript, { reserved }, { slot: slotName(attempt) });
+  return answer === "held";
 }
 
 const slotName = ({ jobId, attemptId }: JobAttempt): string => `${jobId}:${attemptId}`;

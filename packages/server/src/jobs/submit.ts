@@ -1,13 +1,14 @@
 import { hash } from "node:crypto";
 import { type FinalizeReason, type JobSpec, TenureError } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
+import { createGate } from "../kernel/gate.ts";
 import { perTurn } from "../kernel/per-turn.ts";
 import { uuid7 } from "../kernel/random.ts";
 import { type Bound, bind, readBinding } from "./binding-store.ts";
 import type { JobsContext } from "./context.ts";
 import { type DueEntry, enterDue, leaveDue } from "./due-store.ts";
 import type { JobRecord, JobSpecRecord } from "./job-record.ts";
-import { createJob, dropJob, readJob, voidJob } from "./job-store.ts";
+import { type Created, createJob, dropJob, readJob, voidJob } from "./job-store.ts";
 import { type LiveJob, needOf } from "./live-job.ts";
 import type { AheadSlot, Placement } from "./placement.ts";
 import { addRecent, type RecentJob } from "./recent-store.ts";
@@ -19,6 +20,8 @@ export interface Submission extends JobSpec {
   sessionId?: string | undefined;
   turn?: boolean | undefined;
   finalize?: FinalizeReason | undefined;
+  /** Its client has said it before. */
+  again?: boolean | undefined;
 }
 
 /** `duplicate`: the request has its job already, and this is it. */
@@ -47,10 +50,15 @@ export const DUE_AFTER_MS = 2_000;
 const JOIN_LIMIT_MS = 2 * DUE_AFTER_MS;
 const JOIN_LOOK_MS = 20;
 const ORPHANS_MAX = 10_000;
+/** Many who ask again soon would take the time in which the queue could get shorter. */
+const FULL_RETRY_MS = 1_000;
+/** How many are being written down at once. More of them bring no more through, and results wait behind them. */
+const WRITING_MAX = 256;
 
 export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
   const { hot, instanceId, clock, random, settings, book, waiting, meter } = context;
   const limits = createTenantLimits(context);
+  const pass = createGate(WRITING_MAX);
   /** By pool: let in, but not yet placed or waiting. */
   const entering = new Map<string, number>();
   /** Jobs whose submit here never heard what became of it. */
@@ -104,7 +112,11 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     if (waiting.sizeOf(pool) + (entering.get(pool) ?? 0) < queueMax) return;
     // A request that has its job is no newcomer: it may always ask for it.
     if (!(await readBinding(hot, { tenant, requestId })))
-      throw new TenureError("QUEUE_FULL", { queue: `the queue of pool ${pool}`, limit: queueMax });
+      throw new TenureError("QUEUE_FULL", {
+        queue: `the queue of pool ${pool}`,
+        limit: queueMax,
+        retry_after_ms: FULL_RETRY_MS,
+      });
   }
 
   async function begin(
@@ -112,23 +124,16 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     payload: string,
     atMyTurn?: () => Promise<void>,
   ): Promise<Submitted> {
+    const known = submission.again && (await pass(() => find(submission, payload)));
+    if (known) return duplicateOf(submission, known);
     for (;;) {
       const spec = specOf(submission, payload);
       const { jobId } = spec;
-      // In one pipeline: each is a step that anybody can go on from.
-      const created = createJob(hot, { ...spec, payload });
-      await failpoint("submit.after-record");
-      const entered = enter("", { jobId, inMs: DUE_AFTER_MS });
-      await failpoint("submit.after-due");
       const suitor = { ...spec, ttlMs: bindingTtlMs(spec) };
-      const binding = bind(hot, suitor);
-      // Behind them in the same pipeline, on the guess that the request is a new one: most are.
-      const ahead = atMyTurn ? undefined : story.placement.askAhead({ ...spec, attemptId: 1 });
-      const steps = Promise.all([created, entered, binding]);
-      const [answer, , bound] = await steps.catch((error) => {
-        ahead?.giveBack();
-        return orphaned(jobId, error);
-      });
+      const asksAhead = atMyTurn === undefined;
+      const { answer, bound, ahead } = await pass(() =>
+        write(spec, { payload, suitor, asksAhead }),
+      );
       await failpoint("submit.after-binding");
       if (answer.outcome === "void" || bound.outcome !== "bound") ahead?.giveBack();
       // Somebody saw the binding before the record, and took the request over: then it has its job.
@@ -142,14 +147,52 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
         return { outcome: "accepted", job, ahead: bound.outcome === "bound" ? ahead : undefined };
       }
       await Promise.all([dropJob(hot, jobId), leaveDue(hot, [jobId])]);
-      if (winner === "reused")
-        throw new TenureError("REQUEST_ID_REUSED", { request_id: submission.request_id });
-      // Should its submitter have died before it was in the index: from now on somebody looks after it.
-      if (winner.state === "CREATED")
-        await enterDue(hot, [
-          { jobId: winner.jobId, inMs: orphans.delete(winner.jobId) ? 0 : DUE_AFTER_MS },
-        ]);
-      return { outcome: "duplicate", record: await inItsTurn(winner) };
+      return duplicateOf(submission, winner);
+    }
+  }
+
+  /** `undefined` decides nothing: then it goes the way of a new one. */
+  async function find(
+    submission: Submission,
+    payload: string,
+  ): Promise<"reused" | JobRecord | undefined> {
+    const { tenant, request_id: requestId } = submission;
+    const binding = await readBinding(hot, { tenant, requestId });
+    const record = binding && (await readJob(hot, binding.jobId, { result: true }));
+    return record && binding.bodyHash !== bodyHash(submission, payload) ? "reused" : record;
+  }
+
+  async function duplicateOf(
+    { request_id }: Submission,
+    winner: "reused" | JobRecord,
+  ): Promise<Submitted> {
+    if (winner === "reused") throw new TenureError("REQUEST_ID_REUSED", { request_id });
+    const { jobId, state } = winner;
+    // Should its submitter have died before it was in the index: from now on somebody looks after it.
+    if (state === "CREATED")
+      await enter("", { jobId, inMs: orphans.delete(jobId) ? 0 : DUE_AFTER_MS });
+    return { outcome: "duplicate", record: await inItsTurn(winner) };
+  }
+
+  /** In one pipeline: each is a step that anybody can go on from. */
+  async function write(
+    spec: JobSpecRecord,
+    { payload, suitor, asksAhead }: { payload: string; suitor: Suitor; asksAhead: boolean },
+  ): Promise<{ answer: Created; bound: Bound; ahead: AheadSlot | undefined }> {
+    const { jobId } = spec;
+    const created = createJob(hot, { ...spec, payload });
+    await failpoint("submit.after-record");
+    const entered = enter("", { jobId, inMs: DUE_AFTER_MS });
+    await failpoint("submit.after-due");
+    const binding = bind(hot, suitor);
+    // Behind them in the same pipeline, on the guess that the request is a new one: most are.
+    const ahead = asksAhead ? story.placement.askAhead({ ...spec, attemptId: 1 }) : undefined;
+    try {
+      const [answer, , bound] = await Promise.all([created, entered, binding]);
+      return { answer, bound, ahead };
+    } catch (error) {
+      ahead?.giveBack();
+      return orphaned(jobId, error);
     }
   }
 

@@ -1,3 +1,5 @@
+import { createHeap, type Heap } from "../kernel/heap.ts";
+
 /** A job that waits for a slot. */
 export interface Waiter {
   readonly jobId: string;
@@ -103,44 +105,42 @@ interface Line<W> {
   heads(): W[];
 }
 
-interface Lane<W> {
-  /** In the order of arrival, which is that of age. */
-  fresh: Map<string, W>;
-  /** Came back, older than somebody who waits already. Few, and kept sorted. */
-  returned: W[];
+/** One that has left stays in its lane until it is at the head: whoever leaves is mostly there already. */
+interface Place<W> {
+  waiter: W;
+  /** Of arrival. */
+  order: number;
+  hasLeft: boolean;
 }
 
 function createLine<W extends Waiter>(): Line<W> {
-  const lanes = new Map<number, Lane<W>>();
-  let newestMs = Number.NEGATIVE_INFINITY;
+  const places = new Map<string, Place<W>>();
+  const lanes = new Map<number, Heap<Place<W>>>();
+  let arrivals = 0;
 
-  const headOf = ({ fresh, returned }: Lane<W>): W | undefined => {
-    const [young] = fresh.values();
-    const [old] = returned;
-    return young && old ? sooner(young, old) : (young ?? old);
-  };
+  function headOf(lane: Heap<Place<W>>): W | undefined {
+    while (lane.first()?.hasLeft) lane.pop();
+    return lane.first()?.waiter;
+  }
 
   return {
     add(waiter) {
-      const { jobId, priority, createdAtMs } = waiter;
-      const lane = lanes.get(priority) ?? { fresh: new Map(), returned: [] };
+      const { jobId, priority } = waiter;
+      const lane = lanes.get(priority) ?? createHeap<Place<W>>(isOlder);
+      const place = { waiter, order: arrivals++, hasLeft: false };
       lanes.set(priority, lane);
-      if (createdAtMs >= newestMs) {
-        newestMs = createdAtMs;
-        lane.fresh.set(jobId, waiter);
-        return;
-      }
-      const at = lane.returned.findIndex((other) => other.createdAtMs > createdAtMs);
-      lane.returned.splice(at < 0 ? lane.returned.length : at, 0, waiter);
+      lane.push(place);
+      places.set(jobId, place);
     },
     remove({ jobId, priority }) {
+      const place = places.get(jobId);
       const lane = lanes.get(priority);
-      if (!lane) return;
-      if (!lane.fresh.delete(jobId))
-        lane.returned = lane.returned.filter((other) => other.jobId !== jobId);
-      if (lane.fresh.size === 0 && lane.returned.length === 0) lanes.delete(priority);
+      if (!place || !lane) return;
+      places.delete(jobId);
+      place.hasLeft = true;
+      if (!headOf(lane)) lanes.delete(priority);
     },
-    isEmpty: () => lanes.size === 0,
+    isEmpty: () => places.size === 0,
     first() {
       if (lanes.size === 0) return undefined;
       const lane = lanes.get(Math.max(...lanes.keys()));
@@ -148,6 +148,11 @@ function createLine<W extends Waiter>(): Line<W> {
     },
     heads: () => [...lanes.values()].flatMap((lane) => headOf(lane) ?? []),
   };
+}
+
+function isOlder<W extends Waiter>(a: Place<W>, b: Place<W>): boolean {
+  const apartMs = a.waiter.createdAtMs - b.waiter.createdAtMs;
+  return apartMs === 0 ? a.order < b.order : apartMs < 0;
 }
 
 function sooner<W extends Waiter>(a: W | undefined, b: W): W {
