@@ -137,7 +137,10 @@ function cells<T>(columns: Column<T>[], row: T) {
   ));
 }
 
-/** Two lines: what it is and how it is, then the rest as far as there is room. */
+/**
+ * Two lines: what it is and how it is, then the rest as far as there is room. A number needs its name there, what is
+ * written in words does not.
+ */
 function NarrowRow<T>({ columns, row }: { columns: Column<T>[]; row: T }) {
   const at = (where: Column<T>["narrow"]) => columns.filter(({ narrow }) => narrow === where);
   return (
@@ -153,9 +156,9 @@ function NarrowRow<T>({ columns, row }: { columns: Column<T>[]; row: T }) {
         ))}
       </div>
       <div role="cell" class="cell narrow-line">
-        {at("line").map(({ title, cell }) => (
+        {at("line").map(({ title, isNumber, cell }) => (
           <span key={title}>
-            <span class="offscreen">{title}: </span>
+            <span class={isNumber ? "narrow-name" : "offscreen"}>{title.toLowerCase()} </span>
             {cell(row)}
           </span>
         ))}

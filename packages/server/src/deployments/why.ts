@@ -263,7 +263,7 @@ function stateReason({ row, statuses }: WhyInput, address: string, node: string)
 
 const UNFIT: Record<Unfitness, (node: string, row: DeploymentRow) => string> = {
   selector_mismatch: (node, { selector }) =>
-    `node ${node} does not carry the labels ${JSON.stringify(selector)}`,
+    `node ${node} does not carry the labels ${labelWords(selector)}`,
   version_not_exact: (_, { package_version }) =>
     `${JSON.stringify(package_version)} is no plain version, so no node installs it`,
   package_untrusted: (node, row) =>
@@ -271,6 +271,11 @@ const UNFIT: Record<Unfitness, (node: string, row: DeploymentRow) => string> = {
   command_not_allowed: (node) => `node ${node} allows no custom command`,
   nothing_to_run: () => "it names neither a package nor a command",
 };
+
+const labelWords = (labels: Record<string, string>): string =>
+  Object.entries(labels)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(", ");
 
 function unfitReason(unfit: Unfitness, { row }: WhyInput, node: WhyNode): Reason {
   return { code: unfit, message: UNFIT[unfit](nameOf(node), row), address: node.address };
