@@ -68,7 +68,6 @@ export function createNemesis(
 async function act(world: World, planned: PlannedFault): Promise<void> {
   const { role, target, fault } = planned;
   if (role === "postgres") return disturbPostgres(world, planned);
-  if (role === "redis" && fault === "nospace") return fillDisk(world.redisDisk, planned);
   if (role === "redis") return disturbRedis(world.redis, planned);
   if (fault === "storm") {
     for (const { lines } of world.instances) for (const proxy of lines.edge ?? []) proxy.reset();

@@ -20,40 +20,33 @@ export interface Stores {
   readonly hot: Hot;
   /** Where this machine has the means. */
   readonly postgresDisk: SmallDisk | undefined;
-  /** The same, under the one server; those of a cluster have none. */
-  readonly redisDisk: SmallDisk | undefined;
   stop(): Promise<void>;
 }
 
-// Far more than a run writes: only the nemesis fills them.
+// Far more than a run writes: only the nemesis fills it.
 const POSTGRES_MB = 1_024;
 const POSTGRES_LOG_MB = 256;
-const REDIS_MB = 512;
 
 export async function startStores(
   kind: HotKind,
   { postgresEnv }: { postgresEnv: Record<string, string> },
 ): Promise<Stores> {
   const postgresDisk = createSmallDisk(scratchDirectory("disk"), POSTGRES_MB);
-  const redisDisk =
-    kind === "redis" ? createSmallDisk(scratchDirectory("disk"), REDIS_MB) : undefined;
   const [postgres, hot] = await Promise.all([
     startPostgres({
       env: postgresEnv,
       settings: { max_wal_size: `${POSTGRES_LOG_MB}MB` },
       directory: postgresDisk && directoryOn(postgresDisk),
     }),
-    startHot(kind, redisDisk && directoryOn(redisDisk)),
+    startHot(kind),
   ]);
   return {
     postgres,
     hot,
     postgresDisk,
-    redisDisk,
     async stop() {
       await Promise.all([postgres.discard(), hot.stop()]);
       postgresDisk?.discard();
-      redisDisk?.discard();
     },
   };
 }
@@ -65,9 +58,9 @@ function directoryOn({ directory }: SmallDisk): string {
   return own;
 }
 
-async function startHot(kind: HotKind, directory: string | undefined): Promise<Hot> {
+async function startHot(kind: HotKind): Promise<Hot> {
   if (kind === "redis") {
-    const redis = await startRedis({ directory });
+    const redis = await startRedis();
     return { nodes: [redis], stop: () => redis.discard() };
   }
   const cluster: RedisCluster = await startRedisCluster({

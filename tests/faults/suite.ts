@@ -104,7 +104,7 @@ const targetsOf = (world: World) => ({
   hot: world.hot,
   redisNodes: world.redis.length,
   clocks: clocksOf(world),
-  disks: disksOf(world),
+  hasPostgresDisk: world.postgresDisk !== undefined,
 });
 
 /** As the hazard wishes them, but only what the run is about: `--faults` stays what it says. */
@@ -123,13 +123,6 @@ function clocksOf({ instances, postgresClock }: World): ("instance" | "postgres"
   return [
     ...(instances.some(({ clock }) => clock) ? (["instance"] as const) : []),
     ...(postgresClock ? (["postgres"] as const) : []),
-  ];
-}
-
-function disksOf({ postgresDisk, redisDisk }: World): ("postgres" | "redis")[] {
-  return [
-    ...(postgresDisk ? (["postgres"] as const) : []),
-    ...(redisDisk ? (["redis"] as const) : []),
   ];
 }
 

@@ -23,8 +23,6 @@ export interface World {
   readonly postgresClock: MovableClock | undefined;
   /** Where this machine has the means. */
   readonly postgresDisk: SmallDisk | undefined;
-  /** The same, under the one server; those of a cluster have none. */
-  readonly redisDisk: SmallDisk | undefined;
   /** One server, or the nodes of a cluster. */
   readonly redis: RedisServer[];
   readonly hot: HotKind;
@@ -151,7 +149,6 @@ export async function createWorld(options: WorldOptions): Promise<World> {
     postgres,
     postgresClock,
     postgresDisk: stores.postgresDisk,
-    redisDisk: stores.redisDisk,
     redis: hot.nodes,
     hot: options.hot,
     instances,

@@ -29,14 +29,12 @@ export interface RedisServer {
 export interface RedisOptions {
   /** Lines of redis.conf, written as they are, over the ones below. */
   conf?: Record<string, string>;
-  /** Where its files go; a temporary directory if not said. */
-  directory?: string | undefined;
 }
 
 /** A private Redis on a free loopback port, with its data in a temporary directory. */
 export async function startRedis(options: RedisOptions = {}): Promise<RedisServer> {
   const programs = await findRedis();
-  const directory = options.directory ?? scratchDirectory("redis");
+  const directory = scratchDirectory("redis");
   const data = join(directory, "data");
   const port = await freePort();
   const conf = { ...defaultConf, ...options.conf, port: String(port), dir: data };
