@@ -80,7 +80,7 @@ export function startProcess(spec: ProcessSpec): RunningProcess {
     return exited;
   }
 
-  async function stop(graceMs = 15_000): Promise<Exit> {
+  async function stop(graceMs = 40_000): Promise<Exit> {
     const inTime = await Promise.race([end("SIGTERM"), wait(graceMs, undefined, { ref: false })]);
     if (inTime !== undefined) return inTime;
     await end("SIGKILL");
