@@ -388,6 +388,35 @@ describe.each(HOT_STORES)("a closing job that ends before it is in its turn, on 
   }, 300_000);
 });
 
+describe.each(HOT_STORES)("a job that joined its turn and was not written down, on %s", (kind) => {
+  beforeAll(async () => {
+    fleet = await openJobFleet(kind, {
+      env: { TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "120" },
+    });
+    a = fleet.apps[0]!;
+  });
+  afterEach(() => disarmAll());
+  afterAll(() => fleet.stop());
+
+  test("joins again: whoever reads its record knows its turn", async () => {
+    const node = await fleet.node(a, { capacity: 5 });
+    node.obey();
+    const speaker = await fleet.session(a);
+    const opening = await speaker.accepted(speaker.submit({ turn: true }));
+    armFailpoint("turn.after-join", () => {
+      disarmAll();
+      throw new Error("the store is away");
+    });
+    const request = speaker.submit({ turn: true });
+    const { job_id, turn_id } = await until(
+      () => speaker.results().find(({ request_id }) => request_id === request.request_id),
+      { what: "its result, by the index", deadlineMs: 120_000 },
+    );
+    expect(turn_id).toBe(opening.turn_id);
+    expect((await fleet.ask(a, "GET", `/jobs/${job_id}`)).body.turn_id).toBe(opening.turn_id);
+  }, 300_000);
+});
+
 describe.each(HOT_STORES)("a speaker who vanishes mid-turn, on %s", (kind) => {
   beforeAll(async () => {
     fleet = await openJobFleet(kind, {

@@ -89,12 +89,14 @@ export function createTurns(context: JobsContext): Turns {
       finalize: finalize !== undefined,
     });
     if (joined.outcome === "absent") return; // the session is gone for good; its job is not
-    job.turnId = joined.turnId;
-    job.need = needOf(job.service, job);
+    await failpoint("turn.after-join");
     await Promise.all([
       joined.begun ? open(joined.turnId, sessionId) : undefined,
       persistJob(hot, jobId, { turnId: joined.turnId }),
     ]);
+    // Only now: who fails before it is written down joins again, or the others who have the job would not know its turn.
+    job.turnId = joined.turnId;
+    job.need = needOf(job.service, job);
     const pause = pauses.get(sessionId);
     if (!pause) return;
     pause.turnId = finalize ? undefined : joined.turnId;
