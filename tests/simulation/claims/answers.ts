@@ -12,7 +12,11 @@ import type {
   DeploymentRow,
   NodeTerm,
 } from "../../../packages/server/src/deployments/deployment-row.ts";
-import { answerList, type ListReader } from "../../../packages/server/src/deployments/node-list.ts";
+import {
+  answerList,
+  type ListReader,
+  listJson,
+} from "../../../packages/server/src/deployments/node-list.ts";
 import type { Arbiter } from "./arbiter.ts";
 import type { Copy } from "./copy.ts";
 import type { Store } from "./instance.ts";
@@ -48,7 +52,8 @@ export function createAnswers(options: AnswersOptions): Answer {
     if (!copy.isRead()) throw away("the deployments have not been read yet");
     const { log } = copy;
     const { samples } = options;
-    return answerList({ log, origin, reader, revision, matches: matchWhole, samples });
+    const answer = answerList({ log, origin, reader, revision, matches: matchWhole, samples });
+    return JSON.parse(listJson(answer).toString());
   }
 
   async function release(caller: Caller, { addresses }: CallParams<"deployment.release">) {

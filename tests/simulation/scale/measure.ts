@@ -83,7 +83,8 @@ async function createMeasured(size: Size, free: number) {
 
 interface ListParts {
   createChangeLog(): { put(row: unknown): boolean };
-  answerList(options: unknown): { items: unknown[]; revision: string; more?: boolean };
+  answerList(options: unknown): { revision: string; more?: boolean };
+  listJson(answer: unknown): Buffer;
 }
 
 const LISTED_ROWS = 10_000;
@@ -93,7 +94,7 @@ export async function measureLists(serverDist: string): Promise<string> {
   const load = async (file: string) =>
     (await import(pathToFileURL(join(serverDist, "deployments", file)).href)) as ListParts;
   const log = (await load("change-log.js")).createChangeLog();
-  const { answerList } = await load("node-list.js");
+  const { answerList, listJson } = await load("node-list.js");
   const at = new Date(0);
   for (const row of rowsOf(LISTED_ROWS, () => ""))
     log.put({ ...row, args: [], env: {}, created_at: at, updated_at: at });
@@ -102,7 +103,7 @@ export async function measureLists(serverDist: string): Promise<string> {
     const matches = () => true;
     const samples = () => ({});
     const answer = answerList({ log, origin: "o", reader, revision, matches, samples });
-    JSON.stringify(answer);
+    listJson(answer);
     return answer;
   };
   let revision: string | undefined;

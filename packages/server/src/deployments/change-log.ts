@@ -24,6 +24,11 @@ export interface ChangeLog {
   since(position: number): Iterable<LoggedChange>;
 }
 
+interface Entry extends LoggedChange {
+  /** Nothing newer is known of the same row. */
+  isLast: boolean;
+}
+
 const GONE_MAX = 1_000;
 
 /**
@@ -31,28 +36,36 @@ const GONE_MAX = 1_000;
  * asked, however long the list is. A full list is the changes since 0.
  */
 export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {}): ChangeLog {
-  const held = new Map<string, { row: DeploymentRow; position: number }>();
-  const gone = new Map<string, number>();
+  const held = new Map<string, Entry & { row: DeploymentRow }>();
+  const gone = new Map<string, Entry>();
   const counts = new Map<Assignment, number>();
-  let entries: { position: number; id: string }[] = [];
+  let entries: Entry[] = [];
   let position = 0;
   /** Removals up to here are forgotten: whoever is behind it must read everything. */
   let floor = 0;
 
-  const positionOf = (id: string): number | undefined => held.get(id)?.position ?? gone.get(id);
-
-  function log(id: string): void {
-    entries.push({ position: ++position, id });
+  function log<R extends DeploymentRow | undefined>(id: string, row: R): Entry & { row: R } {
+    const former = held.get(id) ?? gone.get(id);
+    if (former) letGo(former);
+    const entry = { position: ++position, id, row, isLast: true };
+    entries.push(entry);
     if (entries.length > 2 * (held.size + gone.size) + 64) compact();
+    return entry;
+  }
+
+  function letGo(entry: Entry): void {
+    entry.isLast = false;
+    entry.row = undefined;
   }
 
   function compact(): void {
-    for (const [id, at] of gone) {
+    for (const [id, entry] of gone) {
       if (gone.size <= goneMax) break;
       gone.delete(id);
-      floor = at;
+      letGo(entry);
+      floor = entry.position;
     }
-    entries = entries.filter((entry) => entry.position === positionOf(entry.id));
+    entries = entries.filter(({ isLast }) => isLast);
   }
 
   function tally(row: DeploymentRow, by: 1 | -1): void {
@@ -79,18 +92,16 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
       if (former && isSame(former.row, row)) return false;
       if (former) tally(former.row, -1);
       tally(row, 1);
+      held.set(row.id, log(row.id, row));
       gone.delete(row.id);
-      held.set(row.id, { row, position: position + 1 });
-      log(row.id);
       return true;
     },
     remove(id) {
       const former = held.get(id);
       if (!former) return false;
       tally(former.row, -1);
+      gone.set(id, log(id, undefined));
       held.delete(id);
-      gone.set(id, position + 1);
-      log(id);
       return true;
     },
     get: (id) => held.get(id)?.row,
@@ -101,9 +112,9 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
     reaches: (wanted) => wanted > 0 && wanted >= floor && wanted <= position,
     *since(wanted) {
       for (let index = firstAfter(wanted); index < entries.length; index++) {
-        const { position: at, id } = entries[index]!;
         // A row that changed again comes with its later entry.
-        if (positionOf(id) === at) yield { position: at, id, row: held.get(id)?.row };
+        const entry = entries[index]!;
+        if (entry.isLast) yield entry;
       }
     },
   };

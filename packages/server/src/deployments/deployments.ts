@@ -17,7 +17,7 @@ import { type ClaimOutcome, claimFirstFree, releaseLost, reserveFirst } from "./
 import type { Assignment } from "./deployment.ts";
 import { type CopyLook, createDeploymentCopy, type DeploymentCopy } from "./deployment-copy.ts";
 import { dropDeadMoves, giveMoveBack, markMoveReady, markStopped } from "./move-store.ts";
-import { answerList, currentRevision, type ListReader } from "./node-list.ts";
+import { answerList, currentRevision, type ListReader, type WrittenList } from "./node-list.ts";
 import { reportEvent } from "./report-event.ts";
 import { daemonTwins, rowProblems } from "./row-problems.ts";
 import { type RecordedReport, recordReport } from "./status-store.ts";
@@ -70,7 +70,7 @@ type AllCalls = Record<
 
 export interface Deployments extends Service {
   readonly copy: DeploymentCopy;
-  list: NodeAnswer<"deployment.list">;
+  list(node: DeploymentNode, params: CallParams<"deployment.list">): Promise<WrittenList>;
   release: NodeAnswer<"deployment.release">;
   claim: NodeAnswer<"deployment.claim">;
   reserve: NodeAnswer<"deployment.reserve">;

@@ -1,9 +1,9 @@
-import { type ListedDeployment, matchWhole } from "@tenure/protocol";
+import { type CallResult, type ListedDeployment, matchWhole } from "@tenure/protocol";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type ChangeLog, createChangeLog } from "./change-log.ts";
 import type { DeploymentRow } from "./deployment-row.ts";
-import { answerList, type ListReader } from "./node-list.ts";
+import { answerList, type ListReader, listJson } from "./node-list.ts";
 
 const reader: ListReader = {
   address: "me",
@@ -40,8 +40,8 @@ const ask = (
   log: ChangeLog,
   revision?: string,
   changes: { reader?: Partial<ListReader>; origin?: string; answerBytesMax?: number } = {},
-) =>
-  answerList({
+): CallResult<"deployment.list"> => {
+  const answer = answerList({
     log,
     origin: changes.origin ?? "i1",
     reader: { ...reader, ...changes.reader },
@@ -50,6 +50,8 @@ const ask = (
     samples: () => samples,
     ...(changes.answerBytesMax !== undefined && { answerBytesMax: changes.answerBytesMax }),
   });
+  return JSON.parse(listJson(answer).toString());
+};
 
 describe("the list a node gets", () => {
   test("is everything at first, then what changed, then nothing", () => {

@@ -37,7 +37,7 @@ const MISSED_PINGS_MAX = 2;
 export interface MessageSocket<Out> {
   send(message: Out): void;
   /** The same for a message that is JSON already: a payload is not parsed and written again on its way. */
-  sendText(message: string): void;
+  sendText(message: string | Buffer): void;
   close(code: CloseCode, reason: string): void;
 }
 
@@ -74,12 +74,12 @@ export function speak<In, Out>(
     sendText(JSON.stringify(message));
   }
 
-  function sendText(message: string): void {
+  function sendText(message: string | Buffer): void {
     if (socket.readyState !== socket.OPEN) return;
     if (socket.bufferedAmount > limits.unsentBytesMax) cutOff();
     else {
       cork();
-      socket.send(message);
+      socket.send(message, { binary: false });
     }
   }
 

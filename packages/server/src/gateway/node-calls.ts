@@ -1,4 +1,5 @@
 import type { Deployments } from "../deployments/deployments.ts";
+import { listJson } from "../deployments/node-list.ts";
 import type { MembersService } from "../membership/members.ts";
 import type { NodeCalls } from "./node-socket.ts";
 
@@ -12,19 +13,21 @@ export function createNodeCalls(
       switch (request.method) {
         case "member.list": {
           const { seq, view, members: list } = members.current();
-          return { seq, view, members: list };
+          return json({ seq, view, members: list });
         }
         case "deployment.list":
-          return deployments.list(node, request.params);
+          return listJson(await deployments.list(node, request.params));
         case "deployment.release":
-          return deployments.release(node, request.params);
+          return json(await deployments.release(node, request.params));
         case "deployment.claim":
-          return deployments.claim(node, request.params);
+          return json(await deployments.claim(node, request.params));
         case "deployment.reserve":
-          return deployments.reserve(node, request.params);
+          return json(await deployments.reserve(node, request.params));
         case "deployment.report":
-          return deployments.report(node, request.params);
+          return json(await deployments.report(node, request.params));
       }
     },
   };
 }
+
+const json = (result: unknown): Buffer => Buffer.from(JSON.stringify(result));

@@ -40,9 +40,9 @@ export interface NodeSocketOptions {
   stream?: Duplex | undefined;
 }
 
-/** What answers a node's `request`s. The node is the socket's; no parameter can name another. */
+/** What answers a node's `request`s, in JSON. The node is the socket's; no parameter can name another. */
 export interface NodeCalls {
-  answer(node: NodeConnection, request: NodeRequest): Promise<unknown>;
+  answer(node: NodeConnection, request: NodeRequest): Promise<Buffer>;
 }
 
 /** How long a socket may stay silent about who it is. */
@@ -165,11 +165,9 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
 
   async function answer(current: NodeConnection, request: NodeRequest): Promise<void> {
     try {
-      link.send({
-        type: "response",
-        id: request.id,
-        result: await options.calls.answer(current, request),
-      });
+      const result = await options.calls.answer(current, request);
+      const head = Buffer.from(`{"type":"response","id":${JSON.stringify(request.id)},"result":`);
+      link.sendText(Buffer.concat([head, result, Buffer.from("}")]));
     } catch (error) {
       link.send({ type: "response", id: request.id, error: toErrorInfo(error) });
     }

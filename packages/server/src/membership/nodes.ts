@@ -3,6 +3,7 @@ import {
   type CallResult,
   CLOSE_CODES,
   type CloseCode,
+  type HostEvent,
   isNodeUnit,
   type LogLines,
   type LogSelection,
@@ -37,7 +38,7 @@ import { dropSnapshot, type NodeSnapshot, readPresence, writeSnapshot } from "./
 export interface NodeLink {
   send(message: ServerToNode): void;
   /** For a message that is JSON already. */
-  sendText(message: string): void;
+  sendText(message: string | Buffer): void;
   close(code: CloseCode, reason: string): void;
   /** Asks the node and waits for its answer, for a limited time. */
   call<M extends ServerMethod>(method: M, params: CallParams<M>): Promise<CallResult<M>>;
@@ -240,9 +241,9 @@ export function createNodes(options: NodesOptions): Nodes {
     node.link.close(CLOSE_CODES.REPLACED, "a newer connection of this node is on another instance");
   }
 
-  function tellAll(node: Held): void {
+  function everybody(): Buffer {
     const { seq, view, members } = options.members.current();
-    node.link.send({ type: "host_event", seq, event: "INIT", view, members });
+    return hostEvent({ seq, event: "INIT", view, members });
   }
 
   return {
@@ -251,7 +252,7 @@ export function createNodes(options: NodesOptions): Nodes {
       const node = held.get(nodeId);
       if (!node?.isNodeUnit) return;
       node.introduced = true;
-      tellAll(node);
+      node.link.sendText(everybody());
     },
     connected: () => [...held.values()],
     onLook({ rows, changes, view }) {
@@ -264,16 +265,12 @@ export function createNodes(options: NodesOptions): Nodes {
       // A view that has settled by time alone comes with no change of a member that would carry the word.
       const viewChanged = view !== toldView;
       toldView = view;
-      for (const node of held.values()) {
-        if (!node.introduced) continue;
-        if (viewChanged) {
-          tellAll(node);
-          continue;
-        }
-        for (const change of changes) {
-          node.link.send({ type: "host_event", event: "TERMINAL_CHANGE", view, ...change });
-        }
-      }
+      // Written once for all: the same four megabytes for each of five hundred nodes were seconds and gigabytes.
+      const events = viewChanged
+        ? [everybody()]
+        : changes.map((change) => hostEvent({ event: "TERMINAL_CHANGE", view, ...change }));
+      for (const node of held.values())
+        if (node.introduced) for (const event of events) node.link.sendText(event);
     },
     async renew() {
       const dueBeforeMs = clock.monotonicMs() - Math.min(presenceTtlMs, ownerTtlMs) / 3;
@@ -340,3 +337,6 @@ function snapshotOf(
     joined_at: (row?.joined_at ?? new Date(joinedAtMs)).toISOString(),
   };
 }
+
+const hostEvent = (event: Omit<HostEvent, "type">): Buffer =>
+  Buffer.from(JSON.stringify({ type: "host_event", ...event }));
