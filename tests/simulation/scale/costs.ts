@@ -38,7 +38,7 @@ export interface Costs {
 
 export const COSTS: Costs = {
   listMs: 0.05,
-  listRowMs: 0.004,
+  listRowMs: 0.0015,
   callMs: 0.1,
   tellMs: 0.01,
   hostEventMs: 0.005,

@@ -65,7 +65,7 @@ export function createScaleFleet(options: FleetOptions, begin: "empty" | "owned"
     const createList = options.ownLists ? createOwnList : createSharedList;
     const readTo = table.head();
     const { list, held, policy } = createList({
-      ...{ table, readTo, lost: server.lost, read: (from) => server.list(node, from) },
+      ...{ me: address, table, readTo, lost: server.lost, read: (from) => server.list(node, from) },
     });
     const ports: LoopPorts = {
       me: address,

@@ -17,6 +17,7 @@ export interface NodeList {
 export type ReadList = (from: number) => Promise<Reading>;
 
 interface ListOptions {
+  me: string;
   table: VersionedTable;
   read: ReadList;
   /** What it had read before the simulation began. */
@@ -49,7 +50,7 @@ export function createOwnList({ table, read, readTo }: ListOptions): NodeList {
  * What a node would hold, looked up in the history of the table: ten thousand copies of a hundred thousand rows fit
  * nowhere. That a fleet does the same with these as with its own lists is shown by `scale.test.ts`.
  */
-export function createSharedList({ table, read, readTo, lost }: ListOptions): NodeList {
+export function createSharedList({ me, table, read, readTo, lost }: ListOptions): NodeList {
   let position = readTo;
   let view: { at: number; head: number; seen: TableView } | undefined;
 
@@ -79,6 +80,7 @@ export function createSharedList({ table, read, readTo, lost }: ListOptions): No
         const gone = [...lost].filter((address) => !here.has(address));
         return [...seen().oldestFree(FREE_ROWS_MAX), ...seen().ownedBy(gone)];
       },
+      aside: () => seen().aside(me),
       concerning: () => [],
     },
     policy: { providers: [], pickEligible: (nodeUnits) => seen().least(nodeUnits) },

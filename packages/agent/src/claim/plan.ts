@@ -20,6 +20,8 @@ export interface PassInput {
   members: readonly Member[];
   /** All of them, or those that can matter to this pass: then `counts` must be given too. */
   deployments: readonly ListedDeployment[];
+  /** Free rows that few others look at. */
+  aside?: readonly ListedDeployment[];
   /** Deployments per owner, for whoever keeps count. */
   counts?: ReadonlyMap<string, number>;
   resource_usage: Readonly<Record<string, ResourceUsage>>;
@@ -37,6 +39,8 @@ export interface PassPlan {
   release: string[];
   /** In order; more than one call may name. */
   claim: DeploymentTerm[];
+  /** What to claim instead while others come before. */
+  aside: DeploymentTerm[];
   /** Nodes with the same right to the first free candidate, this one too; they race for it. */
   claimants: string[];
   /** Whether rows are free that this node can run, whether it may claim them now or not. */
@@ -58,6 +62,7 @@ export function planPass(input: PassInput): PassPlan {
   const idle: PassPlan = {
     release: [],
     claim: [],
+    aside: [],
     claimants: [],
     waiting: false,
     reserve: [],
@@ -87,6 +92,8 @@ export function planPass(input: PassInput): PassPlan {
     ...idle,
     release,
     claim: [...handedOver.sort(byAge), ...mine].map(termOf),
+    // However long they are free: here nobody waits for his turn, and all would claim at once, whatever they have.
+    aside: (input.aside ?? []).filter((row) => verdictOf(row).isLeast).map(termOf),
     claimants: mine[0] && handedOver.length === 0 ? verdictOf(mine[0]).least : [],
     waiting: free.some((row) => verdictOf(row).canRun),
     reserve: offered.sort(byAge).filter(isEligible).slice(0, CLAIM_CANDIDATES_MAX).map(termOf),

@@ -1,4 +1,4 @@
-import type { CallResult, ListedDeployment } from "@tenure/protocol";
+import { type CallResult, CLAIM_CANDIDATES_MAX, type ListedDeployment } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
 import { createHeldList } from "./list.ts";
 import { createRowIndex, FREE_ROWS_MAX } from "./row-index.ts";
@@ -160,6 +160,21 @@ describe("the index", () => {
       ...Array.from({ length: FREE_ROWS_MAX }, (_, age) => `r${age + 100}`),
       "other",
     ]);
+  });
+
+  test("gives of more free rows than those some that few others get, and never one that is taken", () => {
+    const index = createRowIndex();
+    const free = (nth: number) => row(`row-${nth}`, { address: "" });
+    for (let nth = 0; nth < FREE_ROWS_MAX; nth++) index.put(free(nth));
+    expect(index.aside("me")).toEqual([]);
+    for (let nth = FREE_ROWS_MAX; nth < 20_000; nth++) index.put(free(nth));
+    const given = (me: string) => index.aside(me).map(({ id }) => id);
+    expect(given("me")).toHaveLength(CLAIM_CANDIDATES_MAX);
+    const nodes = Array.from({ length: 100 }, (_, nth) => `node-${nth}`);
+    expect(new Set(nodes.flatMap(given)).size).toBeGreaterThan(3_000);
+    const [first] = given("me");
+    index.put(row(first!, { address: "other" }));
+    expect(given("me")).not.toContain(first);
   });
 
   test("follows a row wherever it goes", () => {

@@ -12,6 +12,7 @@ export interface HeldList {
   readonly resourceUsage: CallResult<"deployment.list">["resource_usage"];
   readonly counts: ReadonlyMap<string, number>;
   relevant(members: ReadonlyMap<string, Member>): ListedDeployment[];
+  aside(me: string): ListedDeployment[];
   concerning(address: string): ListedDeployment[];
 }
 
@@ -79,6 +80,7 @@ export function createHeldList(
       return held.counts;
     },
     relevant: (members) => held.relevant(members),
+    aside: (me) => held.aside(me),
     concerning: (address) => held.concerning(address),
   };
 }

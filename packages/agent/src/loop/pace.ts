@@ -1,3 +1,5 @@
+import { hash } from "./hash.ts";
+
 // How long to wait before the next look. All of it is spread by chance: what hurts a server is not how many nodes
 // look, but that all of them agree on the moment.
 
@@ -77,15 +79,4 @@ export function turnOf({
   if (before < rows) return { waitMs: 0, skip: before };
   const turnMs = Math.max(TURN_MS_MIN, CLAIM_PER_LOOK * lookMs);
   return { waitMs: turnMs * Math.min(TURNS_MAX, before - rows + 1), skip: 0 };
-}
-
-/** Of an address, which is a key: as good as all of it, and ten thousand of them are a millisecond less. */
-const HASHED_CHARACTERS_MAX = 10;
-
-/** FNV-1a: quick, the same everywhere, and even enough for an order. */
-function hash(text: string, from = 0x811c9dc5): number {
-  let value = from;
-  for (let at = Math.max(0, text.length - HASHED_CHARACTERS_MAX); at < text.length; at++)
-    value = Math.imul(value ^ text.charCodeAt(at), 0x01000193) >>> 0;
-  return value;
 }

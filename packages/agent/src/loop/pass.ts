@@ -110,6 +110,7 @@ export function createPasses(
       view,
       members: fleetOf(members).list,
       deployments: rows,
+      aside: list.aside(me),
       counts: list.counts,
       resource_usage: list.resourceUsage,
       policy,
@@ -137,15 +138,18 @@ export function createPasses(
 
   async function claim({
     claim: wanted,
+    aside,
     claimants,
   }: PassPlan): Promise<PassEnd | "conflict" | undefined> {
     const candidates = wanted.filter((term) => !ports.avoids(term));
     const [first] = candidates;
     if (!first) return undefined;
     const { waitMs, skip } = turn(first, { claimants, rows: candidates.length });
-    if (waitMs > 0) return { kind: "yielded", forMs: waitMs };
+    const others = waitMs > 0 ? aside.filter((term) => !ports.avoids(term)) : [];
+    if (waitMs > 0 && others.length === 0) return { kind: "yielded", forMs: waitMs };
     const from = Math.max(0, Math.min(skip, candidates.length - CLAIM_CANDIDATES_MAX));
-    const term = await orConflict(ports.claim(candidates.slice(from, from + CLAIM_CANDIDATES_MAX)));
+    const asked = waitMs > 0 ? others : candidates.slice(from);
+    const term = await orConflict(ports.claim(asked.slice(0, CLAIM_CANDIDATES_MAX)));
     if (!term) return "conflict";
     counts.claims += 1;
     ports.log({

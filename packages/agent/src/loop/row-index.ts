@@ -1,5 +1,6 @@
 import { isDeploymentType, type ListedDeployment, type Member } from "@tenure/protocol";
 import { byAge, demandOf } from "../claim/plan.ts";
+import { cornerOf, inCornerOf } from "./corners.ts";
 
 /** Deployments, sorted by what a pass asks of them, so that a pass costs what there is to do and not how many there are. */
 export interface RowIndex {
@@ -13,6 +14,8 @@ export interface RowIndex {
    * ask for the same only the oldest: a pass takes one, and a pass over a hundred thousand took a third of a second.
    */
   relevant(members: ReadonlyMap<string, Pick<Member, "draining">>): ListedDeployment[];
+  /** Of free rows that ask for the same, and that are more than those: some that few others look at. */
+  aside(me: string): ListedDeployment[];
   /** Rows that this node runs, or takes over next, and every daemon. */
   concerning(address: string): ListedDeployment[];
 }
@@ -101,6 +104,10 @@ export function createRowIndex(): RowIndex {
       }
       return [...found.values()];
     },
+    aside: (me) =>
+      [...free.values()]
+        .filter((rows) => rows.size > FREE_ROWS_MAX)
+        .flatMap((rows) => inCornerOf(me, rows.inCorner)),
     concerning(address) {
       const next = [...moving.values()].filter((row) => row.moving_to === address);
       const own = [...(owned.get(address)?.values() ?? [])];
@@ -114,11 +121,13 @@ interface RowsByAge {
   set(id: string, row: ListedDeployment): void;
   delete(id: string): void;
   oldest(countMax: number): ListedDeployment[];
+  inCorner(corner: number): Iterable<ListedDeployment>;
 }
 
 /** Sorted when asked, and only if a row came out of order. What was taken away stays in the order until half of it has. */
 function createRowsByAge(): RowsByAge {
   const held: Rows = new Map();
+  const corners = new Map<number, Rows>();
   let order: ListedDeployment[] = [];
   let isSorted = true;
   const isHeld = (row: ListedDeployment): boolean => held.get(row.id) === row;
@@ -129,11 +138,17 @@ function createRowsByAge(): RowsByAge {
     },
     set(id, row) {
       held.set(id, row);
+      const corner = corners.get(cornerOf(id)) ?? new Map();
+      corners.set(cornerOf(id), corner.set(id, row));
       const last = order.at(-1);
       if (last && byAge(last, row) > 0) isSorted = false;
       order.push(row);
     },
-    delete: (id) => void held.delete(id),
+    delete(id) {
+      held.delete(id);
+      corners.get(cornerOf(id))?.delete(id);
+    },
+    inCorner: (corner) => corners.get(corner)?.values() ?? [],
     oldest(countMax) {
       if (order.length > 2 * held.size) order = order.filter(isHeld);
       if (!isSorted) order.sort(byAge);
