@@ -152,16 +152,17 @@ function eligibility(
     measure();
     const able = known.get(demand) ?? ableOf(row);
     known.set(demand, able);
-    const least = policy.pickEligible(able, snapshots);
-    const verdict = { least, isLeast: least.includes(me), canRun: able.includes(me) };
+    const least = policy.pickEligible(able.list, snapshots);
+    const verdict = { least, isLeast: least.includes(me), canRun: able.all.has(me) };
     verdicts.set(demand, verdict);
     return verdict;
   }
 
-  function ableOf(row: ListedDeployment): string[] {
-    return rivals
+  function ableOf(row: ListedDeployment): Able {
+    const list = rivals
       .filter((node) => unfitness(row, node, matches).length === 0)
       .map(({ address }) => address);
+    return { list, all: new Set(list) };
   }
 
   return {
@@ -179,7 +180,12 @@ interface Fleet {
   /** Those who claim. */
   rivals: readonly Member[];
   /** Who of them can run what, by demand. */
-  able: Map<string, string[]>;
+  able: Map<string, Able>;
+}
+
+interface Able {
+  list: string[];
+  all: ReadonlySet<string>;
 }
 
 const fleets = new WeakMap<readonly Member[], WeakMap<MatchWhole, Fleet>>();

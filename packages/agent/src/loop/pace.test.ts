@@ -13,6 +13,12 @@ test("intervals are spread around what was set", () => {
   ]);
 });
 
+test("whoever waits for others looks again the later the larger the fleet, at most an interval apart", () => {
+  const after = (members: number) =>
+    lookAgainMs({ members, unmoved: 0, intervalMs: 5_000, random: 1 });
+  expect([100, 2_000, 10_000].map(after)).toEqual([220, 4_020, 5_000]);
+});
+
 test("while nothing moves the next look is further and further away, at most an interval", () => {
   const after = (unmoved: number) =>
     lookAgainMs({ members: 2, unmoved, intervalMs: 5_000, random: 1 });

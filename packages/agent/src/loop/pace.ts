@@ -11,8 +11,11 @@ const JITTER = 0.2;
 
 /** After a wake-up each node waits up to so long; the first of them does the work, the rest find it done. */
 export function spreadMs(members: number): number {
-  return Math.min(SPREAD_MS_MAX, SPREAD_BASE_MS + SPREAD_PER_MEMBER_MS * members);
+  return Math.min(SPREAD_MS_MAX, unboundedSpreadMs(members));
 }
+
+const unboundedSpreadMs = (members: number): number =>
+  SPREAD_BASE_MS + SPREAD_PER_MEMBER_MS * members;
 
 /** Between two ordinary passes. */
 export function jitteredMs(intervalMs: number, random: number): number {
@@ -35,7 +38,7 @@ export function lookAgainMs({
   intervalMs: number;
   random: number;
 }): number {
-  const limitMs = Math.min(intervalMs, spreadMs(members) * 2 ** Math.min(unmoved, 16));
+  const limitMs = Math.min(intervalMs, unboundedSpreadMs(members) * 2 ** Math.min(unmoved, 16));
   return limitMs * (0.5 + 0.5 * random);
 }
 
