@@ -11,8 +11,12 @@ import { WORKLOADS } from "./workloads.ts";
 
 const phases: Record<string, (workload: Workload, scene: Scene) => Promise<void>> = {
   async load(workload, scene) {
-    console.log("loading");
-    await stay(scene, workload.load);
+    await stay(scene, (context) => {
+      // Not before it can hear that it should be quiet: whoever reads this may say so at once, and to a program
+      // that does not listen the signal is its end.
+      console.log("loading");
+      return workload.load(context);
+    });
     console.log("quiet");
   },
   async settle(workload, scene) {

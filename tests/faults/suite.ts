@@ -41,6 +41,8 @@ export interface Verdict {
   faultsByKind: Record<string, number>;
   /** What was found, each with the workload that found it. Empty is green. */
   violations: string[];
+  /** Those of them that are about programs of the suite: red as well, but no promise is known to be broken. */
+  stuck: string[];
   /** Hazards that never happened: then the run has shown nothing about them. */
   unreached: string[];
   /** From the last fault to the moment in which everything was settled. */
@@ -84,7 +86,7 @@ export async function runFaults(options: RunOptions): Promise<Verdict> {
     const done = new Map(deck.map(({ role, fault }) => [`${role}.${fault}`, 0]));
     for (const [kind, count] of nemesis.done) done.set(kind, count);
     const problems = [...stuck, ...dead];
-    return { ...judge({ byWorkload, problems, done }), settledMs, loadAverages };
+    return { ...judge({ byWorkload, problems, done }), stuck, settledMs, loadAverages };
   } finally {
     await world.stop();
   }
@@ -134,7 +136,7 @@ function judge({
   byWorkload: Record<string, Findings>;
   problems: string[];
   done: ReadonlyMap<string, number>;
-}): Omit<Verdict, "settledMs" | "loadAverages"> {
+}): Omit<Verdict, "stuck" | "settledMs" | "loadAverages"> {
   const all = Object.entries(byWorkload);
   return {
     byWorkload,
