@@ -15,6 +15,7 @@ const { values } = parseArgs({
     seed: { type: "string", default: "1" },
     only: { type: "string", default: "" },
     svg: { type: "string" },
+    keep: { type: "string" },
     claims: { type: "string", default: "0" },
     jobs: { type: "string", default: "0" },
     from: { type: "string", default: "1" },
@@ -37,6 +38,7 @@ if (claims + jobs === 0)
     serverDist: SERVER_DIST,
     only: values.only,
     svgFile: values.svg,
+    keepFile: values.keep,
     print: (line) => console.log(line),
     told: (line) => console.error(line),
   });

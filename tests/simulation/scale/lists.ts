@@ -52,14 +52,7 @@ export function createOwnList({ table, read, readTo }: ListOptions): NodeList {
  */
 export function createSharedList({ me, table, read, readTo, lost }: ListOptions): NodeList {
   let position = readTo;
-  let view: { at: number; head: number; seen: TableView } | undefined;
-
-  function seen(): TableView {
-    const head = table.head();
-    if (view?.at !== position || view.head !== head)
-      view = { at: position, head, seen: table.at(position) };
-    return view.seen;
-  }
+  const seen = (): TableView => table.at(position);
 
   return {
     list: () => Promise.reject(new Error("the list is shared")),

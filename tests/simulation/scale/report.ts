@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { COSTS } from "./costs.ts";
 import type { FleetOptions } from "./fleet.ts";
@@ -19,6 +19,8 @@ export interface ScaleOptions {
   only: string;
   /** Where to draw it. */
   svgFile: string | undefined;
+  /** Rows that are in it are not run again, and those that are run are added: the largest take half an hour. */
+  keepFile: string | undefined;
   print: Told;
   told: Told;
 }
@@ -26,6 +28,7 @@ export interface ScaleOptions {
 /** The tables of docs/scale.md. */
 export async function simulateScale(options: ScaleOptions): Promise<void> {
   const { sizes, seed, print, told, svgFile } = options;
+  const kept = createKept(options.keepFile);
   print(
     `seed ${seed}, ${options.deploymentsPerNode} deployments per node-unit; Node ${process.versions.node}, ` +
       `${cpus().length} × ${cpus()[0]?.model ?? "unknown"}`,
@@ -35,7 +38,10 @@ export async function simulateScale(options: ScaleOptions): Promise<void> {
     for (const [name, run] of runsOf(fleetOf(nodes, options), told)) {
       if (!name.includes(options.only)) continue;
       told(`${nodes} node-units: ${name}`);
-      outcomes.push(await run());
+      const key = JSON.stringify([seed, fleetOf(nodes, options), name]);
+      const outcome = kept.get(key) ?? (await run());
+      kept.set(key, outcome);
+      outcomes.push(outcome);
     }
   for (const line of tablesOf(outcomes)) print(line);
   print("");
@@ -44,6 +50,17 @@ export async function simulateScale(options: ScaleOptions): Promise<void> {
   for (const line of await measurePasses(sizes.map((nodes) => fleetOf(nodes, options))))
     print(line);
   if (svgFile) writeFileSync(svgFile, renderProgress(outcomes));
+}
+
+function createKept(file: string | undefined) {
+  const lines = file && existsSync(file) ? readFileSync(file, "utf8").trim().split("\n") : [];
+  const kept = new Map<string, Outcome>(lines.map((line) => JSON.parse(line)));
+  return {
+    get: (key: string) => kept.get(key),
+    set(key: string, outcome: Outcome) {
+      if (file && !kept.has(key)) appendFileSync(file, `${JSON.stringify([key, outcome])}\n`);
+    },
+  };
 }
 
 function fleetOf(
