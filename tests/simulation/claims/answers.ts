@@ -17,6 +17,7 @@ import {
   type ListReader,
   listJson,
 } from "../../../packages/server/src/deployments/node-list.ts";
+import { createReleases } from "../../../packages/server/src/deployments/releases.ts";
 import type { Arbiter } from "./arbiter.ts";
 import type { Copy } from "./copy.ts";
 import type { Store } from "./instance.ts";
@@ -56,14 +57,23 @@ export function createAnswers(options: AnswersOptions): Answer {
     return JSON.parse(listJson(answer).toString());
   }
 
+  const releaseOnce = createReleases({
+    owns: copy.log.owns,
+    async run(caller: Caller, addresses) {
+      const freed = await store(() => arbiter.releaseLost(caller, addresses));
+      if (freed.outcome === "released" && freed.released.length > 0) await copy.refresh();
+      return freed;
+    },
+  });
+
   async function release(caller: Caller, { addresses }: CallParams<"deployment.release">) {
     const { address } = caller;
     if (caller.reader.claim_policy === "none" && !options.trustsCallers)
       throw new TenureError("ERR_POLICY_DISABLED", { address });
     if (options.view() !== "ready" && !options.releasesWhileSettling) return { released: [] };
-    const freed = await store(() => arbiter.releaseLost(caller, addresses));
+    const freed = await releaseOnce(caller, addresses);
+    if (!freed) return { released: [] };
     if (freed.outcome === "refused") throw refusal(freed, address);
-    if (freed.released.length > 0) await copy.refresh();
     return { released: freed.released.map(({ id, generation }) => ({ id, generation })) };
   }
 

@@ -4,6 +4,7 @@ import {
   type Member,
   TenureError,
 } from "@tenure/protocol";
+import { createReleases } from "../../../packages/server/src/deployments/releases.ts";
 import type { Chance } from "../chance.ts";
 import type { Timeline } from "../timeline.ts";
 import type { Costs } from "./costs.ts";
@@ -68,6 +69,12 @@ interface Instance {
   members: ReadonlyMap<string, Member>;
   readCopy: () => Promise<void>;
   readMembers: () => Promise<void>;
+  release: (node: Terminal, addresses: readonly string[]) => Promise<Freed | undefined>;
+}
+
+interface Freed {
+  outcome: "released";
+  released: DeploymentTerm[];
 }
 
 /** The limit of the agent's own calls. */
@@ -91,6 +98,10 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
       ...{ cpu: createQueue(timeline), nodes: new Map(), copyAt: table.head(), members },
       readCopy: oneAtATime(() => readCopy(instance)),
       readMembers: oneAtATime(() => readMembers(instance)),
+      release: createReleases({
+        owns: (address) => table.at(instance.copyAt).countOf(address) > 0,
+        run: (_: Terminal, addresses) => free(instance, addresses),
+      }),
     };
     return instance;
   }
@@ -168,26 +179,35 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
   function release(node: Terminal, addresses: readonly string[]) {
     tally.releases += 1;
     tally.bytes += 2 * costs.frameBytes + addresses.length * costs.addressBytes;
+    return call(node, {
+      cpuMs: () => costs.callMs,
+      async answer(instance) {
+        const freed = await instance.release(node, addresses);
+        tally.bytes += (freed?.released.length ?? 0) * costs.candidateBytes;
+        return freed?.released ?? [];
+      },
+    });
+  }
+
+  /** The statement, and a look at what it did. */
+  async function free(instance: Instance, addresses: readonly string[]): Promise<Freed> {
+    const { releaseMs, releaseAddressMs, releaseRowMs } = costs;
     const owned = () =>
       addresses
         .filter((address) => lost.has(address))
         .sort()
         .flatMap(table.ownedBy);
-    return call(node, {
-      cpuMs: () => costs.callMs,
-      async answer(instance) {
-        const { releaseMs, releaseAddressMs, releaseRowMs } = costs;
-        const fixedMs = releaseMs + addresses.length * releaseAddressMs;
-        await postgres.work(() => fixedMs + owned().length * releaseRowMs);
-        const freed = owned().map(({ id }) => rewrite(id, ""));
-        tally.bytes += freed.length * costs.candidateBytes;
-        if (freed.length > 0) {
-          changed();
-          await instance.readCopy();
-        }
-        return freed.map(({ id, generation }) => ({ id, generation }));
-      },
-    });
+    const fixedMs = releaseMs + addresses.length * releaseAddressMs;
+    await postgres.work(() => fixedMs + owned().length * releaseRowMs);
+    const freed = owned().map(({ id }) => rewrite(id, ""));
+    if (freed.length > 0) {
+      changed();
+      await instance.readCopy();
+    }
+    return {
+      outcome: "released",
+      released: freed.map(({ id, generation }) => ({ id, generation })),
+    };
   }
 
   /** A new owner, or none, and a new term. */

@@ -18,6 +18,8 @@ export interface ChangeLog {
   get(id: string): DeploymentRow | undefined;
   rows(): Iterable<DeploymentRow>;
   count(assignment: Assignment): number;
+  /** Whether a deployment that is enabled is this node's. */
+  owns(address: string): boolean;
   /** Whether a reader at this position can be told the rest as changes. */
   reaches(position: number): boolean;
   /** The last change of every row that changed after the position, oldest first. Lazy: readers stop when full. */
@@ -39,6 +41,7 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
   const held = new Map<string, Entry & { row: DeploymentRow }>();
   const gone = new Map<string, Entry>();
   const counts = new Map<Assignment, number>();
+  const owned = new Map<string, number>();
   let entries: Entry[] = [];
   let position = 0;
   /** Removals up to here are forgotten: whoever is behind it must read everything. */
@@ -71,6 +74,10 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
   function tally(row: DeploymentRow, by: 1 | -1): void {
     const assignment = assignmentOf(row);
     counts.set(assignment, (counts.get(assignment) ?? 0) + by);
+    if (assignment !== "assigned") return;
+    const left = (owned.get(row.address) ?? 0) + by;
+    if (left > 0) owned.set(row.address, left);
+    else owned.delete(row.address);
   }
 
   /** The first entry after the position: entries are in order, so half of them go at every step. */
@@ -109,6 +116,7 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
       for (const { row } of held.values()) yield row;
     },
     count: (assignment) => counts.get(assignment) ?? 0,
+    owns: (address) => owned.has(address),
     reaches: (wanted) => wanted > 0 && wanted >= floor && wanted <= position,
     *since(wanted) {
       for (let index = firstAfter(wanted); index < entries.length; index++) {

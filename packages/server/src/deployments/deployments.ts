@@ -18,6 +18,7 @@ import type { Assignment } from "./deployment.ts";
 import { type CopyLook, createDeploymentCopy, type DeploymentCopy } from "./deployment-copy.ts";
 import { dropDeadMoves, giveMoveBack, markMoveReady, markStopped } from "./move-store.ts";
 import { answerList, currentRevision, type ListReader, type WrittenList } from "./node-list.ts";
+import { createReleases } from "./releases.ts";
 import { reportEvent } from "./report-event.ts";
 import { daemonTwins, rowProblems } from "./row-problems.ts";
 import { type RecordedReport, recordReport } from "./status-store.ts";
@@ -114,6 +115,15 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
     }
   }
 
+  const release = createReleases({
+    owns: copy.log.owns,
+    async run(caller: { address: string; epoch: number }, addresses) {
+      const freed = await releaseLost(db, caller, addresses);
+      if (freed.outcome === "released" && freed.released.length > 0) await copy.refresh();
+      return freed;
+    },
+  });
+
   async function take(
     node: DeploymentNode,
     candidates: DeploymentTerm[],
@@ -159,10 +169,10 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
         throw new TenureError("ERR_POLICY_DISABLED", { address });
       // The list of members may be incomplete now: an absent node is not known to be lost.
       if (options.view() !== "ready") return { released: [] };
-      const freed = await releaseLost(db, { address, epoch }, addresses);
+      const freed = await release({ address, epoch }, addresses);
+      if (!freed) return { released: [] };
       if (freed.outcome === "refused") throw refusal(freed, { address, epoch, candidates: [] });
       counts.onReleased(freed.released.length);
-      if (freed.released.length > 0) await copy.refresh();
       return { released: freed.released.map(({ id, generation }) => ({ id, generation })) };
     },
     claim: (node, { candidates }) => take(node, candidates, claimFirstFree),

@@ -202,6 +202,19 @@ test("applying deltas, however late and in however many pieces, gives the full l
   );
 });
 
+test("an owner is one as long as it has an enabled deployment", () => {
+  const log = createChangeLog();
+  log.put(row("a", { address: "x" }));
+  log.put(row("b", { address: "x" }));
+  log.put(row("c", { address: "y", enabled: false }));
+  log.put(row("d", { address: "z", type: "daemon" }));
+  expect(["x", "y", "z", ""].filter(log.owns)).toEqual(["x"]);
+  log.put(row("a", { address: "y", generation: 1 }));
+  expect(["x", "y"].filter(log.owns)).toEqual(["x", "y"]);
+  log.remove("b");
+  expect(["x", "y"].filter(log.owns)).toEqual(["y"]);
+});
+
 test("the cost of an answer follows what changed, not how long the list is", () => {
   const log = createChangeLog();
   for (let n = 0; n < 10_000; n++) log.put(row(`r${n}`));
