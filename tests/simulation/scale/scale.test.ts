@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { COSTS } from "./costs.ts";
-import type { FleetOptions } from "./fleet.ts";
+import { type FleetOptions, rowsOf } from "./fleet.ts";
 import { converge, failOver, type Outcome, restOneMinute } from "./scenarios.ts";
+import { createVersionedTable } from "./table.ts";
 import { messagesOf } from "./tally.ts";
 
 // A small fleet of docs/scale.md. Time is virtual, so what it needs does not depend on the machine.
@@ -53,6 +54,13 @@ test("more nodes than can look at the same rows claim side by side, evenly, and 
   // 2.9 s; and 5.8 s when each waits for its turn.
   expect(outcome.tookMs).toBeLessThan(4_000);
   expect(await converge({ ...crowd, ownLists: true })).toEqual(outcome);
+});
+
+test("the shared table counts what each of thousands of nodes owns", () => {
+  const table = createVersionedTable(10_000);
+  const addresses = Array.from({ length: 5_000 }, (_, nth) => `node-${nth}`);
+  for (const row of rowsOf(5_000, (nth) => addresses[nth]!)) table.insert(row);
+  expect(table.at(table.head()).least(addresses)).toHaveLength(5_000);
 });
 
 describe("planted bugs", { timeout: LIMIT_MS }, () => {

@@ -72,6 +72,11 @@ export function createVersionedTable(changesMax: number): VersionedTable {
     return numbers.size - 1;
   }
 
+  function count(address: string, by: 1 | -1): void {
+    const place = placeOf(address); // first: it may put another array in the place of `counts`
+    counts[place]! += by;
+  }
+
   function placesOf(addresses: readonly string[]): Int32Array {
     const places = numbered.get(addresses) ?? Int32Array.from(addresses, placeOf);
     numbered.set(addresses, places);
@@ -84,7 +89,7 @@ export function createVersionedTable(changesMax: number): VersionedTable {
     else {
       const mine = owned.get(row.address) ?? new Map<string, ListedDeployment>();
       owned.set(row.address, mine.set(row.id, row));
-      counts[placeOf(row.address)]! += 1;
+      count(row.address, 1);
     }
     const former = lastChange.get(row.id) ?? 0;
     if (former > 0) live.clear(former);
@@ -99,7 +104,7 @@ export function createVersionedTable(changesMax: number): VersionedTable {
     if (before.address === "") freeRows.remove(before);
     else {
       owned.get(before.address)?.delete(id);
-      counts[placeOf(before.address)]! -= 1;
+      count(before.address, -1);
     }
     place(after, before);
     return after;
