@@ -65,6 +65,16 @@ describe("who may claim", () => {
     expect(plan({ deployments: [free, row({ address: "a" })] }).claim).toEqual([]);
   });
 
+  test("aside of what all look at: oldest first, by the metric alone, and nothing for a node of policy none", () => {
+    const [older, newer] = [row(), row()];
+    const aside = [newer, older];
+    const patient = { aside, waitedIntervals: () => 99 };
+    expect(ids(plan(patient).aside)).toEqual([older.id, newer.id]);
+    expect(plan({ ...patient, deployments: [row({ address: "a" })] }).aside).toEqual([]);
+    expect(plan({ ...patient, policy: undefined }).aside).toEqual([]);
+    expect(plan({ ...patient, draining: true }).aside).toEqual([]);
+  });
+
   test("R5, R6: daemons, disabled and unknown rows neither count nor are candidates", () => {
     const deployments = [
       row({ type: "daemon", address: "a" }),

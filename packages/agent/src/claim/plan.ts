@@ -93,7 +93,10 @@ export function planPass(input: PassInput): PassPlan {
     release,
     claim: [...handedOver.sort(byAge), ...mine].map(termOf),
     // However long they are free: here nobody waits for his turn, and all would claim at once, whatever they have.
-    aside: (input.aside ?? []).filter((row) => verdictOf(row).isLeast).map(termOf),
+    aside: (input.aside ?? [])
+      .filter((row) => verdictOf(row).isLeast)
+      .sort(byAge)
+      .map(termOf),
     claimants: mine[0] && handedOver.length === 0 ? verdictOf(mine[0]).least : [],
     waiting: free.some((row) => verdictOf(row).canRun),
     reserve: offered.sort(byAge).filter(isEligible).slice(0, CLAIM_CANDIDATES_MAX).map(termOf),
