@@ -1,5 +1,6 @@
 import { isTenureError, type NonceRecord, type NonceStatus } from "@tenure/protocol";
 import { type Admin, ROUTES } from "./admin.ts";
+import { allPages } from "./pages.ts";
 
 /** What a chain knows about an account. */
 export interface Chain {
@@ -86,14 +87,7 @@ async function resolve(admin: Admin, signer: string, nonce: number): Promise<boo
   }
 }
 
-async function listAll(admin: Admin, signer: string, status: NonceStatus): Promise<NonceRecord[]> {
-  const all: NonceRecord[] = [];
-  let cursor: string | undefined;
-  do {
-    const query = { status, limit: 500, cursor };
-    const page = await admin.call(ROUTES.listNonces, { params: { signer }, query });
-    all.push(...page.items);
-    cursor = page.next_cursor ?? undefined;
-  } while (cursor);
-  return all;
-}
+const listAll = (admin: Admin, signer: string, status: NonceStatus): Promise<NonceRecord[]> =>
+  allPages((page) =>
+    admin.call(ROUTES.listNonces, { params: { signer }, query: { status, ...page } }),
+  );

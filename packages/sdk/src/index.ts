@@ -53,6 +53,7 @@ export {
   type Nonces,
   type NoncesOptions,
 } from "./nonces.ts";
+export { allPages } from "./pages.ts";
 export { BACKOFF, type Backoff, type Loss, type LossKind } from "./retry.ts";
 export { Session, type SessionOptions, type Turn, type TurnSubmitOptions } from "./session.ts";
 export {

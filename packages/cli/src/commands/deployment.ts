@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as wait } from "node:timers/promises";
 import type { DeploymentCreate, DeploymentView, DeploymentWhy } from "@tenure/protocol";
-import { type Admin, ROUTES, TenureError } from "@tenure/sdk";
+import { type Admin, allPages, ROUTES, TenureError } from "@tenure/sdk";
 import { Command, InvalidArgumentError } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
@@ -271,25 +271,17 @@ function rm(): Command {
 
 // --- what several commands need ---
 
-async function listAll(
+const listAll = (
   admin: Admin,
   query: { type?: "daemon" | undefined; address?: string | undefined } = {},
-): Promise<DeploymentView[]> {
-  const items: DeploymentView[] = [];
-  let cursor: string | undefined;
-  do {
-    const page = await admin.call(ROUTES.listDeployments, {
-      query: { limit: 500, ...query, ...(cursor !== undefined && { cursor }) } as never,
-    });
-    items.push(...page.items);
-    cursor = page.next_cursor ?? undefined;
-  } while (cursor !== undefined);
-  return items;
-}
+): Promise<DeploymentView[]> =>
+  allPages((page) => admin.call(ROUTES.listDeployments, { query: { ...query, ...page } }));
 
 async function nodeNames(admin: Admin): Promise<NodeNames> {
-  const { items } = await admin.call(ROUTES.listNodes, { query: { online: true, limit: 500 } });
-  return new Map(items.map(({ node_id, name }) => [node_id, name]));
+  const nodes = await allPages((page) =>
+    admin.call(ROUTES.listNodes, { query: { online: true, ...page } }),
+  );
+  return new Map(nodes.map(({ node_id, name }) => [node_id, name]));
 }
 
 const readAll = async (admin: Admin, ids: readonly string[]): Promise<DeploymentView[]> => {

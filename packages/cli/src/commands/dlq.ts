@@ -1,5 +1,5 @@
 import { type DlqEntry, TenureError } from "@tenure/protocol";
-import { type Admin, ROUTES } from "@tenure/sdk";
+import { type Admin, allPages, ROUTES } from "@tenure/sdk";
 import { Command } from "commander";
 import type { Context } from "../context.ts";
 import { ago, fields, print, table } from "../output.ts";
@@ -54,17 +54,8 @@ async function forEach<T>(
   }
 }
 
-async function listAll(admin: Admin, instance_id?: string): Promise<DlqEntry[]> {
-  const letters: DlqEntry[] = [];
-  let cursor: string | undefined;
-  do {
-    const query = { limit: 500, cursor, instance_id };
-    const page = await admin.call(ROUTES.listDlq, { query });
-    letters.push(...page.items);
-    cursor = page.next_cursor ?? undefined;
-  } while (cursor !== undefined);
-  return letters;
-}
+const listAll = (admin: Admin, instance_id?: string): Promise<DlqEntry[]> =>
+  allPages((page) => admin.call(ROUTES.listDlq, { query: { instance_id, ...page } }));
 
 async function find(admin: Admin, id: string): Promise<DlqEntry> {
   const letters = await listAll(admin, id.slice(0, Math.max(1, id.lastIndexOf(":"))));

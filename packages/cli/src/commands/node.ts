@@ -1,6 +1,6 @@
 import { setTimeout as wait } from "node:timers/promises";
 import type { DeploymentView, NodeView } from "@tenure/protocol";
-import { type Admin, ROUTES, TenureError } from "@tenure/sdk";
+import { type Admin, allPages, ROUTES, TenureError } from "@tenure/sdk";
 import { Command } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
@@ -39,14 +39,19 @@ const LOOK_EVERY_MS = 250;
 
 async function drain(id: string, flags: RemoteFlags & { wait: boolean }): Promise<void> {
   const admin = connect(flags);
-  const node = await admin.call(ROUTES.drainNode, { params: { id } });
-  if (!flags.wait || !node.node_unit) return print(node, flags, drawChange);
+  const { node_id, node_unit } = await admin.call(ROUTES.readNode, { params: { id } });
+  const follows = flags.wait && node_unit;
+  // Looked at before anything moves: what goes at once is told, too.
+  const before = follows ? await ownedBy(admin, node_id) : [];
+  const node = await admin.call(ROUTES.drainNode, { params: { id: node_id } });
+  if (!follows) return print(node, flags, drawChange);
   const say = (line: string) => flags.json || process.stdout.write(`${line}\n`);
   say(drawChange(node));
   const names = new Map((await listAll(admin, {})).map(({ node_id, name }) => [node_id, name]));
   const steps = await followDrain({
-    address: node.node_id,
-    owned: () => ownedBy(admin, node.node_id),
+    address: node_id,
+    before,
+    owned: () => ownedBy(admin, node_id),
     read: (deployment) => orGone(admin.call(ROUTES.readDeployment, { params: { id: deployment } })),
     why: async (deployment) =>
       (await admin.call(ROUTES.explainDeployment, { params: { id: deployment } })).answer,
@@ -54,13 +59,14 @@ async function drain(id: string, flags: RemoteFlags & { wait: boolean }): Promis
     nowMs: () => performance.now(),
     onStep: (step) => void say(drawStep(step, names)),
   });
-  print({ node: node.node_id, steps }, flags, () => `${printable(node.name)} is empty`);
+  print({ node: node_id, steps }, flags, () => `${printable(node.name)} is empty`);
 }
 
 async function ownedBy(admin: Admin, address: string): Promise<DeploymentView[]> {
-  const query = { address, type: "deployment" as const, limit: 500 };
-  const { items } = await admin.call(ROUTES.listDeployments, { query });
-  return items.filter(({ enabled }) => enabled);
+  const owned = await allPages((page) =>
+    admin.call(ROUTES.listDeployments, { query: { address, type: "deployment", ...page } }),
+  );
+  return owned.filter(({ enabled }) => enabled);
 }
 
 async function orGone<T>(asked: Promise<T>): Promise<T | undefined> {
@@ -84,16 +90,8 @@ function drawStep(step: DrainStep, names: ReadonlyMap<string, string>): string {
   }
 }
 
-async function listAll(admin: Admin, query: { online?: boolean }): Promise<NodeView[]> {
-  const nodes: NodeView[] = [];
-  let cursor: string | undefined;
-  do {
-    const page = await admin.call(ROUTES.listNodes, { query: { ...query, limit: 500, cursor } });
-    nodes.push(...page.items);
-    cursor = page.next_cursor ?? undefined;
-  } while (cursor !== undefined);
-  return nodes;
-}
+const listAll = (admin: Admin, query: { online?: boolean }): Promise<NodeView[]> =>
+  allPages((page) => admin.call(ROUTES.listNodes, { query: { ...query, ...page } }));
 
 function drawList(nodes: NodeView[]): string {
   if (nodes.length === 0) return "no nodes";

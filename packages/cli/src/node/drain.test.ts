@@ -18,12 +18,16 @@ const onNew = (name: string, ...statuses: DeploymentView["status"]) =>
   view(name, { address: "new", generation: 2, status: statuses });
 
 /** A fleet that is in the next of these states at every look, and then stays in the last. */
-function fleetOf(looks: (DeploymentView | undefined)[][], stepMs = 250) {
+function fleetOf(
+  looks: (DeploymentView | undefined)[][],
+  { before = [] as DeploymentView[], stepMs = 250 } = {},
+) {
   const steps: DrainStep[] = [];
   let at = 0;
   const now = () => looks[Math.min(at, looks.length - 1)]!;
   const done = followDrain({
     address: "old",
+    before,
     owned: async () => now().flatMap((one) => (one?.address === "old" ? [one] : [])),
     read: async (id) => now().find((one) => one?.id === id),
     why: async (id) => `nobody can run ${id}`,
@@ -49,6 +53,11 @@ test("each deployment is told when it runs elsewhere, with the time nobody ran i
     { kind: "moved", name: "a", to: "new", gapMs: 2_000 },
     { kind: "moved", name: "b", to: "new", gapMs: undefined },
   ]);
+});
+
+test("what moved before the first look is told, too", async () => {
+  const { done } = fleetOf([[onNew("a", status("new", "running", 1, 2))]], { before: [view("a")] });
+  expect(await done).toEqual([{ kind: "moved", name: "a", to: "new", gapMs: undefined }]);
 });
 
 test("one that is deleted or disabled meanwhile holds nothing up", async () => {

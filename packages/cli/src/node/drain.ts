@@ -9,6 +9,8 @@ export type DrainStep =
 
 export interface DrainOptions {
   address: string;
+  /** What the node owned before it was told to drain. */
+  before: readonly DeploymentView[];
   /** What the node still owns. */
   owned: () => Promise<readonly DeploymentView[]>;
   /** `undefined` when it was deleted. */
@@ -25,7 +27,7 @@ const STUCK_MS = 20_000;
 /** Follows a drain until the node owns nothing and everything it owned runs elsewhere. */
 export async function followDrain(options: DrainOptions): Promise<DrainStep[]> {
   const done: DrainStep[] = [];
-  const open = new Map<string, DeploymentView>();
+  const open = new Map(options.before.map((view) => [view.id, view]));
   let movedAtMs = options.nowMs();
   for (;;) {
     const owned = await options.owned();
