@@ -63,6 +63,17 @@ afterAll(async () => {
 const heading = (name: string | RegExp) => page.getByRole("heading", { level: 1, name });
 const menu = (name: string) => page.getByRole("navigation", { name: "Pages" }).getByText(name);
 
+/** Presses `/` in the very moment the list of nodes is there, and says where the cursor is when it has been painted. */
+const PRESS_AS_NODES_APPEAR = `new Promise((resolve) => {
+  const seen = new MutationObserver(() => {
+    if (document.querySelector("h1")?.textContent !== "Nodes") return;
+    seen.disconnect();
+    document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true }));
+    requestAnimationFrame(() => setTimeout(() => resolve(document.activeElement.type), 100));
+  });
+  seen.observe(document.body, { childList: true, subtree: true });
+})`;
+
 describe("an operator", () => {
   test("signs in with a token that no script and no address ever shows", async () => {
     await signIn(page, stage.url, ADMIN);
@@ -218,6 +229,14 @@ describe("an operator", () => {
     await expect.poll(() => page.locator(".list-row").count(), PATIENCE).toBe(1);
     await page.keyboard.press("Tab");
     expect(page.url()).toContain("q=paint");
+  });
+
+  test("is heard from the very moment a page appears", async () => {
+    await menu("Cluster").click();
+    await heading("Cluster").waitFor(PATIENCE);
+    const pressed = page.evaluate(PRESS_AS_NODES_APPEAR);
+    await menu("Nodes").click();
+    expect(await pressed).toBe("search");
   });
 
   test("never saw an error of the page itself", () => {

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { now } from "./clock.ts";
 import { me, signOut, stats } from "./data.ts";
 import { connection } from "./live.ts";
@@ -46,7 +46,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
   const { path } = place.value;
   stats.use();
   useEffect(() => setOpen(false), [path]);
-  useEffect(() => goByKeys(), []);
+  useLayoutEffect(() => goByKeys(), []);
   return (
     <div class="shell">
       <button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { asApiError } from "../resource.ts";
 import { Icon } from "./icons.tsx";
 import { Text } from "./text.tsx";
@@ -28,7 +28,7 @@ export function Dialog({
   const dialog = useRef<HTMLDialogElement>(null);
   const [isBusy, setBusy] = useState(false);
   const [failure, setFailure] = useState("");
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
 
   async function run(event: Event): Promise<void> {
     event.preventDefault();

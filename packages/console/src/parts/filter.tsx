@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { place, setQuery } from "../router.ts";
 import { Icon } from "./icons.tsx";
 import { Id } from "./id.tsx";
@@ -16,7 +16,8 @@ export function Filters({
   children?: ComponentChildren;
 }) {
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => {
+  // Before the page is painted: whoever sees it may press the key.
+  useLayoutEffect(() => {
     const focus = (event: KeyboardEvent) => {
       if (event.key !== "/" || isTyping(event.target as Element)) return;
       event.preventDefault();

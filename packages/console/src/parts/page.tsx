@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { visible } from "../model/text.ts";
 
 /** The head of every page: where one is, what can be done. */
@@ -22,7 +22,8 @@ export function Page({
   useEffect(() => {
     document.title = `${visible(title)} · Tenure`;
   }, [title]);
-  useEffect(() => {
+  // Before the page is painted: later it would take the cursor from whoever has begun to type.
+  useLayoutEffect(() => {
     // A reader by ear is told where a link led; at the first page nobody went anywhere.
     if (window.history.state !== null || document.activeElement !== document.body) {
       head.current?.focus({ preventScroll: true });
