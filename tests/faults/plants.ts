@@ -146,8 +146,8 @@ export const PLANTS: readonly Plant[] = [
       {
         file: NODE_UNITS,
         protection: `and (current.boot_id = excluded.boot_id
-            or not current.online
-            or current.presence_expires_at <= tenure_now())`,
+              or not current.online
+              or current.presence_expires_at <= tenure_now())`,
         instead: "",
       },
     ],

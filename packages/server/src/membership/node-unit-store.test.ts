@@ -72,6 +72,23 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
     expect(second?.joined_at).toEqual(first?.joined_at);
   });
 
+  test("a join is told once, whoever looked at the members last; a reconnect is not", async () => {
+    const [boot, next] = [randomUUID(), randomUUID()];
+    await join("told", 1, boot, "a");
+    await join("told", 2, boot, "b");
+    await leaveNodeUnit(store.db, { address: "told", epoch: 2 });
+    await join("told", 3, boot, "a");
+    expect(await join("told", 4, next, "a")).toBeUndefined();
+    await store.advance(TTL_MS + 1_000);
+    await join("told", 5, next, "b");
+    const told = await listEvents(store.db, { event: "node.joined", subject: "told", limit: 9 });
+    expect(told.map(({ details }) => details)).toEqual([
+      { epoch: 5, instance_id: "b" },
+      { epoch: 3, instance_id: "a" },
+      { epoch: 1, instance_id: "a" },
+    ]);
+  });
+
   test("another boot is refused while the first answers, let in when it left", async () => {
     await join("n", 1, randomUUID());
     expect(await join("n", 2, randomUUID())).toBeUndefined();

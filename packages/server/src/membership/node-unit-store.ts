@@ -47,9 +47,11 @@ export async function nextEpochs(db: Db, count: number): Promise<number[]> {
   return rows.map((row) => row.epoch);
 }
 
+const JOINED = { event: "node.joined" };
+
 /**
  * `undefined` when another process still answers under this address, or this connection is not the newest.
- * The same boot takes its own row over: that is a reconnect, and nobody left.
+ * The same boot takes its own row over: that is a reconnect, nobody left, and there is no event of it.
  */
 export async function joinNodeUnit(
   db: Db,
@@ -57,33 +59,42 @@ export async function joinNodeUnit(
   ttlMs: number,
 ): Promise<NodeUnitRow | undefined> {
   const { rows } = await db.query<NodeUnitRow>(sql`
-    insert into node_unit as current
-      (address, name, version, instance_id, boot_id, epoch, online, presence_expires_at, left_at, claim_policy,
-       labels, trusted_package_regexp, custom_command, tags, joined_at)
-    values (${unit.address}, ${unit.name}, ${unit.version}, ${unit.instance_id}, ${unit.boot_id}, ${unit.epoch},
-            true, tenure_now() + ${ttlMs} * interval '1 ms', null, ${unit.claim_policy}, ${json(unit.labels)},
-            ${unit.trusted_package_regexp}, ${unit.custom_command}, ${json(unit.tags)}, tenure_now())
-    on conflict (address) do update
-       set name                   = excluded.name,
-           version                = excluded.version,
-           instance_id            = excluded.instance_id,
-           epoch                  = excluded.epoch,
-           online                 = true,
-           presence_expires_at    = excluded.presence_expires_at,
-           left_at                = null,
-           claim_policy           = excluded.claim_policy,
-           labels                 = excluded.labels,
-           trusted_package_regexp = excluded.trusted_package_regexp,
-           custom_command         = excluded.custom_command,
-           tags                   = excluded.tags,
-           joined_at              = case when current.boot_id = excluded.boot_id and current.online
-                                         then current.joined_at else excluded.joined_at end,
-           boot_id                = excluded.boot_id
-     where current.epoch < excluded.epoch
-       and (current.boot_id = excluded.boot_id
-            or not current.online
-            or current.presence_expires_at <= tenure_now())
-    returning *, true as present, ${ttlMs}::int as present_for_ms`);
+    with moment as materialized (select tenure_now() as now),
+    joined as (
+      insert into node_unit as current
+        (address, name, version, instance_id, boot_id, epoch, online, presence_expires_at, left_at, claim_policy,
+         labels, trusted_package_regexp, custom_command, tags, joined_at)
+      values (${unit.address}, ${unit.name}, ${unit.version}, ${unit.instance_id}, ${unit.boot_id}, ${unit.epoch},
+              true, tenure_now() + ${ttlMs} * interval '1 ms', null, ${unit.claim_policy}, ${json(unit.labels)},
+              ${unit.trusted_package_regexp}, ${unit.custom_command}, ${json(unit.tags)}, (select now from moment))
+      on conflict (address) do update
+         set name                   = excluded.name,
+             version                = excluded.version,
+             instance_id            = excluded.instance_id,
+             epoch                  = excluded.epoch,
+             online                 = true,
+             presence_expires_at    = excluded.presence_expires_at,
+             left_at                = null,
+             claim_policy           = excluded.claim_policy,
+             labels                 = excluded.labels,
+             trusted_package_regexp = excluded.trusted_package_regexp,
+             custom_command         = excluded.custom_command,
+             tags                   = excluded.tags,
+             joined_at              = case when current.boot_id = excluded.boot_id and current.online
+                                           then current.joined_at else excluded.joined_at end,
+             boot_id                = excluded.boot_id
+       where current.epoch < excluded.epoch
+         and (current.boot_id = excluded.boot_id
+              or not current.online
+              or current.presence_expires_at <= tenure_now())
+      returning *),
+    told as (
+      insert into event (event, message, subject, details)
+      select ${JOINED.event}, 'node-unit ' || name || ' joined', address,
+             jsonb_build_object('epoch', epoch, 'instance_id', instance_id)
+        from joined, moment
+       where joined_at = moment.now)
+    select *, true as present, ${ttlMs}::int as present_for_ms from joined`);
   return rows[0];
 }
 

@@ -19,7 +19,6 @@ import { gather } from "../kernel/gather.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { PostgresStore } from "../store/db.ts";
-import { appendEvent } from "../store/event-store.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { sendAway } from "./go-away.ts";
 import type { MembersLook, MembersService } from "./members.ts";
@@ -141,18 +140,9 @@ export function createNodes(options: NodesOptions): Nodes {
   }
 
   async function joinAsUnit(registration: NodeRegister, epoch: number): Promise<NodeUnitRow> {
-    const { address, boot_id } = registration;
-    const former = options.members.current().rows.find((row) => row.address === address);
+    const { address } = registration;
     const row = await joinNodeUnit(db, unitOf(registration, { instanceId, epoch }), presenceTtlMs);
     if (!row) throw new TenureError("NODE_ADDRESS_IN_USE", { address });
-    if (former?.boot_id !== boot_id || !former.online) {
-      await appendEvent(db, {
-        event: "node.joined",
-        message: `node-unit ${registration.name} joined`,
-        subject: address,
-        details: { epoch, instance_id: instanceId },
-      });
-    }
     return row;
   }
 
