@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
 import { expect, test, vi } from "vitest";
 import { childrenOf } from "../support/children.ts";
 import { identify, isAlive, signal } from "../support/proc.ts";
@@ -31,10 +32,15 @@ test("npm start: two node-units, what runs where, and what a killed one ran runs
 
   // Again, in the same directory: both are back, and share evenly.
   const second = startTenure(["dev", "--port", "0"], { dataDir });
-  await second.waitForLine(/^ +kill -9 \d+$/, DEADLINE_MS);
+  const [, again = ""] = await second.waitForLine(/^ +(kill -9 \d+)$/, DEADLINE_MS);
   expect(nodesOf(second.stdout()).sort()).toEqual(["alpha", "bravo"]);
-  expect(second.stderr()).toBe("");
+  // Stopped while it waits to tell of a loss.
+  const lost = identify(Number(again.split(" ").at(-1)))!;
+  signal(lost.pid, "SIGKILL");
+  await until(() => !isAlive(lost), { what: "alpha to be gone" });
+  await wait(300);
   expect(await second.stop(60_000)).toMatchObject({ code: 0 });
+  expect(second.stderr()).toBe("");
   expect(children()).toEqual([]);
 });
 

@@ -29,12 +29,14 @@ export function startDemo(options: {
   const stopping = new AbortController();
   const units: DemoUnit[] = [];
   let jobs: DemoJobs | undefined;
-  const done = run().catch((error: unknown) => {
+  const done = run().catch(giveUp);
+
+  function giveUp(error: unknown): void {
     if (!stopping.signal.aborted)
       options.print(
         `the demo could not be shown: ${error instanceof Error ? error.message : error}`,
       );
-  });
+  }
 
   async function run(): Promise<void> {
     const admin = createAdmin({ url: options.url });
@@ -45,12 +47,16 @@ export function startDemo(options: {
       if (stopping.signal.aborted) return;
       units.push(startDemoUnit({ name, url: options.url, dataDir: options.dataDir }));
     }
-    await until(async () => (await here(admin)).length === units.length);
+    // By the list that the node-units decide by: one that saw only itself would take everything.
+    await until(async () => {
+      const { members } = await admin.call(ROUTES.readMembership, {});
+      return members.length >= units.length;
+    });
     await wake(admin, desired);
     await until(async () => (await demoOf(admin, desired)).every((view) => isRunning(view)));
     jobs = startDemoJobs({ url: options.url });
     options.print(drawDemo(await scene(admin, desired)));
-    for (const unit of units) void tellLoss(unit);
+    for (const unit of units) tellLoss(unit).catch(giveUp);
 
     async function tellLoss(unit: DemoUnit): Promise<void> {
       const end = await unit.exited;
