@@ -136,7 +136,7 @@ describe("an operator", () => {
     await page.getByRole("button", { name: "Roll back" }).first().click();
     await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
     await newest.getByText("Revision 3").waitFor(PATIENCE);
-    expect(await newest.locator("del").allTextContents()).toEqual(["red"]);
+    await expect.poll(() => newest.locator("del").allTextContents(), PATIENCE).toEqual(["red"]);
   });
 
   test("submits a job and reads its timeline and result", async () => {

@@ -40,7 +40,7 @@ export function createResource<T>(options: ResourceOptions<T>): Resource<T> {
   const state = signal<Loaded<T>>(NOTHING);
   let users = 0;
   let end = (): void => {};
-  let underWay: Promise<void> | undefined;
+  const refresh = oneAtATime(read);
   const reread = throttle(REREAD_MIN_MS, () => void refresh());
 
   async function read(): Promise<void> {
@@ -49,13 +49,6 @@ export function createResource<T>(options: ResourceOptions<T>): Resource<T> {
     } catch (error) {
       state.value = { ...state.value, error: asApiError(error) };
     }
-  }
-
-  function refresh(): Promise<void> {
-    underWay ??= read().finally(() => {
-      underWay = undefined;
-    });
-    return underWay;
   }
 
   function set(value: T): void {
@@ -70,7 +63,7 @@ export function createResource<T>(options: ResourceOptions<T>): Resource<T> {
     };
     const timer = options.everyMs && setInterval(() => isSeen() && void refresh(), options.everyMs);
     const ends = (options.topics ?? []).map((topic) => onChange(topic, hear));
-    ends.push(onConnect(() => void again(underWay, refresh)));
+    ends.push(onConnect(() => void refresh()));
     void refresh();
     return () => {
       clearInterval(timer);
@@ -140,7 +133,10 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
   const state = signal<Rows<T>>({ ...empty(rows) });
   let users = 0;
   let isRead = false;
-  let underWay: Promise<void> | undefined;
+  // Answers come in any order: one that was asked for before what is shown came is thrown away.
+  let moment = 0;
+  const shownAsOf = new Map<string, number>();
+  const refresh = oneAtATime(readAll);
   const told = new Set<string>();
   const draw = throttle(DRAW_MS, () => {
     state.value = { ...state.value, version: state.value.version + 1 };
@@ -148,21 +144,36 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
   const readTold = throttle(REREAD_MIN_MS, () => void readChanged());
   const readAllSoon = throttle(READ_ALL_MIN_MS, () => void refresh());
 
+  function readSoon(id: string): void {
+    told.add(id);
+    readTold();
+  }
+
+  function show(id: string, item: T | undefined, asOf = ++moment): void {
+    if ((shownAsOf.get(id) ?? 0) > asOf) return;
+    shownAsOf.set(id, asOf);
+    if (item === undefined) rows.delete(id);
+    else rows.set(id, item);
+  }
+
   async function readAll(): Promise<void> {
     isRead = true;
+    const began = ++moment;
     const seen = new Set<string>();
     try {
       let cursor: string | undefined;
       do {
+        const asOf = ++moment;
         const page = await options.page(cursor);
         for (const item of page.items) {
-          rows.set(options.keyOf(item), item);
+          show(options.keyOf(item), item, asOf);
           seen.add(options.keyOf(item));
         }
         cursor = page.next_cursor ?? undefined;
         draw();
       } while (cursor !== undefined);
-      for (const id of rows.keys()) if (!seen.has(id)) rows.delete(id);
+      for (const id of rows.keys()) if (!seen.has(id)) show(id, undefined, began);
+      for (const id of shownAsOf.keys()) if (!rows.has(id)) shownAsOf.delete(id);
       settle({ isComplete: true, error: undefined, readAtMs: Date.now() });
     } catch (error) {
       isRead = false;
@@ -174,13 +185,6 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
     state.value = { ...state.value, ...changes, version: state.value.version + 1 };
   }
 
-  function refresh(): Promise<void> {
-    underWay ??= readAll().finally(() => {
-      underWay = undefined;
-    });
-    return underWay;
-  }
-
   async function readChanged(): Promise<void> {
     const ids = [...told];
     told.clear();
@@ -188,10 +192,11 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
     if (!readOne || ids.length > READ_ONE_MAX) return readAllSoon();
     await Promise.all(
       ids.map(async (id) => {
+        const asOf = ++moment;
         try {
-          rows.set(id, await readOne(id));
+          show(id, await readOne(id), asOf);
         } catch (error) {
-          if (asApiError(error).status === 404) rows.delete(id);
+          if (asApiError(error).status === 404) show(id, undefined, asOf);
         }
       }),
     );
@@ -200,16 +205,12 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
 
   onChange(options.topic, ({ op, id, item }) => {
     if (!isRead) return;
-    if (op === "changed" && item === undefined) {
-      told.add(id);
-      return readTold();
-    }
-    if (op === "removed") rows.delete(id);
-    else rows.set(options.keyOf(item as T), item as T);
+    if (op === "changed" && item === undefined) return readSoon(id);
+    show(id, op === "removed" ? undefined : (item as T));
     return draw();
   });
   onConnect(() => {
-    if (users > 0) void again(underWay, refresh);
+    if (users > 0) void refresh();
     else isRead = false;
   });
 
@@ -218,11 +219,14 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
     refresh,
     get: (id) => rows.get(id),
     put(item) {
-      rows.set(options.keyOf(item), item);
+      const id = options.keyOf(item);
+      show(id, item);
       settle({});
+      // How old an answer to an action is, nobody knows.
+      if (options.readOne) readSoon(id);
     },
     remove(id) {
-      rows.delete(id);
+      show(id, undefined);
       settle({});
     },
     use() {
@@ -237,16 +241,29 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
     },
     forget() {
       rows.clear();
+      shownAsOf.clear();
       isRead = false;
       state.value = empty(rows);
     },
   };
 }
 
-/** A reading that began before the connect may have missed what nobody was told of: it counts for nothing. */
-async function again(underWay: Promise<void> | undefined, refresh: () => Promise<void>) {
-  await underWay;
-  await refresh();
+/** Whoever asks during a reading gets the next one: the one under way may have begun before what it asks for. */
+function oneAtATime(read: () => Promise<void>): () => Promise<void> {
+  let underWay: Promise<void> | undefined;
+  let next: Promise<void> | undefined;
+  function begin(): Promise<void> {
+    next = undefined;
+    underWay = read().finally(() => {
+      underWay = undefined;
+    });
+    return underWay;
+  }
+  return () => {
+    if (!underWay) return begin();
+    next ??= underWay.then(begin);
+    return next;
+  };
 }
 
 const empty = <T>(rows: ReadonlyMap<string, T>): Rows<T> => ({

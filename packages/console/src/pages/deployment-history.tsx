@@ -29,7 +29,13 @@ export function DeploymentHistory({ view }: { view: DeploymentView }) {
       <Card title="Specifications" flush>
         {value ? (
           <ol class="revisions">
-            <Revision spec={view} next={undefined} previous={value[0]} view={view} />
+            <Revision
+              spec={view}
+              next={undefined}
+              previous={value[0]}
+              isRead={value[0]?.revision === view.revision - 1 || view.revision === 1}
+              view={view}
+            />
             {value.map((spec, index) => (
               <Revision
                 key={spec.revision}
@@ -78,11 +84,14 @@ function Revision({
   spec,
   next,
   previous,
+  isRead = true,
   view,
 }: {
   spec: Spec;
   next: string | undefined;
   previous: Spec | undefined;
+  /** `false` while the one before it is not among those that were read. */
+  isRead?: boolean;
   view: DeploymentView;
 }) {
   const changes = previous ? differences(previous, spec) : [];
@@ -118,7 +127,11 @@ function Revision({
           </Action>
         )}
       </div>
-      <Changes of={changes} empty={previous ? "no change" : "the first that is kept"} />
+      {isRead ? (
+        <Changes of={changes} empty={previous ? "no change" : "the first that is kept"} />
+      ) : (
+        <Loading what="what changed" />
+      )}
     </li>
   );
 }
