@@ -41,7 +41,7 @@ describe("a private Postgres", () => {
     expect(descendantsOf(postgres.pid).every(isFrozen)).toBe(true);
     const events: string[] = [];
     const asked = client.query("select 1").then(() => events.push("answered"));
-    await expect(query("select 1")).rejects.toThrow("timeout");
+    await expect(query("select 1", 500)).rejects.toThrow("timeout");
     events.push("thawed");
     await postgres.thaw();
     await asked;
@@ -56,18 +56,15 @@ describe("a private Postgres", () => {
     await postgres.start();
   });
 
-  async function connect(): Promise<Client> {
-    const client = new Client({
-      connectionString: postgres.uri(),
-      connectionTimeoutMillis: 500,
-    });
+  async function connect(connectionTimeoutMillis = 30_000): Promise<Client> {
+    const client = new Client({ connectionString: postgres.uri(), connectionTimeoutMillis });
     client.on("error", () => {});
     await client.connect();
     return client;
   }
 
-  async function query(text: string): Promise<unknown[]> {
-    const client = await connect();
+  async function query(text: string, connectWithinMs?: number): Promise<unknown[]> {
+    const client = await connect(connectWithinMs);
     const { rows } = await client.query(text);
     await client.end();
     return rows;

@@ -60,7 +60,7 @@ export function startProcess(spec: ProcessSpec): RunningProcess {
   const exited = exitOf(child);
   const what = [spec.command, ...(spec.args ?? [])].join(" ");
 
-  async function waitForLine(pattern: RegExp, deadlineMs = 15_000): Promise<RegExpExecArray> {
+  async function waitForLine(pattern: RegExp, deadlineMs = 60_000): Promise<RegExpExecArray> {
     const lineOrEnd = async () => {
       const ended = hasEnded(child) && (await exited); // by then its last lines are here
       return output.find(pattern) ?? (ended ? "ended" : undefined);

@@ -56,9 +56,11 @@ describe("a proxy between a client and its server", () => {
     proxy.delay(1_000, direction);
     const slow = await client.roundTripMs("one");
     await proxy.heal();
-    const quick = await client.roundTripMs("two");
     expect(slow).toBeGreaterThanOrEqual(995);
-    expect(quick).toBeLessThan(900);
+    // One may be slow because the machine is; with the delay all of them would be.
+    let trips = 0;
+    const isQuick = async () => (await client.roundTripMs(`again ${++trips}`)) < 900;
+    await until(isQuick, { what: "a quick round trip" });
   });
 
   test("a delay is latency, not a lower rate", async () => {

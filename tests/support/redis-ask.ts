@@ -4,7 +4,7 @@ import { connect } from "node:net";
  * One command by Redis's inline protocol, and the first bytes of the answer as they came. Enough to
  * ask a server how it is, without a client that reconnects, retries and follows redirections.
  */
-export function askRedis(port: number, command: string, timeoutMs = 2_000): Promise<string> {
+export function askRedis(port: number, command: string, timeoutMs = 30_000): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect({ port, host: "127.0.0.1" });
     socket.setTimeout(timeoutMs, () => socket.destroy(new Error(`no answer to ${command}`)));

@@ -5,7 +5,7 @@ import { askRedis } from "./redis-ask.ts";
 
 describe("a private Redis", () => {
   let redis: RedisServer;
-  const ask = (command: string) => askRedis(redis.port, command, 500);
+  const ask = (command: string, timeoutMs?: number) => askRedis(redis.port, command, timeoutMs);
   beforeAll(async () => {
     redis = await startRedis({ conf: { maxmemory: "64mb" } });
   });
@@ -37,7 +37,7 @@ describe("a private Redis", () => {
   test("falls silent while frozen, and answers when thawed", async () => {
     await redis.freeze();
     expect(isFrozen(redis.pid)).toBe(true);
-    await expect(ask("PING")).rejects.toThrow("no answer to PING");
+    await expect(ask("PING", 500)).rejects.toThrow("no answer to PING");
     await redis.thaw();
     expect(await ask("PING")).toBe("+PONG");
   });

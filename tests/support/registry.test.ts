@@ -10,12 +10,12 @@ import { until } from "./until.ts";
 const storesOfARun = 5; // one Postgres, one Redis, three masters
 
 // Each test runs vitest within vitest, with stores of its own.
-describe("what a test run has started", { timeout: 90_000 }, () => {
+describe("what a test run has started", { timeout: 240_000 }, () => {
   test("ends with the worker that started it", async () => {
     const run = startPlantedRun("leaves");
     const [, left = ""] = await run.waitForLine(/left (.*)/);
     await run.exited;
-    expect(isAlive(JSON.parse(left))).toBe(false);
+    await untilGone([JSON.parse(left)]);
   });
 
   test("is left alone while the run lives, and ended by the next run after kill -9", async () => {
@@ -51,7 +51,7 @@ interface LingeringRun {
 
 async function startLingeringRun(): Promise<LingeringRun> {
   const run = startPlantedRun("lingers", { stores: true });
-  const [, worker = ""] = await run.waitForLine(/lingering (.*)/, 30_000);
+  const [, worker = ""] = await run.waitForLine(/lingering (.*)/, 120_000);
   const owner = identify(run.pid) as ProcessIdentity;
   return { run, owner, stores: startedBy(owner), worker: JSON.parse(worker) };
 }

@@ -87,9 +87,11 @@ function endMine(): void {
 async function endAndWait(entry: Entry): Promise<void> {
   const gone = () => !isAlive(entry);
   endNow(entry, entry.endSignal);
-  await until(gone, { deadlineMs: 5_000, what: `the end of orphan ${entry.pid}` }).catch(() =>
-    endNow(entry, "SIGKILL"),
-  );
+  const what = `the end of orphan ${entry.pid}`;
+  await until(gone, { deadlineMs: 5_000, what }).catch(() => {
+    endNow(entry, "SIGKILL");
+    return until(gone, { what });
+  });
 }
 
 function endNow({ pid }: Entry, endSignal: NodeJS.Signals): void {

@@ -93,9 +93,14 @@ describe.each(KINDS)("%s over a network", (kind) => {
     const urls = [`redis://127.0.0.1:${await freePort()}`];
     const store = openRedis({ ...redisSettings(kind), urls, prefix: "nobody" });
     onTestFinished(() => store.close());
-    await expect(waitUntilReady(store, 500)).rejects.toThrow(
-      kind === "redis" ? /^redis is down \(connect ECONNREFUSED/ : /no node of the cluster answers/,
-    );
+    const sentence =
+      kind === "redis" ? /^redis is down \(connect ECONNREFUSED/ : /no node of the cluster answers/;
+    // Half a second may be over before a slow machine has tried to connect.
+    const said = async () => {
+      await expect(waitUntilReady(store, 500)).rejects.toThrow(sentence);
+      return true;
+    };
+    await until(said, { what: `${sentence}` });
   });
 });
 
@@ -181,9 +186,13 @@ describe("a Redis that is frozen", () => {
     expect(performance.now() - askedMs).toBeLessThan(10_000);
     await redis.thaw();
     await answersAgain(store);
-    await store.client.set("b", "2");
-    expect(await store.client.get("b")).toBe("2");
-    expect(await store.client.get("none")).toBeNull();
+    const { client } = store;
+    const answers = async () => [
+      await client.set("b", "2"),
+      await client.get("b"),
+      await client.get("none"),
+    ];
+    expect(await until(answers, { what: "three answers in time" })).toEqual(["OK", "2", null]);
   });
 });
 
@@ -192,7 +201,7 @@ describe("a reader that blocks", () => {
     const redis = await startRedis();
     onTestFinished(() => redis.discard());
     const urls = [redis.url];
-    const store = await openReady({ mode: "single", urls, commandTimeoutMs: 200 });
+    const store = await openReady({ mode: "single", urls, commandTimeoutMs: 2_000 });
     const reader = store.blockingConnection(100);
     await untilReady(reader);
     await redis.freeze();
@@ -211,12 +220,14 @@ describe("a Redis that is gone", () => {
   test("fails commands at once instead of keeping them, and is used when it is back", async () => {
     const redis = await startRedis();
     onTestFinished(() => redis.discard());
-    const store = await openReady({ mode: "single", urls: [redis.url] });
+    // Whatever were kept would be kept for this long.
+    const commandTimeoutMs = 60_000;
+    const store = await openReady({ mode: "single", urls: [redis.url], commandTimeoutMs });
     await redis.stop();
     await until(() => store.client.status !== "ready", { what: "the client to notice" });
     const askedMs = performance.now();
     await expectDown(store.ping());
-    expect(performance.now() - askedMs).toBeLessThan(1_500);
+    expect(performance.now() - askedMs).toBeLessThan(10_000);
     await redis.start();
     await answersAgain(store);
   });
@@ -225,10 +236,10 @@ describe("a Redis that is gone", () => {
 describe("a Redis Cluster of which one master is gone", () => {
   test("is not well, though the others answer", async () => {
     // The other masters need this long to agree that one is gone.
-    const cluster = await startRedisCluster({ conf: { "cluster-node-timeout": "500" } });
+    const cluster = await startRedisCluster({ conf: { "cluster-node-timeout": "2000" } });
     onTestFinished(() => cluster.stop());
     const store = await openReady({ mode: "cluster", urls: cluster.urls });
-    await store.ping();
+    await answersAgain(store);
     await cluster.nodes[1]!.kill();
     const told = async () =>
       store.ping().then(
