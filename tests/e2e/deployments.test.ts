@@ -16,9 +16,13 @@ beforeAll(async () => {
 afterEach(() => scene.clear());
 afterAll(() => scene?.stop());
 
+// After three intervals a node takes also what another should have: on a slow machine not before the test is over.
+const FAIR = { NODE_UNIT_SCHEDULER_INTERVAL_MS: "15000" };
+
 describe("a fleet of node-units", () => {
   test("R7, R8: five deployments on two nodes end 2 and 3, and a daemon runs on both", async () => {
-    const units = await Promise.all([scene.start("a"), scene.start("b")]);
+    const units = await Promise.all([scene.start("a", FAIR), scene.start("b", FAIR)]);
+    await scene.untilMembers(units);
     await scene.createSleepers(5);
     await scene.create({ name: "watcher", type: "daemon", command: SLEEPER });
     const views = await scene.untilAllRun(units);
@@ -32,13 +36,11 @@ describe("a fleet of node-units", () => {
   });
 
   test("kill -9 of a node-unit: what it ran ends with it and runs on the others", async () => {
-    const [lost, ...others] = await Promise.all([
-      scene.start("a"),
-      scene.start("b"),
-      scene.start("c"),
-    ]);
+    const units = await Promise.all(["a", "b", "c"].map((name) => scene.start(name, FAIR)));
+    const [lost, ...others] = units;
+    await scene.untilMembers(units);
     await scene.createSleepers(7);
-    const before = await scene.untilAllRun([lost!, ...others]);
+    const before = await scene.untilAllRun(units);
     const processes = processesOf(before, lost!.address);
     expect(processes.length).toBeGreaterThan(0);
     await lost!.kill9();

@@ -1,4 +1,4 @@
-import type { DeploymentView } from "@tenure/protocol";
+import type { DeploymentView, Member } from "@tenure/protocol";
 import { Client } from "pg";
 import { createDatabase } from "../support/database.ts";
 import {
@@ -25,6 +25,8 @@ export interface UnitScene extends DeploymentsOf {
   ): Promise<RunningUnit>;
   /** So many deployments that run until they are stopped, of the same kind. */
   createSleepers(count: number, prefix?: string): Promise<DeploymentView[]>;
+  /** Until the server names them as members: before that nobody counts on them when it claims. */
+  untilMembers(units: readonly RunningUnit[]): Promise<void>;
   /** Until every enabled deployment runs, on one of these nodes. */
   untilAllRun(units: readonly RunningUnit[]): Promise<DeploymentView[]>;
   tenure(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }>;
@@ -74,6 +76,15 @@ export async function startUnitScene(env: Record<string, string> = {}): Promise<
           deployments.create({ name: `${prefix}-${n + 1}`, command: SLEEPER }),
         ),
       ),
+    async untilMembers(wanted) {
+      const all = async () => {
+        const { body } = await server.get("/api/v1/membership");
+        const { members } = body as { members: Member[] };
+        const known = new Set(members.map(({ address }) => address));
+        return wanted.every(({ address }) => known.has(address));
+      };
+      await until(all, { deadlineMs: DEADLINE_MS, what: "every node-unit to be a member" });
+    },
     async untilAllRun(on) {
       const addresses = on.map(({ address }) => address);
       const runs = (view: DeploymentView) => {

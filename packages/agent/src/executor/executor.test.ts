@@ -174,12 +174,13 @@ describe("what a child finds", () => {
 
 describe("stopping", () => {
   test("a child that does not hear SIGTERM is killed after the grace, and only then is the next one started", async () => {
-    const { executor, reported, logs } = await startExecutor({ stopGraceMs: 300 });
+    const { executor, reported, logs, logLines } = await startExecutor({ stopGraceMs: 300 });
     const trap = "trap '' TERM; echo deaf; while :; do sleep 0.1; done";
     const row = aRow({ command: trap });
     executor.want([wanted(row)]);
     const deaf = await reported(row, "running");
     const old = identify(deaf.pid ?? 0);
+    await logLines(row); // running is said of a shell that may not have come to its trap yet
     executor.want([
       wanted({
         ...row,

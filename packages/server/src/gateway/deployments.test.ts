@@ -124,6 +124,7 @@ describe("deployments on two instances", () => {
     await one.woken(2);
     await addDeployment(database.db, { type: "daemon" });
     await two.woken(2);
+    await one.woken(3); // else the patch may come in the same look, and that is one wake-up for both
     expect(two.wakes()).toBe(2);
     await post(b, `/deployments/${row.id}/rollback`, {}).catch(() => {});
     await patch(b, `/deployments/${row.id}`, { package_version: "2.0.0" });

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
 import { HOT_STORES } from "../../testing/hot-stores.ts";
-import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
+import { type JobFleet, type JobNode, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
 
 let fleet: JobFleet;
@@ -465,11 +465,13 @@ describe.each(HOT_STORES)("nodes that are too slow, on %s", (kind) => {
   afterAll(() => fleet.stop());
 
   test("a node that does not accept in time loses the job to another", async () => {
-    const silent = await fleet.node(app);
+    // Both are there from the beginning: whichever gets it is the silent one.
+    const nodes = [await fleet.node(app), await fleet.node(app)];
     const client = await fleet.session(app);
     const { job_id } = await client.accepted(client.submit());
-    await silent.assigned(1, job_id);
-    const other = await fleet.node(app);
+    const has = (node: JobNode) => node.assignments(job_id).length > 0;
+    const silent = await until(() => nodes.find(has), { what: "an assignment" });
+    const other = nodes.find((node) => node !== silent)!;
     const again = await other.assigned(1, job_id);
     expect(again.attempt_id).toBe(2);
     expect(await silent.receive("job_cancel")).toMatchObject({ job_id, attempt_id: 1 });

@@ -11,10 +11,12 @@ import { sql } from "../store/sql.ts";
 
 let store: TestDb;
 beforeAll(async () => {
-  store = await openServer({ poolMax: 16 });
+  store = await openServer({ poolMax: 16, statementTimeoutMs: 60_000 });
 });
 afterAll(() => store.close());
 const newSigner = () => `race-${randomUUID()}`;
+/** Whoever waits for a lock here gets it, however slow the machine is. */
+const PATIENT = { waitMs: 50_000 };
 
 describe("a statement that waited for the lease's lock", () => {
   /** Owner a's write under token 1 waits behind somebody; meanwhile its lease runs out. */
@@ -31,7 +33,7 @@ describe("a statement that waited for the lease's lock", () => {
         keepMs: LEASE_TTL_MS,
         asks: asks(),
       };
-      write = commit(store.db, late, { waitMs: 4_000 });
+      write = commit(store.db, late, PATIENT);
       await until(() => isAnybodyWaiting(), { what: "the write to wait for the lock" });
       await store.advance(LEASE_TTL_MS + 1);
     });
@@ -54,7 +56,7 @@ describe("a statement that waited for the lease's lock", () => {
     for (let round = 0; round < 5; round++) {
       const signer = newSigner();
       const same = Array.from({ length: 12 }, () =>
-        commitDone(store.db, { signer, asks: asks(2, "same") }, { waitMs: 4_000 }),
+        commitDone(store.db, { signer, asks: asks(2, "same") }, PATIENT),
       );
       const answers = (await Promise.all(same)).map((done) => done.asks.map(({ nonce }) => nonce));
       expect(new Set(answers.map(String))).toEqual(new Set(["0,1"]));
