@@ -1,4 +1,6 @@
+import type { Job } from "@tenure/protocol";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { PATIENT } from "../prove/jobs-scene.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
 import { type RunningProcess, startProcess, startTenure } from "../support/process.ts";
 import { stores } from "../support/stores.ts";
@@ -14,10 +16,8 @@ describe("tenure job", () => {
   let worker: RunningProcess;
   beforeAll(async () => {
     database = await createDatabase(stores().postgresAdminUri);
-    const env = storeSettings({ postgresUri: database.uri });
-    server = await startServer({
-      env: { ...env, TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "2" },
-    });
+    const env = { ...storeSettings({ postgresUri: database.uri }), ...PATIENT };
+    server = await startServer({ env });
     worker = startProcess({
       command: process.execPath,
       args: ["examples/echo-worker/main.js"],
@@ -31,8 +31,10 @@ describe("tenure job", () => {
     await database?.drop();
   });
 
-  async function job(...args: string[]) {
-    const running = startTenure(["job", ...args], { env: { TENURE_URL: server.url } });
+  const job = (...args: string[]) => jobAt(server, ...args);
+
+  async function jobAt({ url }: RunningServer, ...args: string[]) {
+    const running = startTenure(["job", ...args], { env: { TENURE_URL: url } });
     const { code } = await running.exited;
     return { code, stdout: running.stdout(), stderr: running.stderr() };
   }
@@ -64,9 +66,17 @@ describe("tenure job", () => {
   });
 
   test("nobody there to run it: 1, and the code", async () => {
-    const lonely = await job("submit", "1", "--pool", "nobody");
+    // A server of its own, that gives up soon: the others' jobs have all the time they need.
+    const own = await createDatabase(stores().postgresAdminUri);
+    const env = storeSettings({ postgresUri: own.uri });
+    const hasty = await startServer({
+      env: { ...env, TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "2" },
+    });
+    const lonely = await jobAt(hasty, "submit", "1", "--pool", "nobody");
     expect(lonely.code).toBe(1);
     expect(lonely.stdout).toContain("NO_AVAILABLE_NODE");
+    await hasty.stop();
+    await own.drop();
   });
 
   test("what is no JSON is explained", async () => {
@@ -115,12 +125,15 @@ describe("tenure job", () => {
       env: { TENURE_URL: server.url, ECHO_POOL: "leaving" },
     });
     await leaving.waitForLine(/is connected to/, 60_000);
-    const submitted = job("submit", '{"say":"last","work_ms":4000}', "--pool", "leaving");
-    const isRunning = async () => {
-      const { body } = await server.get("/api/v1/jobs?pool=leaving&state=RUNNING");
-      return (body as { items: unknown[] }).items.length === 1;
+    // Long enough to be seen at it, and short enough to end in the 8 s that this worker gives itself.
+    const submitted = job("submit", '{"say":"last","work_ms":6000}', "--pool", "leaving");
+    const begun = async () => {
+      const { body } = await server.get("/api/v1/jobs?pool=leaving");
+      const [found] = (body as { items: Job[] }).items;
+      return found && !["CREATED", "DISPATCHED", "ACCEPTED"].includes(found.state) && found.state;
     };
-    await until(isRunning, { deadlineMs: 60_000, what: "the job to run" });
+    const state = await until(begun, { deadlineMs: 60_000, what: "the job to begin" });
+    expect(state).toBe("RUNNING");
     expect(await leaving.stop()).toEqual({ code: 0, signal: null });
     expect(await submitted).toMatchObject({ code: 0 });
   });

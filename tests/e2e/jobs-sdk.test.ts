@@ -1,5 +1,6 @@
 import { type JobEvent, JobFailed, modelNotAvailable, Session, Worker } from "@tenure/sdk";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
+import { PATIENT } from "../prove/jobs-scene.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
 import { stores } from "../support/stores.ts";
 import { until } from "../support/until.ts";
@@ -16,7 +17,8 @@ describe("Session and Worker through a server", () => {
   const open: { close(): Promise<void> }[] = [];
   beforeAll(async () => {
     database = await createDatabase(stores().postgresAdminUri);
-    server = await startServer({ env: storeSettings({ postgresUri: database.uri }) });
+    const env = { ...storeSettings({ postgresUri: database.uri }), ...PATIENT };
+    server = await startServer({ env });
   });
   afterEach(async () => {
     for (const each of open.splice(0)) await each.close();

@@ -10,8 +10,8 @@ import type { Proof, ProofRun } from "./proof.ts";
 // Heartbeats come every 5 s, so silence must be longer. The children end at once when told to: all of the grace is room
 // for a machine that is slow.
 const SELF_STOP_MS = 8_000;
-const GRACE_MS = 6_000;
-const PRESENCE_TTL_MS = 18_000;
+const GRACE_MS = 10_000;
+const PRESENCE_TTL_MS = 22_000;
 const SAFE_MS = SELF_STOP_MS + GRACE_MS;
 /** What a shared machine may be late by. Being late is not what is shown here; never stopping is. */
 const LATE_MS = 20_000;

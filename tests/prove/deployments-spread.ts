@@ -20,7 +20,11 @@ const SMALL: readonly Scene[] = [
 const LARGE: Scene = { rows: 1_000, nodes: 50, goalMs: 10_000 };
 // A test run shares its machine; far beyond the goal is still wrong.
 const CI_FACTOR = 20;
-const CONFLICTS_PER_CLAIM_MAX = 0.1;
+/** Of so few rows nearly every one may be asked for twice while a slow machine commits. */
+const CONFLICTS_MAX = {
+  full: (rows: number) => Math.max(1, rows * 0.1),
+  ci: (rows: number) => Math.max(5, rows * 0.2),
+};
 
 /** Node-units over real sockets that claim and run nothing: what is shown is the claiming. */
 export const deploymentsSpread: Proof = {
@@ -101,7 +105,7 @@ export const deploymentsSpread: Proof = {
           rows,
         );
         assert(spread <= 1, `the spread is ${spread}`);
-        assert(conflicts <= Math.max(1, rows * CONFLICTS_PER_CLAIM_MAX), `${conflicts} conflicts`);
+        assert(conflicts <= CONFLICTS_MAX[size](rows), `${conflicts} conflicts`);
         assert(tookMs <= goalMs * factor, `${what} took ${Math.round(tookMs)} ms`);
       }
     } finally {

@@ -7,7 +7,7 @@ import { Worker } from "@tenure/sdk";
 import { scratchDirectory } from "../support/scratch.ts";
 import { until } from "../support/until.ts";
 import { HOT_KINDS, type HotKind, type Instance } from "./fleet.ts";
-import { assertEndedOnce, createJobScene, type JobScene } from "./jobs-scene.ts";
+import { assertEndedOnce, createJobScene, type JobScene, PATIENT } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 
 interface CrashPoint {
@@ -41,6 +41,9 @@ const POINTS: readonly (CrashPoint & { action?: string })[] = [
 
 const TIMES = 20;
 
+/** Only this one is patient: what was sent to a node and never arrived is found by the time to accept it. */
+const PENDING = "TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS";
+
 /** I5, I6 and I11, step by step. */
 export const jobsCrashPoints: Proof = {
   name: "jobs-crash-points",
@@ -59,7 +62,7 @@ async function runOn(hot: HotKind, { size, print }: ProofRun): Promise<void> {
   let runs = 0;
   // Each with stores of its own: an instance that is to die at a step of its job must not help out with another one.
   const lane = async () => {
-    const scene = await createJobScene(hot);
+    const scene = await createJobScene(hot, { env: { [PENDING]: PATIENT[PENDING] } });
     try {
       const survivor = await scene.startInstance();
       for (let point = left.shift(); point; point = left.shift()) {

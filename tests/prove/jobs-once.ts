@@ -2,7 +2,7 @@ import assert from "node:assert";
 import { randomUUID } from "node:crypto";
 import { JobFailed, type Session, Worker } from "@tenure/sdk";
 import { HOT_KINDS, type HotKind } from "./fleet.ts";
-import { createJobScene, POOL } from "./jobs-scene.ts";
+import { createJobScene, PATIENT, POOL } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 
 const RIVALS = 64;
@@ -22,7 +22,7 @@ export const jobsOnce: Proof = {
 
 async function runOn(hot: HotKind, { size, print }: ProofRun): Promise<void> {
   const ids = size === "full" ? 1_000 : 20;
-  const scene = await createJobScene(hot);
+  const scene = await createJobScene(hot, { env: PATIENT });
   const runs = new Map<string, number>();
   let worker: Worker | undefined;
   try {

@@ -11,6 +11,7 @@ const WORKERS = 3;
 const JOBS = 12;
 const CAPACITY = JOBS;
 const WORK_MS = 4_000;
+const IN_VAIN_MAX = 3;
 const TARGET_MS = 2_000;
 /** A machine that does ten other things at once may take its time; more than that is a deadline that ran out. */
 const CI_LIMIT_MS = 20_000;
@@ -37,7 +38,7 @@ async function killOurs(rounds: number): Promise<number[]> {
     for (let n = 0; n < WORKERS; n++) workers.push(await start());
     const session = scene.openSession({ url: b.url });
     const delaysMs: number[] = [];
-    for (let round = 0; round < rounds; round++) {
+    for (let round = 0, inVain = 0; round < rounds; ) {
       const ran = workers.map((worker) => begun(worker));
       const jobs = Array.from({ length: JOBS }, () =>
         session.submit<Answer>({ pool: POOL, payload: { work_ms: WORK_MS } }),
@@ -51,9 +52,11 @@ async function killOurs(rounds: number): Promise<number[]> {
       await workers[at]!.kill9();
       const results = await Promise.all(jobs);
       const again = results.filter(({ attempt_id }) => attempt_id > 1);
-      assert(again.length > 0, "the killed worker had no job");
       delaysMs.push(...again.map(({ body }) => body.beganMs - killedMs));
       workers[at] = await start();
+      // The jobs may be over before a slow machine comes to the kill: that shows nothing, and is done again.
+      if (again.length > 0) round += 1;
+      else assert(++inVain < IN_VAIN_MAX, "the killed worker had no job");
     }
     await scene.untilAllSlotsAreFree();
     return delaysMs;

@@ -1,7 +1,7 @@
 import assert from "node:assert";
 import { Worker } from "@tenure/sdk";
 import { HOT_KINDS, type HotKind } from "./fleet.ts";
-import { assertEndedOnce, createJobScene, POOL } from "./jobs-scene.ts";
+import { assertEndedOnce, createJobScene, PATIENT, POOL } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 
 /** What a session hears of a job that takes its time. */
@@ -20,7 +20,7 @@ export const jobsSmoke: Proof = {
 
 async function runOn(hot: HotKind, { size, print }: ProofRun): Promise<void> {
   const count = size === "full" ? 1_000 : 20;
-  const scene = await createJobScene(hot);
+  const scene = await createJobScene(hot, { env: PATIENT });
   // A job ends when its session has heard that it runs: one that ended in the same moment would skip states.
   const heard = new Map<string, () => void>();
   const untilHeard = (requestId: string) =>

@@ -10,41 +10,30 @@ import type { Proof, ProofRun } from "./proof.ts";
 
 const NOTICED_LIMIT_MS = 15_000;
 const RECOVERED_LIMIT_MS = 30_000;
-const ANSWER_LIMIT_MS = 5_000;
-/** `/health/live` asks no store: whatever a store does, this is how long anybody waits for the process. */
-const LIVE_LIMIT_MS = 1_000;
+/**
+ * How long anybody waits. `/health/live` asks no store: whatever a store does, only the process itself can be late. A
+ * test run shares its machine, which stands still now and then.
+ */
+const LIMITS_MS = { full: { ready: 5_000, live: 1_000 }, ci: { ready: 10_000, live: 10_000 } };
 
 export const storeOutage: Proof = {
   name: "store-outage",
   summary: "a store stopped or frozen under a running server: 503 names it, then 200 by itself",
-  async run({ print }) {
+  async run({ size, print }) {
     const [postgres, redis, cluster] = await Promise.all([
       startPostgres(),
       startRedis(),
       startRedisCluster(),
     ]);
     try {
+      const common = { postgres, size, print };
       const none = {};
-      await suffer({
-        name: "Postgres",
-        blames: "postgres",
-        store: postgres,
-        postgres,
-        use: none,
-        print,
-      });
+      await suffer({ name: "Postgres", blames: "postgres", store: postgres, use: none, ...common });
       const single = { redisUrl: redis.url };
-      await suffer({ name: "Redis", blames: "redis", store: redis, postgres, use: single, print });
+      await suffer({ name: "Redis", blames: "redis", store: redis, use: single, ...common });
       const all = { clusterUrls: cluster.urls };
       const whole = asOne(cluster);
-      await suffer({
-        name: "Redis Cluster",
-        blames: "redis",
-        store: whole,
-        postgres,
-        use: all,
-        print,
-      });
+      await suffer({ name: "Redis Cluster", blames: "redis", store: whole, use: all, ...common });
     } finally {
       await Promise.all([postgres.discard(), redis.discard(), cluster.stop()]);
     }
@@ -58,17 +47,17 @@ interface Store {
   thaw(): Promise<void>;
 }
 
-interface Scene {
+interface Scene extends Pick<ProofRun, "size" | "print"> {
   name: string;
   /** The dependency that `/health/ready` must name. */
   blames: string;
   store: Store;
   postgres: PostgresServer;
   use: { redisUrl?: string; clusterUrls?: string[] };
-  print: ProofRun["print"];
 }
 
-async function suffer({ name, blames, store, postgres, use, print }: Scene): Promise<void> {
+async function suffer(scene: Scene): Promise<void> {
+  const { name, blames, store, postgres, use, size, print } = scene;
   const { uri: postgresUri } = await createDatabase(postgres.uri());
   const server = await startServer({ env: storeSettings({ postgresUri, ...use }) });
   assert.equal((await server.health()).code, 200);
@@ -83,8 +72,9 @@ async function suffer({ name, blames, store, postgres, use, print }: Scene): Pro
         `ready ${outage.slowestReadyMs} ms, live ${outage.slowestLiveMs} ms; ` +
         `back: 200 after ${outage.recoveredMs} ms`,
     );
-    assert(outage.slowestReadyMs < ANSWER_LIMIT_MS, "/health/ready kept somebody waiting");
-    assert(outage.slowestLiveMs < LIVE_LIMIT_MS, "the process itself was held up");
+    const { ready, live } = LIMITS_MS[size];
+    assert(outage.slowestReadyMs < ready, "/health/ready kept somebody waiting");
+    assert(outage.slowestLiveMs < live, "the process itself was held up");
   }
   await isStillListed(server);
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
@@ -119,7 +109,8 @@ async function passThrough({ server, blames, begin, end }: Outage) {
   const noticed = clockwatch();
   const isBlamed = async () => {
     const { code, status, down } = await health();
-    return code === 503 && status === "not_ready" && down.join() === blames;
+    // Another store may be late for a moment as well; this one is to blame each time.
+    return code === 503 && status === "not_ready" && down.includes(blames);
   };
   await until(isBlamed, { deadlineMs: NOTICED_LIMIT_MS, what: `503 that names ${blames}` });
   const noticedMs = noticed();
