@@ -28,6 +28,9 @@ export interface Scene {
   settleMs: number;
 }
 
+/** How long a checker waits for one answer of a store: it reads much at once, and a busy machine takes its time. */
+export const READ_MS = 120_000;
+
 export interface LoadContext {
   scene: Scene;
   history: HistoryRecorder;

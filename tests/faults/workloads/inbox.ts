@@ -11,7 +11,7 @@ import { repositoryRoot } from "../../support/repository.ts";
 import { until } from "../../support/until.ts";
 import { checkMessages, type MessageStores, type SendAsk } from "../checkers/messages.ts";
 import { operationsOf } from "../checkers/operations.ts";
-import type { Scene, Workload } from "../workload.ts";
+import { READ_MS, type Scene, type Workload } from "../workload.ts";
 import { type Caller, runCallers } from "./callers.ts";
 
 const CALLERS = 4;
@@ -137,7 +137,7 @@ const SETTINGS: contract.DeliverySettings = {
   dlq_scan_count: 100,
 };
 
-async function openPost(scene: Scene) {
+async function openPost(scene: Scene, { commandTimeoutMs = 2_000 } = {}) {
   const load = <Module>(file: string): Promise<Module> =>
     import(pathToFileURL(join(scene.serverDirectory, file)).href);
   const [{ openRedis, waitUntilReady }, { createDelivery }, { systemClock }, { silentLog }] =
@@ -147,7 +147,7 @@ async function openPost(scene: Scene) {
       load<typeof clockModule>("kernel/clock.js"),
       load<typeof logModule>("kernel/log.js"),
     ]);
-  const store = openRedis(redisOf(scene));
+  const store = openRedis({ ...redisOf(scene), commandTimeoutMs });
   await until(() => waitUntilReady(store, 5_000).then(() => true), {
     deadlineMs: 60_000,
     what: "Redis",
@@ -199,7 +199,7 @@ async function openPost(scene: Scene) {
 }
 
 async function read(scene: Scene): Promise<MessageStores> {
-  const post = await openPost(scene);
+  const post = await openPost(scene, { commandTimeoutMs: READ_MS });
   const { effects, superseded } = keysOf(scene);
   const numbers = (found: Record<string, string>) =>
     Object.fromEntries(Object.entries(found).map(([id, times]) => [id, Number(times)]));

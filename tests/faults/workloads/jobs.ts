@@ -15,7 +15,7 @@ import {
 } from "../checkers/jobs.ts";
 import { operationsOf } from "../checkers/operations.ts";
 import { programSpec } from "../program-spec.ts";
-import type { LoadContext, Scene, Workload } from "../workload.ts";
+import { type LoadContext, READ_MS, type Scene, type Workload } from "../workload.ts";
 import { type Caller, createCaller, runCallers, toSettle } from "./callers.ts";
 import { keyOf } from "./node-unit.ts";
 
@@ -221,8 +221,8 @@ async function watchSlots({ scene, history, quiet }: LoadContext): Promise<void>
   redis.disconnect();
 }
 
-function openRedis({ redis: { mode, urls } }: Scene): Redis | Cluster {
-  const limits = { maxRetriesPerRequest: 2, commandTimeout: 3_000 };
+function openRedis({ redis: { mode, urls } }: Scene, commandTimeout = 3_000): Redis | Cluster {
+  const limits = { maxRetriesPerRequest: 2, commandTimeout };
   const redis =
     mode === "single" ? new Redis(urls[0]!, limits) : new Cluster(urls, { redisOptions: limits });
   redis.on("error", () => {});
@@ -268,7 +268,7 @@ async function read(scene: Scene): Promise<JobStores> {
 }
 
 async function inUse(scene: Scene): Promise<Pick<JobStores, "slots" | "due">> {
-  const redis = openRedis(scene);
+  const redis = openRedis(scene, READ_MS);
   const { prefix } = scene.redis;
   try {
     const due = await Promise.all(
@@ -290,7 +290,7 @@ async function readRecords(url: string): Promise<JobStores["records"]> {
   let cursor = "";
   do {
     const { body } = await call(url, `/jobs?limit=500&pool=${POOL}${cursor}`, {
-      timeoutMs: 30_000,
+      timeoutMs: READ_MS,
     });
     for (const { job_id, request_id, state, attempt_id, outcome = "" } of body.items)
       records[job_id] = { request_id, state, attempt_id, outcome };
