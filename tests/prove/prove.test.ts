@@ -12,7 +12,7 @@ test("every proof has a name of its own and says what it shows", () => {
 });
 
 // Seconds each on an idle machine; a busy one may take many times as long.
-test.each(PROOFS)("$name: $summary", { timeout: 300_000 }, async ({ name, run }) => {
+test.each(PROOFS)("$name: $summary", { timeout: 600_000 }, async ({ name, run }) => {
   const printed: string[] = [];
   await run({ size: "ci", seed: SEED, print: (line) => printed.push(line) });
   console.log([`${name}:`, ...printed.map((line) => `  ${line}`)].join("\n"));
