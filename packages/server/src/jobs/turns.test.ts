@@ -18,6 +18,22 @@ let fleet: JobFleet;
 let a: App;
 let b: App;
 
+async function gather(
+  kind: (typeof HOT_STORES)[number],
+  { affinityWaitMs }: { affinityWaitMs: number },
+): Promise<void> {
+  fleet = await openJobFleet(kind, {
+    instances: kind === "memory" ? 1 : 2,
+    env: {
+      TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "60",
+      TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "60",
+      TENURE_SCHEDULER_AFFINITY_WAIT_MS: String(affinityWaitMs),
+    },
+  });
+  a = fleet.apps[0]!;
+  b = fleet.apps.at(-1)!;
+}
+
 const read = async (jobId: string) => (await fleet.ask(a, "GET", `/jobs/${jobId}`)).body;
 const readTurn = (turnId: string) => fleet.ask(a, "GET", `/turns/${turnId}`);
 const nodeOf = (nodes: JobNode[], jobId: string) =>
@@ -27,18 +43,7 @@ const nodeOf = (nodes: JobNode[], jobId: string) =>
   });
 
 describe.each(HOT_STORES)("turns, on %s", (kind) => {
-  beforeAll(async () => {
-    fleet = await openJobFleet(kind, {
-      instances: kind === "memory" ? 1 : 2,
-      env: {
-        TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "60",
-        TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "60",
-        TENURE_SCHEDULER_AFFINITY_WAIT_MS: "50000",
-      },
-    });
-    a = fleet.apps[0]!;
-    b = fleet.apps.at(-1)!;
-  });
+  beforeAll(() => gather(kind, { affinityWaitMs: 50_000 }));
   afterEach(() => fleet.rest());
   afterAll(() => fleet.stop());
 
@@ -287,18 +292,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
 });
 
 describe.each(HOT_STORES)("a job that has waited for its turn's node, on %s", (kind) => {
-  beforeAll(async () => {
-    fleet = await openJobFleet(kind, {
-      instances: kind === "memory" ? 1 : 2,
-      env: {
-        TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "60",
-        TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "60",
-        TENURE_SCHEDULER_AFFINITY_WAIT_MS: "500",
-      },
-    });
-    a = fleet.apps[0]!;
-    b = fleet.apps.at(-1)!;
-  });
+  beforeAll(() => gather(kind, { affinityWaitMs: 500 }));
   afterAll(() => fleet.stop());
 
   test("goes elsewhere; nothing is written back", async () => {
