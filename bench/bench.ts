@@ -1,4 +1,6 @@
 export interface BenchRun {
+  /** Where the chance of a measurement comes from: the same seed asks for the same things. */
+  seed: number;
   print: (line: string) => void;
 }
 

@@ -4,7 +4,7 @@ import { footprint } from "./footprint.ts";
 import { jobs } from "./jobs.ts";
 import { jobsMemory } from "./jobs-memory.ts";
 import { jobsPostgres } from "./jobs-postgres.ts";
-import * as nonces from "./nonces.ts";
+import { nonces } from "./nonces.ts";
 
 export const BENCHES: readonly Bench[] = [
   footprint,

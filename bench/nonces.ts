@@ -1,18 +1,17 @@
 import { randomUUID } from "node:crypto";
 import pg from "pg";
+import type { Bench, BenchRun } from "./bench.ts";
+import { call, createSeeded, startFleet, startPostgres, stopFleet } from "./support.ts";
 
 // The built packages, by their files: what is measured here is inside the server and not part of its exports.
 const server = (file: string) =>
   new URL(`../../packages/server/dist/${file}`, import.meta.url).href;
-const support = (file: string) => new URL(`../../tests/dist/support/${file}`, import.meta.url).href;
 
 type Queue = typeof import("../packages/server/src/nonces/queue.ts");
 type NonceStore = typeof import("../packages/server/src/nonces/nonce-store.ts");
 type Postgres = typeof import("../packages/server/src/store/postgres.ts");
 type Migrate = typeof import("../packages/server/src/store/migrate.ts");
 type Clock = typeof import("../packages/server/src/kernel/clock.ts");
-type Program = typeof import("../tests/support/postgres.ts");
-type Fleet = typeof import("../tests/support/nonce-fleet.ts");
 
 const CONNECTIONS = 16;
 const CALLERS = 128;
@@ -27,22 +26,21 @@ interface Figure {
   p99Ms: number;
 }
 
-export const name = "nonces";
-export const summary =
-  "numbers per second: Basic and Worker-Queue against the obvious way and the raw limit";
-
-export async function run({ print }: { print: (line: string) => void }): Promise<void> {
-  const { startPostgres } = (await import(support("postgres.js"))) as Program;
-  const postgres = await startPostgres({ settings: { shared_buffers: "256MB" } });
-  try {
-    await prepare(postgres.uri());
-    await compareStores(postgres.uri(), print);
-    await compareHttp(postgres.uri(), print);
-    await compareHistories(postgres.uri(), print);
-  } finally {
-    await postgres.discard();
-  }
-}
+export const nonces: Bench = {
+  name: "nonces",
+  summary: "numbers per second: Basic and Worker-Queue against the obvious way and the raw limit",
+  async run(run) {
+    const postgres = await startPostgres({ settings: { shared_buffers: "256MB" } });
+    try {
+      await prepare(postgres.uri());
+      await compareStores(postgres.uri(), run);
+      await compareHttp(postgres.uri(), run);
+      await compareHistories(postgres.uri(), run);
+    } finally {
+      await postgres.discard();
+    }
+  },
+};
 
 async function prepare(uri: string): Promise<void> {
   const { openPostgres } = (await import(server("store/postgres.js"))) as Postgres;
@@ -57,23 +55,25 @@ async function prepare(uri: string): Promise<void> {
 }
 
 /** Store calls in this process, every way on the same number of connections, one after another, several rounds. */
-async function compareStores(uri: string, print: (line: string) => void): Promise<void> {
+async function compareStores(uri: string, { print, seed }: BenchRun): Promise<void> {
   const pool = new pg.Pool({ connectionString: uri, max: CONNECTIONS });
   const basic = await openQueue(uri, false);
   const kept = await openQueue(uri, true);
   for (const signers of [1, SIGNERS]) {
-    const pick = () => `s${Math.floor(Math.random() * signers)}`;
-    const ways: [name: string, callers: number, step: () => Promise<unknown>][] = [
-      ["raw: update … returning", CONNECTIONS, () => rawUpdate(pool, pick())],
-      ["select … for update, then update", CONNECTIONS, () => lockThenUpdate(pool, pick())],
-      ["Basic", CALLERS, () => basic.allocate(`b-${pick()}`)],
-      ["Worker-Queue", CALLERS, () => kept.allocate(`w-${pick()}`)],
+    const ways: [name: string, callers: number, ask: (signer: string) => Promise<unknown>][] = [
+      ["raw: update … returning", CONNECTIONS, (signer) => rawUpdate(pool, signer)],
+      ["select … for update, then update", CONNECTIONS, (signer) => lockThenUpdate(pool, signer)],
+      ["Basic", CALLERS, (signer) => basic.allocate(`b-${signer}`)],
+      ["Worker-Queue", CALLERS, (signer) => kept.allocate(`w-${signer}`)],
     ];
     const figures = new Map<string, Figure[]>(ways.map(([name]) => [name, []]));
-    for (const [, callers, step] of ways) await measure({ callers, ms: 500, step });
-    for (let round = 0; round < ROUNDS; round++) {
-      for (const [name, callers, step] of ways)
+    for (const [, callers, ask] of ways)
+      await measure({ callers, ms: 500, step: askSome(ask, signers, seed) });
+    for (let round = 1; round <= ROUNDS; round++) {
+      for (const [name, callers, ask] of ways) {
+        const step = askSome(ask, signers, seed + round);
         figures.get(name)!.push(await measure({ callers, ms: ROUND_MS, step }));
+      }
     }
     print("");
     print(
@@ -89,6 +89,16 @@ async function compareStores(uri: string, print: (line: string) => void): Promis
     );
   }
   await Promise.all([pool.end(), basic.close(), kept.close()]);
+}
+
+/** Which signer is next comes from the seed, so that every way of a round is asked for the same ones. */
+function askSome(
+  ask: (signer: string) => Promise<unknown>,
+  signers: number,
+  seed: number,
+): () => Promise<unknown> {
+  const { between } = createSeeded(seed);
+  return () => ask(`s${Math.floor(between(0, signers))}`);
 }
 
 const rawUpdate = (pool: pg.Pool, signer: string) =>
@@ -147,19 +157,19 @@ async function openQueue(uri: string, keeps: boolean) {
 }
 
 /** Through one server of each mode, as an application would ask. Client and server share this machine. */
-async function compareHttp(uri: string, print: (line: string) => void): Promise<void> {
-  const { call, startFleet, stopFleet } = (await import(support("nonce-fleet.js"))) as Fleet;
+async function compareHttp(uri: string, { print, seed }: BenchRun): Promise<void> {
   print("");
   print("over HTTP, one server, 64 callers in this process");
   for (const mode of ["basic", "worker_queue"]) {
     const fleet = await startFleet(uri, [{ env: { TENURE_NONCE_MODE: mode } }]);
     for (const signers of [1, SIGNERS]) {
-      const step = async () => {
-        const signer = `${mode}-h${Math.floor(Math.random() * signers)}`;
+      const ask = async (signer: string) => {
         const body = { request_id: randomUUID() };
-        const { status } = await call(fleet[0]!.url, `/signers/${signer}/nonces`, { body });
+        const path = `/signers/${mode}-${signer}/nonces`;
+        const { status } = await call(fleet[0]!.url, path, { body });
         if (status !== 200) throw new Error(`answered ${status}`);
       };
+      const step = askSome(ask, signers, seed);
       await measure({ callers: 64, ms: 500, step });
       const figure = await measure({ callers: 64, ms: ROUND_MS, step });
       print(row(`${mode}, ${signers === 1 ? "one signer" : `${signers} signers`}`, figure));
@@ -169,7 +179,7 @@ async function compareHttp(uri: string, print: (line: string) => void): Promise<
 }
 
 /** A signer that has used up ten million numbers, beside one that has used none. */
-async function compareHistories(uri: string, print: (line: string) => void): Promise<void> {
+async function compareHistories(uri: string, { print }: BenchRun): Promise<void> {
   const client = new pg.Client({ connectionString: uri });
   await client.connect();
   await client.query(`

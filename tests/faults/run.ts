@@ -1,15 +1,13 @@
-import { execFileSync } from "node:child_process";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
-import { repositoryRoot } from "../support/repository.ts";
+import { chosen, readCommandLine } from "../support/command-line.ts";
+import { commitNow } from "../support/repository.ts";
 import { ownBuild } from "./build.ts";
 import { runPlanted } from "./planted.ts";
 import { PLANTS } from "./plants.ts";
 import type { HotKind } from "./stores.ts";
 import { runFaults, type Verdict } from "./suite.ts";
-import type { Workload } from "./workload.ts";
 import { WORKLOADS } from "./workloads.ts";
 
 const USAGE = `npm run faults -- [options]
@@ -33,7 +31,7 @@ const SETTLE_MS = 300_000;
 
 // Before anything runs: somebody may commit meanwhile, but what runs is what was built.
 const commit = commitNow();
-const options = read(process.argv.slice(2));
+const options = read();
 const held = options.planted ? await planted() : await sound();
 // By name: a proxy's half-closed connection must not keep a finished run waiting.
 process.exit(held ? 0 : 1);
@@ -107,9 +105,8 @@ function listed(counts: Record<string, number>): string {
     .join(", ");
 }
 
-function read(argv: string[]) {
-  const { values } = parseArgs({
-    args: argv,
+function read() {
+  const { values, refuse, numberOf } = readCommandLine(USAGE, {
     options: {
       seed: { type: "string", default: String(Math.floor(Math.random() * 2 ** 31)) },
       minutes: { type: "string", default: "3" },
@@ -123,14 +120,9 @@ function read(argv: string[]) {
       plants: { type: "string", default: "" },
       build: { type: "string", default: ownBuild.root },
       keep: { type: "string", default: "" },
-      help: { type: "boolean", default: false },
     },
   });
-  if (values.help) {
-    console.log(USAGE);
-    process.exit(0);
-  }
-  const seed = wholeNumber("seed", values.seed);
+  const seed = numberOf("seed", values.seed, { least: 0 });
   const hot = values.hot || (seed % 2 === 0 ? "redis" : "redis-cluster");
   if (hot !== "redis" && hot !== "redis-cluster") refuse("--hot is redis or redis-cluster");
   const minutes = Number(values.minutes);
@@ -148,8 +140,8 @@ function read(argv: string[]) {
     hot: hot as HotKind,
     roundMinutes,
     moreMinutes,
-    instances: wholeNumber("instances", values.instances),
-    workloads: chosenWorkloads(list(values.only)),
+    instances: numberOf("instances", values.instances, { least: 1 }),
+    workloads: chosen(WORKLOADS, list(values.only), refuse),
     faults: list(values.faults),
     build: { root: values.build },
     planted: values.planted || values.plants !== "",
@@ -157,34 +149,6 @@ function read(argv: string[]) {
   };
 }
 
-function chosenWorkloads(names: readonly string[]): Workload[] {
-  const unknown = names.filter((name) => !WORKLOADS.some((workload) => workload.name === name));
-  if (unknown.length > 0) refuse(`there is no workload ${unknown.join(", ")}`);
-  return WORKLOADS.filter(({ name }) => names.length === 0 || names.includes(name));
-}
-
 function list(text: string): string[] {
   return text.split(",").filter((name) => name !== "");
-}
-
-function wholeNumber(name: string, text: string): number {
-  const number = Number(text);
-  if (!Number.isSafeInteger(number)) refuse(`--${name} is a whole number`);
-  return number;
-}
-
-function refuse(reason: string): never {
-  console.error(`${reason}\n\n${USAGE}`);
-  process.exit(2);
-}
-
-function commitNow(): string {
-  try {
-    const git = (...args: string[]) =>
-      execFileSync("git", args, { cwd: repositoryRoot, encoding: "utf8" }).trim();
-    const changed = git("status", "--porcelain", "--untracked-files=no") !== "";
-    return `${git("rev-parse", "--short", "HEAD")}${changed ? " and changes" : ""}`;
-  } catch {
-    return "unknown";
-  }
 }

@@ -1,29 +1,24 @@
-import { parseArgs } from "node:util";
+import { chosen, readCommandLine, renderChoices } from "../support/command-line.ts";
 import { sweepOrphans } from "../support/registry.ts";
 import type { Proof, Size } from "./proof.ts";
 import { PROOFS } from "./proofs.ts";
 
-const USAGE = "npm run prove -- <name> [--seed N] [--size ci|full]";
+const USAGE = `npm run prove -- <name> … [--seed N] [--size ci|full]
+
+${renderChoices(PROOFS)}`;
 
 // Not only the exit code: what a failed run has left open must not keep it alive. Its processes end with it.
-process.exit(await main(process.argv.slice(2)));
+process.exit(await main());
 
-async function main(argv: string[]): Promise<number> {
-  const { names, size, seed } = read(argv);
-  if (names.length === 0) {
-    console.log(`${USAGE}\n\n${list()}`);
+async function main(): Promise<number> {
+  const { proofs, size, seed } = read();
+  if (proofs.length === 0) {
+    console.log(USAGE);
     return 0;
-  }
-  const unknown = names.filter((name) => !PROOFS.some((proof) => proof.name === name));
-  if (unknown.length > 0) {
-    console.error(`There is no proof ${unknown.join(", ")}. There are:\n\n${list()}`);
-    return 2;
   }
   await sweepOrphans();
   let exitCode = 0;
-  for (const proof of PROOFS.filter(({ name }) => names.includes(name))) {
-    if (!(await holds(proof, size, seed))) exitCode = 1;
-  }
+  for (const proof of proofs) if (!(await holds(proof, size, seed))) exitCode = 1;
   return exitCode;
 }
 
@@ -41,22 +36,19 @@ async function holds(proof: Proof, size: Size, seed: number): Promise<boolean> {
   }
 }
 
-function read(argv: string[]): { names: string[]; size: Size; seed: number } {
-  const { values, positionals } = parseArgs({
-    args: argv,
+function read(): { proofs: Proof[]; size: Size; seed: number } {
+  const { values, positionals, refuse, numberOf } = readCommandLine(USAGE, {
     allowPositionals: true,
     options: {
       seed: { type: "string", default: String(Math.floor(Math.random() * 2 ** 31)) },
       size: { type: "string", default: "full" },
     },
   });
-  if (values.size !== "ci" && values.size !== "full") throw new Error("--size is ci or full");
-  const seed = Number(values.seed);
-  if (!Number.isSafeInteger(seed)) throw new Error("--seed is a whole number");
-  return { names: positionals, size: values.size, seed };
-}
-
-function list(): string {
-  const width = Math.max(...PROOFS.map(({ name }) => name.length));
-  return PROOFS.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`).join("\n");
+  const { size } = values;
+  if (size !== "ci" && size !== "full") return refuse("--size is ci or full");
+  return {
+    proofs: positionals.length === 0 ? [] : chosen(PROOFS, positionals, refuse),
+    size,
+    seed: numberOf("seed", values.seed, { least: 0 }),
+  };
 }

@@ -1,13 +1,23 @@
 import { join } from "node:path";
-import { parseArgs } from "node:util";
+import { readCommandLine } from "../support/command-line.ts";
 import { runClaims } from "./claims/world.ts";
 import { loadServerParts } from "./jobs/load.ts";
 import { runJobs } from "./jobs/world.ts";
 import { simulateScale } from "./scale/report.ts";
 
-// `npm run simulate`: the question of scale, as in docs/scale.md. With --claims or --jobs: so many seeds of those.
+const USAGE = `npm run simulate [-- options]: the question of scale, as in docs/scale.md
 
-const { values } = parseArgs({
+  --sizes a,b                of fleets, in node-units (default 100,1000,10000)
+  --deployments-per-node N   default 10
+  --nodes-per-instance N     default 500
+  --seed N                   default 1
+  --only TEXT                rows whose name has it
+  --svg FILE                 with a plot
+  --keep FILE                rows that are in the file are not run again, others are added
+  --claims N, --jobs N       so many seeds of those instead, each checked
+  --from N                   the first of them (default 1)`;
+
+const { values, numberOf } = readCommandLine(USAGE, {
   options: {
     sizes: { type: "string", default: "100,1000,10000" },
     "deployments-per-node": { type: "string", default: "10" },
@@ -23,18 +33,17 @@ const { values } = parseArgs({
 });
 
 const SERVER_DIST = join(process.cwd(), "packages/server/dist");
-const [claims, jobs, from] = [values.claims, values.jobs, values.from].map(Number) as [
-  number,
-  number,
-  number,
-];
+const claims = numberOf("claims", values.claims, { least: 0 });
+const jobs = numberOf("jobs", values.jobs, { least: 0 });
+const from = numberOf("from", values.from, { least: 0 });
 
-if (claims + jobs === 0)
+if (claims + jobs === 0) {
+  const { "deployments-per-node": deployments, "nodes-per-instance": nodes } = values;
   await simulateScale({
-    sizes: values.sizes.split(",").map(Number),
-    deploymentsPerNode: Number(values["deployments-per-node"]),
-    nodesPerInstance: Number(values["nodes-per-instance"]),
-    seed: Number(values.seed),
+    sizes: values.sizes.split(",").map((size) => numberOf("sizes", size, { least: 1 })),
+    deploymentsPerNode: numberOf("deployments-per-node", deployments, { least: 1 }),
+    nodesPerInstance: numberOf("nodes-per-instance", nodes, { least: 1 }),
+    seed: numberOf("seed", values.seed, { least: 0 }),
     serverDist: SERVER_DIST,
     only: values.only,
     svgFile: values.svg,
@@ -42,6 +51,7 @@ if (claims + jobs === 0)
     print: (line) => console.log(line),
     told: (line) => console.error(line),
   });
+}
 
 let isGreen = await runSeeds("claims", { from, count: claims }, runClaims);
 if (jobs > 0) {

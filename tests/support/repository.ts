@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -13,4 +14,16 @@ function ancestorWith(file: string): string {
     directory = parent;
   }
   return directory;
+}
+
+/** What is measured or tried here, with a word when there is more than the commit. */
+export function commitNow(): string {
+  try {
+    const git = (...args: string[]) =>
+      execFileSync("git", args, { cwd: repositoryRoot, encoding: "utf8" }).trim();
+    const changed = git("status", "--porcelain", "--untracked-files=no") !== "";
+    return `${git("rev-parse", "--short", "HEAD")}${changed ? " and changes" : ""}`;
+  } catch {
+    return "unknown";
+  }
 }
