@@ -1,5 +1,6 @@
 import assert from "node:assert";
 import { EventEmitter } from "node:events";
+import { setImmediate as othersRun } from "node:timers/promises";
 import type { Clock } from "../kernel/clock.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { HotStore } from "./hot-store.ts";
@@ -11,7 +12,10 @@ const SWEEP_INTERVAL_MS = 10_000;
 export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }): HotStore {
   const space = new MemorySpace(() => Math.floor(clock.wallMs()));
   const channels = new EventEmitter().setMaxListeners(0);
-  const sweeper: Service = every(SWEEP_INTERVAL_MS, async () => space.sweep(), {
+  const sweep = async () => {
+    for (const _ of space.sweep()) await othersRun();
+  };
+  const sweeper: Service = every(SWEEP_INTERVAL_MS, sweep, {
     clock,
     onError: (error) => assert.fail(String(error)),
   });
