@@ -23,9 +23,10 @@ import {
 import { median, type Row, renderTable } from "./table.ts";
 
 const AT_ONCE = 128;
-const ROUNDS = 3;
+const ROUNDS = 5;
 const ROUND_MS = 5_000;
-const WARM_UP_MS = 3_000;
+/** Until a server that was just started is as fast as it gets; what runs for weeks is not measured in its first seconds. */
+const WARM_UP_MS = 20_000;
 const CALM_PER_SECOND = 50;
 const CALM_MS = 10_000;
 /** Of a server as docs/operate.md advises where jobs are many. */
@@ -59,10 +60,24 @@ export const jobs: Bench = {
         memory: await stage.startPair(submitterOn(memory), workerOn(memory)),
         roomy: await stage.startPair(submitterOn(roomy), workerOn(roomy)),
       };
+      for (const way of Object.values(ways)) await way.drive({ ...FULL, ms: WARM_UP_MS });
       const throughput = await rounds(ways, FULL);
       print(renderTable(throughputRows(throughput), "BullMQ"));
       const lowest = Math.min(...Object.values(throughput).map(({ perSecond }) => perSecond));
-      await showCosts({ ways, server: a, redis, print });
+      print("\nprocessor time a job");
+      const costOf = (name: string, pairs: Pair[], servers: RunningServer[], load = FULL) =>
+        showCost({
+          ...{ name, redisPort: redis.port, print },
+          pids: {
+            submitter: pairs.map(({ submitter }) => submitter.pid),
+            worker: pairs.map(({ worker }) => worker.pid),
+            redis: [redis.pid],
+            server: servers.map(({ pid }) => pid),
+          },
+          drive: () => together(pairs, load),
+        });
+      await costOf("bullmq", [ways.bullmq], []);
+      const one = await costOf("redis", [ways.redis], [a]);
       print(await echoLine(stage));
       await showLatency(ways, { kind: "open", perSecond: CALM_PER_SECOND, ms: CALM_MS }, print);
       const half = Math.floor(lowest / 2);
@@ -71,8 +86,16 @@ export const jobs: Bench = {
       // Not earlier: an instance that shares the Redis shares the work, too.
       const b = await stage.keep(startServer({ env: shared }));
       const onB = await stage.startPair(submitterOn(b), workerOn(b));
-      const both = await together([ways.redis, onB], { ...FULL, atOnce: AT_ONCE / 2 });
-      print(`\n${twoInstances(throughput.redis.perSecond, both)}`);
+      const halves: Load = { ...FULL, atOnce: AT_ONCE / 2 };
+      const pairs = [ways.redis, onB];
+      await together(pairs, { ...halves, ms: WARM_UP_MS });
+      const both: number[] = [];
+      for (let round = 0; round < ROUNDS; round++)
+        both.push((await together(pairs, halves)).perSecond);
+      print(`\n${twoInstances(throughput.redis.perSecond, median(both))}`);
+      const two = await costOf("two", pairs, [a, b], halves);
+      const threads = (2 * one.server!) / two.server!;
+      print(`  ${" ".repeat(7)} by processor time two servers bear ${threads.toFixed(2)} × one`);
     } finally {
       await stage.stop();
       await Promise.all([redis.discard(), postgres.discard()]);
@@ -84,12 +107,10 @@ type Ways = Record<"bullmq" | "redis" | "memory" | "roomy", Pair>;
 
 /** In turns, so that what else the machine does meets all alike. The median by throughput of each. */
 async function rounds(ways: Ways, load: Load): Promise<Record<keyof Ways, LoadFigures>> {
-  const warmUp: Load = { kind: "closed", atOnce: AT_ONCE, ms: WARM_UP_MS };
   const figures: Record<keyof Ways, LoadFigures[]> = {
     ...{ bullmq: [], redis: [], memory: [], roomy: [] },
   };
   const names = Object.keys(ways) as (keyof Ways)[];
-  if (load.kind === "closed") for (const name of names) await ways[name].drive(warmUp);
   for (let round = 0; round < ROUNDS; round++)
     for (const name of names) figures[name].push(await ways[name].drive(load));
   const middle = (each: LoadFigures[]) =>
@@ -159,33 +180,35 @@ async function showLatency(
   print(renderTable(latencyRows(await rounds(ways, load)), "BullMQ"));
 }
 
+type Pids = Record<string, number[]>;
+
 /** What one job costs every process: on a machine with fewer cores than processes, the sum is the throughput. */
-async function showCosts({
-  ways,
-  server,
-  redis,
+async function showCost({
+  name,
+  pids,
+  drive,
+  redisPort,
   print,
 }: {
-  ways: Ways;
-  server: RunningServer;
-  redis: { pid: number; port: number };
+  name: string;
+  pids: Pids;
+  drive: () => Promise<{ jobs: number }>;
+  redisPort: number;
   print: (line: string) => void;
-}): Promise<void> {
-  print("\nprocessor time a job");
-  for (const name of ["bullmq", "redis"] as const) {
-    const { worker, submitter, drive } = ways[name];
-    const pids = { submitter: submitter.pid, worker: worker.pid, redis: redis.pid };
-    const all = name === "redis" ? { ...pids, server: server.pid } : pids;
-    await readRedis(redis.port, "CONFIG RESETSTAT");
-    const before = Object.values(all).map(cpuMsOf);
-    const { jobs } = await drive(FULL);
-    const spentUs = Object.values(all).map((pid, n) => ((cpuMsOf(pid) - before[n]!) / jobs) * 1e3);
-    const parts = Object.keys(all).map((part, n) => `${part} ${spentUs[n]!.toFixed(0)}`);
-    const sum = spentUs.reduce((total, each) => total + each, 0);
-    print(`  ${name.padEnd(7)} ${sum.toFixed(0)} µs: ${parts.join(", ")}`);
-    const inRedis = spentUs[Object.keys(all).indexOf("redis")]!;
-    print(`  ${" ".repeat(7)} ${await scriptLine(redis.port, jobs, inRedis)}`);
-  }
+}): Promise<Record<string, number>> {
+  const spentMs = (part: string) =>
+    pids[part]!.map(cpuMsOf).reduce((total, each) => total + each, 0);
+  await readRedis(redisPort, "CONFIG RESETSTAT");
+  const parts = Object.keys(pids);
+  const before = parts.map(spentMs);
+  const { jobs } = await drive();
+  const spentUs = parts.map((part, n) => ((spentMs(part) - before[n]!) / jobs) * 1e3);
+  const sum = spentUs.reduce((total, each) => total + each, 0);
+  const each = parts.map((part, n) => `${part} ${spentUs[n]!.toFixed(0)}`);
+  print(`  ${name.padEnd(7)} ${sum.toFixed(0)} µs: ${each.join(", ")}`);
+  const cost = Object.fromEntries(parts.map((part, n) => [part, spentUs[n]!]));
+  print(`  ${" ".repeat(7)} ${await scriptLine(redisPort, jobs, cost.redis!)}`);
+  return cost;
 }
 
 /** The limit that no number of instances can pass: Redis has one thread for the scripts of all of them. */
@@ -203,9 +226,11 @@ async function echoLine(stage: Stage): Promise<string> {
   return `\nraw limit, wire: a bare WebSocket echo makes ${perSecond.toFixed(0)}/s, p50 ${roundTrip.p50Ms.toFixed(2)} ms`;
 }
 
-async function together(pairs: Pair[], load: Load): Promise<number> {
+async function together(pairs: Pair[], load: Load): Promise<{ jobs: number; perSecond: number }> {
   const figures = await Promise.all(pairs.map(({ drive }) => drive(load)));
-  return figures.reduce((total, { perSecond }) => total + perSecond, 0);
+  const sumOf = (what: "jobs" | "perSecond") =>
+    figures.reduce((total, figure) => total + figure[what], 0);
+  return { jobs: sumOf("jobs"), perSecond: sumOf("perSecond") };
 }
 
 function twoInstances(one: number, two: number): string {
