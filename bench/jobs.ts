@@ -65,19 +65,9 @@ export const jobs: Bench = {
       print(renderTable(throughputRows(throughput), "BullMQ"));
       const lowest = Math.min(...Object.values(throughput).map(({ perSecond }) => perSecond));
       print("\nprocessor time a job");
-      const costOf = (name: string, pairs: Pair[], servers: RunningServer[], load = FULL) =>
-        showCost({
-          ...{ name, redisPort: redis.port, print },
-          pids: {
-            submitter: pairs.map(({ submitter }) => submitter.pid),
-            worker: pairs.map(({ worker }) => worker.pid),
-            redis: [redis.pid],
-            server: servers.map(({ pid }) => pid),
-          },
-          drive: () => together(pairs, load),
-        });
-      await costOf("bullmq", [ways.bullmq], []);
-      const one = await costOf("redis", [ways.redis], [a]);
+      await showCost("bullmq", { redis, pairs: [ways.bullmq], servers: [], load: FULL, print });
+      const inRedisMode = { redis, pairs: [ways.redis], servers: [a], load: FULL, print };
+      const one = await showCost("redis", inRedisMode);
       print(await echoLine(stage));
       await showLatency(ways, { kind: "open", perSecond: CALM_PER_SECOND, ms: CALM_MS }, print);
       const half = Math.floor(lowest / 2);
@@ -93,8 +83,8 @@ export const jobs: Bench = {
       for (let round = 0; round < ROUNDS; round++)
         both.push((await together(pairs, halves)).perSecond);
       print(`\n${twoInstances(throughput.redis.perSecond, median(both))}`);
-      const two = await costOf("two", pairs, [a, b], halves);
-      const threads = (2 * one.server!) / two.server!;
+      const two = await showCost("two", { redis, pairs, servers: [a, b], load: halves, print });
+      const threads = (2 * one) / two;
       print(`  ${" ".repeat(7)} by processor time two servers bear ${threads.toFixed(2)} × one`);
     } finally {
       await stage.stop();
@@ -180,42 +170,46 @@ async function showLatency(
   print(renderTable(latencyRows(await rounds(ways, load)), "BullMQ"));
 }
 
-type Pids = Record<string, number[]>;
+/**
+ * What one job costs every process: on a machine with fewer cores than processes, the sum is the throughput.
+ * Returns what it costs the servers.
+ */
+async function showCost(
+  name: string,
+  { redis, pairs, servers, load, print }: Costly,
+): Promise<number> {
+  const processes: Record<string, { pid: number }[]> = {
+    submitter: pairs.map(({ submitter }) => submitter),
+    worker: pairs.map(({ worker }) => worker),
+    redis: [redis],
+    server: servers,
+  };
+  const spentMs = () =>
+    Object.values(processes).map((all) => sum(all.map(({ pid }) => cpuMsOf(pid))));
+  await readRedis(redis.port, "CONFIG RESETSTAT");
+  const before = spentMs();
+  const { jobs } = await together(pairs, load);
+  const spentUs = spentMs().map((ms, n) => ((ms - before[n]!) / jobs) * 1e3);
+  const parts = Object.keys(processes).map((part, n) => `${part} ${spentUs[n]!.toFixed(0)}`);
+  print(`  ${name.padEnd(7)} ${sum(spentUs).toFixed(0)} µs: ${parts.join(", ")}`);
+  const [, , inRedis, inServers] = spentUs;
+  print(`  ${" ".repeat(7)} ${await scriptLine(redis.port, jobs, inRedis!)}`);
+  return inServers!;
+}
 
-/** What one job costs every process: on a machine with fewer cores than processes, the sum is the throughput. */
-async function showCost({
-  name,
-  pids,
-  drive,
-  redisPort,
-  print,
-}: {
-  name: string;
-  pids: Pids;
-  drive: () => Promise<{ jobs: number }>;
-  redisPort: number;
+interface Costly {
+  redis: { pid: number; port: number };
+  pairs: Pair[];
+  servers: RunningServer[];
+  load: Load;
   print: (line: string) => void;
-}): Promise<Record<string, number>> {
-  const spentMs = (part: string) =>
-    pids[part]!.map(cpuMsOf).reduce((total, each) => total + each, 0);
-  await readRedis(redisPort, "CONFIG RESETSTAT");
-  const parts = Object.keys(pids);
-  const before = parts.map(spentMs);
-  const { jobs } = await drive();
-  const spentUs = parts.map((part, n) => ((spentMs(part) - before[n]!) / jobs) * 1e3);
-  const sum = spentUs.reduce((total, each) => total + each, 0);
-  const each = parts.map((part, n) => `${part} ${spentUs[n]!.toFixed(0)}`);
-  print(`  ${name.padEnd(7)} ${sum.toFixed(0)} µs: ${each.join(", ")}`);
-  const cost = Object.fromEntries(parts.map((part, n) => [part, spentUs[n]!]));
-  print(`  ${" ".repeat(7)} ${await scriptLine(redisPort, jobs, cost.redis!)}`);
-  return cost;
 }
 
 /** The limit that no number of instances can pass: Redis has one thread for the scripts of all of them. */
 async function scriptLine(port: number, jobs: number, usecPerJob: number): Promise<string> {
   const stats = await readRedis(port, "INFO commandstats");
   const calls = [...stats.matchAll(/^cmdstat_(?:eval|evalsha|fcall):calls=(\d+)/gm)];
-  const callsPerJob = calls.reduce((total, [, count]) => total + Number(count), 0) / jobs;
+  const callsPerJob = sum(calls.map(([, count]) => Number(count))) / jobs;
   return `raw limit, Redis: ${callsPerJob.toFixed(2)} script calls a job; at most ${(1e6 / usecPerJob).toFixed(0)}/s`;
 }
 
@@ -228,10 +222,13 @@ async function echoLine(stage: Stage): Promise<string> {
 
 async function together(pairs: Pair[], load: Load): Promise<{ jobs: number; perSecond: number }> {
   const figures = await Promise.all(pairs.map(({ drive }) => drive(load)));
-  const sumOf = (what: "jobs" | "perSecond") =>
-    figures.reduce((total, figure) => total + figure[what], 0);
-  return { jobs: sumOf("jobs"), perSecond: sumOf("perSecond") };
+  return {
+    jobs: sum(figures.map(({ jobs }) => jobs)),
+    perSecond: sum(figures.map(({ perSecond }) => perSecond)),
+  };
 }
+
+const sum = (values: readonly number[]): number => values.reduce((total, each) => total + each, 0);
 
 function twoInstances(one: number, two: number): string {
   const cores = cpus().length;

@@ -1,5 +1,4 @@
 import type * as e2eModule from "../tests/e2e/running-server.ts";
-import type * as seededModule from "../tests/prove/seeded.ts";
 import type * as commandLineModule from "../tests/support/command-line.ts";
 import type * as databaseModule from "../tests/support/database.ts";
 import type * as nonceFleetModule from "../tests/support/nonce-fleet.ts";
@@ -12,13 +11,14 @@ import type * as redisAskModule from "../tests/support/redis-ask.ts";
 import type * as registryModule from "../tests/support/registry.ts";
 import type * as repositoryModule from "../tests/support/repository.ts";
 import type * as scratchModule from "../tests/support/scratch.ts";
+import type * as seededModule from "../tests/support/seeded.ts";
 
 // The tests' support, from its build: the compiler does not rewrite paths from one project's output to another's.
 const built = (file: string) =>
   import(new URL(`../../tests/dist/${file}.js`, import.meta.url).href);
 
 export const { startServer, storeSettings }: typeof e2eModule = await built("e2e/running-server");
-export const { createSeeded }: typeof seededModule = await built("prove/seeded");
+export const { createSeeded }: typeof seededModule = await built("support/seeded");
 export const { chosen, readCommandLine, renderChoices }: typeof commandLineModule =
   await built("support/command-line");
 export const { createDatabase }: typeof databaseModule = await built("support/database");

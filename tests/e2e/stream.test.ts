@@ -18,10 +18,11 @@ describe("what happens, as it happens", () => {
     const stopping = new AbortController();
     const following = follow(items, server.url, stopping.signal);
     // What happened before it was open is not in it.
-    await until(async () => (await comeAndGo(server.url)) && items.length > 0, {
-      everyMs: 100,
-      what: "an open stream",
-    });
+    const isOpen = async () => {
+      await comeAndGo(server.url);
+      return items.length > 0;
+    };
+    await until(isOpen, { everyMs: 100, what: "an open stream" });
     const node = startNode([server.url]);
     await untilReady([node]);
     const { address } = node.key;
@@ -57,19 +58,20 @@ describe("what happens, as it happens", () => {
       "--url",
       server.url,
     ]);
-    const prompt = async () =>
-      (await comeAndGo(server.url)) && command.stdout().includes("node.joined");
+    const prompt = async () => {
+      await comeAndGo(server.url);
+      return command.stdout().includes("node.joined");
+    };
     await until(prompt, { everyMs: 200, what: "an event in the command's output" });
     expect(command.stdout()).toMatch(/joined/);
     await command.kill9();
   });
 });
 
-async function comeAndGo(url: string): Promise<true> {
+async function comeAndGo(url: string): Promise<void> {
   const node = startNode([url]);
   await untilReady([node]);
   await node.connection.close();
-  return true;
 }
 
 async function follow(items: StreamItem[], url: string, signal: AbortSignal): Promise<void> {

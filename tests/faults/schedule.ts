@@ -1,4 +1,4 @@
-import { createSeeded, type Seeded } from "../prove/seeded.ts";
+import { createSeeded, type Seeded } from "../support/seeded.ts";
 
 /** What the nemesis can do, and to whom. A deck has one card for everything that makes sense in a run. */
 export interface Card {

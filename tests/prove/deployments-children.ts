@@ -9,10 +9,10 @@ import {
 } from "../support/deployments.ts";
 import { type RunningUnit, spawnUnit, startUnit } from "../support/node-unit.ts";
 import { scratchDirectory } from "../support/scratch.ts";
+import { createSeeded } from "../support/seeded.ts";
 import { until } from "../support/until.ts";
 import { type Instance, startFleet } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
-import { createSeeded } from "./seeded.ts";
 
 const DEADLINE_MS = 120_000;
 const SAMPLE_EVERY_MS = 20;

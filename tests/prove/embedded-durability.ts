@@ -5,10 +5,10 @@ import { READY_LINE, startServer } from "../e2e/running-server.ts";
 import { type RunningProcess, startProcess, startTenure } from "../support/process.ts";
 import { repositoryRoot } from "../support/repository.ts";
 import { scratchDirectory } from "../support/scratch.ts";
+import { createSeeded, type Seeded } from "../support/seeded.ts";
 import { until } from "../support/until.ts";
 import { embeddedStoreFile } from "./built-server.ts";
 import type { Proof, ProofRun } from "./proof.ts";
-import { createSeeded, type Seeded } from "./seeded.ts";
 
 export const embeddedDurability: Proof = {
   name: "embedded-durability",

@@ -1,8 +1,8 @@
 import assert from "node:assert";
 import { WebSocket } from "ws";
+import { createSeeded } from "../support/seeded.ts";
 import { HOT_KINDS, type HotKind, listNodes, startFleet, startNode, untilReady } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
-import { createSeeded } from "./seeded.ts";
 
 /** Frames made to hurt: the process lives, memory is bounded, nothing is written, only the sender is closed. */
 export const fuzzFrames: Proof = {

@@ -9,9 +9,9 @@ import type { RedisSettings } from "../../packages/server/dist/store/redis.js";
 import { type RunningProcess, startProcess } from "../support/process.ts";
 import { uniqueKeyPrefix } from "../support/redis.ts";
 import { repositoryRoot } from "../support/repository.ts";
+import { createSeeded } from "../support/seeded.ts";
 import { until } from "../support/until.ts";
 import { loadRedisStore } from "./built-server.ts";
-import { createSeeded } from "./seeded.ts";
 
 export interface InboxScene {
   startInstance(instanceId: string): Promise<RunningProcess>;

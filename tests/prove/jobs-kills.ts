@@ -1,11 +1,11 @@
 import assert from "node:assert";
 import { setTimeout as wait } from "node:timers/promises";
 import type { RunningProcess } from "../support/process.ts";
+import { createSeeded, type Seeded } from "../support/seeded.ts";
 import { HOT_KINDS, type HotKind, type Instance } from "./fleet.ts";
 import { outcomesOf, slowest, startLoad, unlucky } from "./jobs-load.ts";
 import { assertEndedOnce, createJobScene, type JobScene, PATIENT } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
-import { createSeeded, type Seeded } from "./seeded.ts";
 
 const INSTANCES = 2;
 const WORKERS = 4;

@@ -1,12 +1,12 @@
 import assert from "node:assert";
 import { setTimeout as wait } from "node:timers/promises";
 import { type FaultProxy, startProxy } from "../support/proxy.ts";
+import { createSeeded } from "../support/seeded.ts";
 import { until } from "../support/until.ts";
 import { HOT_KINDS, type HotKind } from "./fleet.ts";
 import { outcomesOf, startLoad, unlucky } from "./jobs-load.ts";
 import { createJobScene, PATIENT } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
-import { createSeeded } from "./seeded.ts";
 
 /** A result finds its session wherever that is by then. */
 export const jobsMovingSession: Proof = {

@@ -1,6 +1,7 @@
 import assert from "node:assert";
 import { randomUUID } from "node:crypto";
 import { startProxy } from "../support/proxy.ts";
+import { createSeeded } from "../support/seeded.ts";
 import { until } from "../support/until.ts";
 import {
   countEvents,
@@ -13,7 +14,6 @@ import {
   untilReady,
 } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
-import { createSeeded } from "./seeded.ts";
 
 /** A connection that ends late, or does not end at all, never costs the newer one its place. */
 export const lateClose: Proof = {

@@ -3,6 +3,7 @@ import type { TurnView } from "@tenure/protocol";
 import type { JobHandle, Session } from "@tenure/sdk";
 import type { RunningProcess } from "../support/process.ts";
 import { type FaultProxy, startProxy } from "../support/proxy.ts";
+import { createSeeded } from "../support/seeded.ts";
 import { until } from "../support/until.ts";
 import { HOT_KINDS, type HotKind } from "./fleet.ts";
 import {
@@ -14,7 +15,6 @@ import {
   readJob,
 } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
-import { createSeeded } from "./seeded.ts";
 
 const WORKERS = 8;
 /**

@@ -1,4 +1,4 @@
-import { createSeeded } from "../prove/seeded.ts";
+import { createSeeded } from "../support/seeded.ts";
 
 export interface Chance {
   /** At least 0, below 1. */

@@ -1,5 +1,5 @@
 import { setTimeout as wait } from "node:timers/promises";
-import { createSeeded, type Seeded } from "../../prove/seeded.ts";
+import { createSeeded, type Seeded } from "../../support/seeded.ts";
 import { groupBy, type Operation } from "../checkers/operations.ts";
 import type { LoadContext } from "../workload.ts";
 
