@@ -2,7 +2,7 @@ import assert from "node:assert";
 import { JobFailed } from "@tenure/sdk";
 import type { RunningProcess } from "../support/process.ts";
 import { type Ended, outcomesOf, slowest, startLoad, unlucky } from "./jobs-load.ts";
-import { assertEndedOnce, createJobScene, PATIENT, POOL } from "./jobs-scene.ts";
+import { assertEndedOnce, createJobScene, PATIENT, POOL, readJob } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 
 const ATTEMPTS_MAX = 3;
@@ -55,9 +55,10 @@ export const jobsPoison: Proof = {
       );
       assert(deaths <= poisons * ATTEMPTS_MAX, "more workers died than were poisoned");
       for (const bystander of unlucky(ended)) await assertPoisoned(a.url, bystander);
-      const shared = ended.filter(({ result }) => result.attempt_id > 1).length;
+      const shared = ended.filter(({ result }) => result.attempt_id > 1);
+      for (const { result } of shared) await assertMissedAtOnce(a.url, result.job_id);
       print(
-        `${shared} of the others shared a worker with poison and were tried again; ${unlucky(ended).length} were with ` +
+        `${shared.length} of the others shared a worker with poison and were tried again; ${unlucky(ended).length} were with ` +
           `poison in each of their ${ATTEMPTS_MAX} attempts`,
       );
       await scene.untilAllSlotsAreFree();
@@ -74,6 +75,13 @@ async function assertPoisoned(url: string, { result }: Ended): Promise<void> {
   const losses = timeline.filter(({ reason }) => reason?.startsWith("its node was lost")).length;
   assert.equal(outcome, "attempts_exhausted");
   assert(losses >= ATTEMPTS_MAX, `${result.job_id} gave up after ${losses} lost workers`);
+}
+
+/** Each worker's end is seen by the instance it was connected to. Nobody's job has to wait until its slot runs out. */
+async function assertMissedAtOnce(url: string, jobId: string): Promise<void> {
+  const { timeline } = await readJob(url, jobId);
+  const overdue = timeline.filter(({ reason }) => reason?.includes("slot ran out"));
+  assert.deepEqual(overdue, [], `${jobId} was found only when its slot ran out`);
 }
 
 const none = (): undefined => undefined;

@@ -4,6 +4,7 @@ import { instanceOf } from "../membership/route.ts";
 import type { JobsContext } from "./context.ts";
 import type { Endings } from "./ending.ts";
 import { readAttempts, readJob } from "./job-store.ts";
+import type { NodeEnd } from "./links.ts";
 import type { LiveJob, Place } from "./live-job.ts";
 import type { Results } from "./results.ts";
 import { assignText } from "./wire.ts";
@@ -22,7 +23,7 @@ export function createBells(
   story: {
     results: Results;
     endings: Pick<Endings, "retry">;
-    takeUp(jobId: string, at: Place): Promise<LiveJob | undefined>;
+    takeUp(jobId: string, at: Place, node?: NodeEnd): Promise<LiveJob | undefined>;
   },
 ): Bells {
   const { hot, instanceId, clock, links, book, deadlines } = context;
@@ -47,7 +48,7 @@ export function createBells(
     const node = await soon(() => links.node(node_id));
     const owner = node ? instanceId : await instanceOf(hot, { node_id }, instanceId);
     if (owner !== undefined && owner !== instanceId) return "elsewhere";
-    const job = await story.takeUp(job_id, { attemptId: attempt_id, nodeId: node_id });
+    const job = await story.takeUp(job_id, { attemptId: attempt_id, nodeId: node_id }, node);
     if (job?.state !== "DISPATCHED") return "superseded";
     if (!node) {
       // It left a moment before this came: whoever saw that did not know of this job yet.

@@ -42,7 +42,7 @@ const ASKED_MAX = 64;
  * hand is passed over; one of a dead instance is finished by whoever comes first.
  */
 export function createDueWorker(context: JobsContext, story: DueStory): Service {
-  const { hot, book, roster, waiting, clock, log, meter, settings } = context;
+  const { hot, book, links, roster, waiting, clock, log, meter, settings } = context;
   /** Until the nodes had time for two heartbeats after an outage, an absent slot proves nothing. */
   let slotsTrustedAtMs = clock.monotonicMs() + settings.slotTtlMs;
 
@@ -66,6 +66,8 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     if (!job) return false;
     if (waiting.has(jobId)) return true;
     if (job.state === "CREATED") return clock.monotonicMs() - job.attemptSinceMs < PLACING_MS_MAX;
+    // Its node left, and nobody here got to see to its jobs.
+    if (!links.node(job.nodeId ?? "")) return false;
     const limitMs = job.pendingTimeoutMs + job.ackTimeoutMs + 2 * job.timeoutMs + OVERDUE_MS;
     return clock.monotonicMs() - job.attemptSinceMs < limitMs;
   }

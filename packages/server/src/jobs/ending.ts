@@ -137,7 +137,15 @@ export function createEndings(
     job.affinity = "no_turn";
     job.attemptSinceMs = clock.monotonicMs();
     deadlines.clear(jobId);
+    takeInHand(job);
     parts.placement().place(job);
+  }
+
+  /** Also one that was in nobody's hands here: who wrote its next attempt brings it to a node. */
+  function takeInHand(job: LiveJob): void {
+    if (book.get(job.jobId) === job) return;
+    waiting.remove(job.jobId);
+    book.add(job);
   }
 
   async function giveUp(

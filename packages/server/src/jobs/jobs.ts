@@ -1,4 +1,5 @@
 import { type NodeView, TenureError, toErrorMessage } from "@tenure/protocol";
+import { failpoint } from "#failpoint";
 import type { Delivery } from "../delivery/contract.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
@@ -146,11 +147,16 @@ export function createJobs(options: JobsOptions): Jobs {
     );
   }
 
-  /** From now on this instance has it in hand; one that it has already stays as it is. */
-  async function takeUp(jobId: string, at?: Place): Promise<LiveJob | undefined> {
+  /**
+   * From now on this instance has it in hand; one that it has already stays as it is. `node`: for this connection. If
+   * that is gone by then, whoever saw it go has seen to its jobs.
+   */
+  async function takeUp(jobId: string, at?: Place, node?: NodeEnd): Promise<LiveJob | undefined> {
     const record = await readJob(hot, jobId, { payload: true });
+    await failpoint("take-up.after-read");
     const held = book.get(jobId);
     if (!record || record.outcome || (at && !isAt(record, at))) return undefined;
+    if (node && links.node(node.nodeId) !== node) return undefined;
     if (held?.attemptId === record.attemptId && held.state === record.state) return held;
     const times = { nowMs: clock.monotonicMs(), storeNowMs: context.storeNowMs() };
     const job = liveJobOf(record, times);

@@ -33,7 +33,7 @@ export interface NodeDeskStory {
   endings: Endings;
   placement: Placement;
   /** The job's record as a job in hand, with its deadline set; one in hand already as it is. */
-  takeUp(jobId: string, at: Place): Promise<LiveJob | undefined>;
+  takeUp(jobId: string, at: Place, node: NodeEnd): Promise<LiveJob | undefined>;
   load(jobId: string): Promise<LiveJob | undefined>;
 }
 
@@ -82,7 +82,7 @@ export function createNodeDesk(context: JobsContext, story: NodeDeskStory): Node
   /** A slot the node holds: its job is in our hands now, and goes on where it was. */
   async function resume(node: NodeEnd, slot: JobAttempt, isKnown: boolean): Promise<void> {
     // One that has a slot and was not dispatched is somebody else's, who is about to, or the index's.
-    const job = await story.takeUp(slot.jobId, { ...slot, nodeId: node.nodeId });
+    const job = await story.takeUp(slot.jobId, { ...slot, nodeId: node.nodeId }, node);
     if (!job || isKnown) return;
     // Dispatched, and never heard of there: the message was lost with the instance that sent it.
     if (job.state === "DISPATCHED") return assign(node, job);
