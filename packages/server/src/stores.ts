@@ -64,7 +64,9 @@ async function openDatabase(context: StoreContext): Promise<PostgresStore> {
     const dataDir = resolve(config.server.data_dir);
     mkdirSync(dataDir, { recursive: true });
     const { openPglite } = await import("./store/pglite.ts");
-    const db = await openPglite({ dataDir, onError });
+    const onOpening = () =>
+      log.info({ event: "postgres.opening", dataDir }, "the first time takes some seconds");
+    const db = await openPglite({ dataDir, onOpening, onError });
     await runMigrations(db, log);
     return db;
   }

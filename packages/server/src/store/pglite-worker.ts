@@ -40,8 +40,10 @@ class SyncingNodeFs extends NodeFS {
 }
 
 const port = parentPort!;
-const database = await openDatabase(workerData.directory as string);
+// Listening before there is anything to hear keeps this thread's loop from running empty while WebAssembly is compiled.
+// Node would then wait for V8's helpers, and one of those may be waiting for a collection in this very thread.
 port.on("message", (ask: Ask) => void answer(ask));
+const database = await openDatabase(workerData.directory as string);
 port.postMessage("ready");
 
 async function answer(ask: Ask): Promise<void> {

@@ -10,6 +10,8 @@ export interface PgliteOptions {
   dataDir: string;
   /** How long a caller waits for one statement. The embedded Postgres ignores `statement_timeout`. */
   statementTimeoutMs?: number;
+  /** The directory is ours; now the database is opened, or made. */
+  onOpening?: () => void;
   onError?: (error: unknown) => void;
 }
 
@@ -29,6 +31,7 @@ export async function openPglite(options: PgliteOptions): Promise<PostgresStore>
     );
   }
   try {
+    options.onOpening?.();
     return await openLocked(options, lock);
   } catch (error) {
     lock.release();
@@ -115,6 +118,7 @@ async function startThread(directory: string, options: PgliteOptions) {
   await new Promise<void>((resolve, reject) => {
     worker.once("message", () => resolve());
     worker.once("error", reject);
+    worker.once("exit", () => reject(new Error("the embedded Postgres ended while it was opened")));
   });
   worker.on("error", (error) => {
     fail(`its thread failed: ${error instanceof Error ? error.message : String(error)}`, error);
