@@ -4,18 +4,41 @@ import { defineConfig } from "vitest/config";
 // start real processes use the build, which `npm test` makes first.
 // Not "import": vitest hands these to Node for `require` as well, and pg would get pg-pool's ES module.
 const conditions = ["source", "tenure-test", "node"];
-
-export default defineConfig({
+const reading = {
   resolve: { conditions },
   ssr: { resolve: { conditions, externalConditions: ["node"] } },
+};
+const running = { testTimeout: 120_000, hookTimeout: 180_000, pool: "forks" as const };
+
+// Each of these runs whole fleets, and has the machine to itself, after the others: beside them a server took a minute to
+// start.
+const fleets = ["tests/faults/faults.test.ts", "tests/prove/prove.test.ts"];
+
+export default defineConfig({
   test: {
-    include: ["packages/*/{src,testing}/**/*.test.ts", "tests/**/*.test.ts"],
-    exclude: ["**/node_modules/**", "**/dist/**"],
     globalSetup: ["tests/support/global-setup.ts"],
-    testTimeout: 120_000,
-    hookTimeout: 180_000,
-    pool: "forks",
-    maxWorkers: 4,
     reporters: ["default", "./tests/support/plain-count-reporter.ts"],
+    projects: [
+      {
+        ...reading,
+        test: {
+          ...running,
+          name: "tests",
+          include: ["packages/*/{src,testing}/**/*.test.ts", "tests/**/*.test.ts"],
+          exclude: ["**/node_modules/**", "**/dist/**", ...fleets],
+          maxWorkers: 4,
+        },
+      },
+      {
+        ...reading,
+        test: {
+          ...running,
+          name: "fleets",
+          include: fleets,
+          maxWorkers: 1,
+          sequence: { groupOrder: 1 },
+        },
+      },
+    ],
   },
 });

@@ -21,7 +21,7 @@ export interface HealthAnswer {
   tookMs: number;
 }
 
-const READY_DEADLINE_MS = 60_000;
+const READY_DEADLINE_MS = 110_000;
 const REQUEST_LIMIT_MS = 15_000;
 export const READY_LINE = /^tenure ready at (http:\/\/\S+)$/;
 
