@@ -1,5 +1,7 @@
+import { once } from "node:events";
+import { connect } from "node:net";
+import { createInterface } from "node:readline";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { stores } from "../../../../tests/support/stores.ts";
 import { until } from "../../../../tests/support/until.ts";
@@ -213,18 +215,24 @@ const suitorOf = ({ jobId, tenant, requestId, bodyHash }: NewJob): Suitor => ({
   ttlMs: 60_000,
 });
 
-/** Every ZADD and ZREM of one key, in the order in which Redis did them. */
+/**
+ * Every ZADD and ZREM of one key, in the order in which Redis did them. Read from the socket: a client takes what the other
+ * tests do for the answer to something, when it comes with the word that it may listen.
+ */
 async function followKey(key: string): Promise<{ command: string; slots: string[] }[]> {
-  const client = new Redis(stores().redisUrl);
-  onTestFinished(() => client.disconnect());
-  const monitor = await client.monitor();
-  onTestFinished(() => monitor.disconnect());
+  const { hostname, port } = new URL(stores().redisUrl);
+  const socket = connect(Number(port), hostname);
+  onTestFinished(() => void socket.destroy());
+  const lines = createInterface({ input: socket });
   const ledger: { command: string; slots: string[] }[] = [];
-  monitor.on("monitor", (_time: string, args: string[]) => {
-    const [command, on, ...rest] = args;
+  lines.on("line", (line) => {
+    const [command, on, ...rest] = [...line.matchAll(/"([^"]*)"/g)].map(([, word]) => word ?? "");
     if (on !== key) return;
     if (command === "ZADD") ledger.push({ command, slots: rest.slice(1) });
     if (command === "ZREM") ledger.push({ command, slots: rest });
   });
+  socket.write("MONITOR\r\n");
+  const [answer] = await once(lines, "line");
+  expect(answer).toBe("+OK");
   return ledger;
 }
