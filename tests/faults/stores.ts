@@ -58,16 +58,19 @@ function directoryOn({ directory }: SmallDisk): string {
   return own;
 }
 
+/** By its default, once a second, a crash may lose what was acknowledged; then a job that has ended may run again. */
+const KEEPS_WHAT_IT_SAID = { appendfsync: "always" };
+
 async function startHot(kind: HotKind): Promise<Hot> {
   if (kind === "redis") {
-    const redis = await startRedis();
+    const redis = await startRedis({ conf: KEEPS_WHAT_IT_SAID });
     return { nodes: [redis], stop: () => redis.discard() };
   }
   const cluster: RedisCluster = await startRedisCluster({
     replicas: 1,
     // Longer than any fault of ours: a failover by time-out may lose what was acknowledged, and that is Redis's
     // own promise, not ours. The nemesis asks for failovers in good order.
-    conf: { "cluster-node-timeout": "6000" },
+    conf: { ...KEEPS_WHAT_IT_SAID, "cluster-node-timeout": "6000" },
   });
   return { nodes: cluster.nodes, stop: () => cluster.stop() };
 }
