@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
 import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
+import { holdNextAt } from "../../testing/hold-next.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
 
@@ -77,21 +78,6 @@ describe("a node that is lost", () => {
     }
   });
 });
-
-/** The next one that comes to this place waits there; everybody after it goes on. */
-function holdNextAt(place: string): { reached: Promise<void>; letGo(): void } {
-  let letGo = () => {};
-  const reached = new Promise<void>((resolve) => {
-    armFailpoint(place, () => {
-      disarmAll();
-      resolve();
-      return new Promise<void>((go) => {
-        letGo = go;
-      });
-    });
-  });
-  return { reached, letGo: () => letGo() };
-}
 
 /** Why the attempts before the last one ended. */
 async function reasonsOf(at: App, jobId: string): Promise<string[]> {

@@ -1,6 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
-import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
+import { disarmAll } from "../../testing/failpoints.js";
+import { holdNextAt } from "../../testing/hold-next.ts";
 import { HOT_STORES } from "../../testing/hot-stores.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
@@ -18,17 +19,6 @@ const STEPS = [
   "result.after-released",
   "result.after-delivered",
 ];
-
-/** The next one that comes to this place never goes on. Resolves when it is there. */
-function stopNextAt(step: string): Promise<void> {
-  return new Promise((reached) => {
-    armFailpoint(step, () => {
-      disarmAll();
-      reached();
-      return new Promise(() => {});
-    });
-  });
-}
 
 describe.each(HOT_STORES)("whoever stops between two steps, on %s", (kind) => {
   beforeAll(async () => {
@@ -51,7 +41,7 @@ describe.each(HOT_STORES)("whoever stops between two steps, on %s", (kind) => {
     client.obey();
     const jobs = new Map<string, { request_id: string }>();
     for (const step of STEPS) {
-      const reached = stopNextAt(step);
+      const { reached } = holdNextAt(step); // for good
       jobs.set(step, client.submit({ payload: step }));
       await reached;
     }
