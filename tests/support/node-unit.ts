@@ -80,6 +80,8 @@ export function startSimulatedUnit(options: SimulatedUnitOptions): Promise<Agent
     self_stop_ms: 30_000,
     stop_grace_ms: 10_000,
     start_concurrency_max: 4,
+    packages_max_mb: 10_240,
+    work_keep_days: 30,
     custom_command: true,
     ...config,
   };

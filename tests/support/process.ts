@@ -115,6 +115,8 @@ export function startProcess(spec: ProcessSpec): RunningProcess {
 export interface TenureOptions {
   env?: Record<string, string>;
   cwd?: string;
+  /** The program to run; without it that of this repository. */
+  bin?: string;
   /** Export conditions, such as "tenure-test" for failpoints. */
   conditions?: string[];
   /** `true` gives it a new directory; a string one that an earlier process has used. */
@@ -127,12 +129,13 @@ export function startTenure(
   options: TenureOptions = {},
 ): RunningProcess & { readonly dataDir: string | undefined } {
   const { env = {}, conditions = [], cwd = repositoryRoot } = options;
+  const { bin = join(repositoryRoot, "packages/cli/bin/tenure.js") } = options;
   const dataDir = options.dataDir === true ? scratchDirectory("data") : options.dataDir;
   const running = startProcess({
     command: process.execPath,
     args: [
       ...conditions.map((condition) => `--conditions=${condition}`),
-      join(repositoryRoot, "packages/cli/bin/tenure.js"),
+      bin,
       ...args,
       ...(dataDir === undefined ? [] : ["--data-dir", dataDir]),
     ],

@@ -1,5 +1,6 @@
 import { existsSync, readdirSync } from "node:fs";
 import { delimiter, join } from "node:path";
+import { bringPgBouncer } from "./bring-pgbouncer.ts";
 import { bringPostgres } from "./bring-postgres.ts";
 import { bringRedis } from "./bring-redis.ts";
 import { isAtLeast, type ProgramDirectory, versionOf } from "./program.ts";
@@ -35,6 +36,19 @@ export async function findRedis(): Promise<Programs> {
   });
   if (found !== undefined) return found;
   return accept(kind, await explain(bringRedis(), "Redis 6.2", kind.program));
+}
+
+/** `TENURE_TEST_PGBOUNCER_BIN`, else the machine's own, else the distribution's package, unpacked but not installed. */
+export async function findPgBouncer(): Promise<Programs> {
+  const kind = { program: "pgbouncer", beside: "pgbouncer", versionMin: "1.16" };
+  const user = unprivilegedUser();
+  const found = await findOnMachine(kind, {
+    wish: process.env.TENURE_TEST_PGBOUNCER_BIN,
+    directories: [...pathDirectories(), "/usr/sbin"],
+    user,
+  });
+  if (found !== undefined) return found;
+  return accept(kind, await explain(bringPgBouncer(), "PgBouncer 1.16", kind.program), user);
 }
 
 interface Kind {

@@ -17,6 +17,8 @@ export const noFaults: Readonly<Faults> = {
 export interface Pump {
   /** It has swallowed something. From then on it swallows everything: a stream has no holes. */
   readonly hasLost: boolean;
+  /** Swallows everything from now on. */
+  lose(): void;
 }
 
 const waitingBytesMax = 1 << 20;
@@ -86,6 +88,9 @@ export function createPump({
   return {
     get hasLost() {
       return hasLost;
+    },
+    lose() {
+      hasLost = true;
     },
   };
 }

@@ -130,6 +130,16 @@ describe("a proxy between a client and its server", () => {
     expect(heard).not.toContain("lost");
   });
 
+  test("forgets its connections: they stay open and silent, new ones work", async () => {
+    const forgotten = await connect();
+    await forgotten.roundTripMs("before");
+    proxy.forget();
+    forgotten.socket.write("lost");
+    await (await connect()).roundTripMs("fresh");
+    expect(heard).toBe("beforefresh");
+    expect(forgotten.closed).toBe(false);
+  });
+
   test("slows a direction down to so many bytes a second", async () => {
     const client = await connect();
     proxy.slow(1_000, "up");

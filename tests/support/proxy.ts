@@ -6,6 +6,7 @@ import { createPump, type Faults, noFaults, type Pump } from "./proxy-pump.ts";
 export type Direction = "up" | "down";
 
 export interface FaultProxy {
+  readonly host: string;
   readonly port: number;
   /** How many are open now. */
   readonly connections: number;
@@ -18,6 +19,11 @@ export interface FaultProxy {
    * Like a network that drops packets.
    */
   blackHole(direction: Direction | "both"): void;
+  /**
+   * All open connections swallow everything from now on, without a reset; new ones work. Like a middlebox that
+   * forgot its idle flows, or a cut that lasted until TCP retransmits rarely.
+   */
+  forget(): void;
   slow(bytesPerSecond: number, direction?: Direction | "both"): void;
   /** RST on both sides of all connections. New ones work. */
   reset(): void;
@@ -45,8 +51,10 @@ export interface FaultProxy {
 export async function startProxy(options: {
   targetPort: number;
   targetHost?: string;
+  /** Where it listens; loopback if not given. */
+  host?: string | undefined;
 }): Promise<FaultProxy> {
-  const { targetPort, targetHost = "127.0.0.1" } = options;
+  const { targetPort, targetHost = "127.0.0.1", host = "127.0.0.1" } = options;
   const trouble: Trouble = {
     up: { ...noFaults },
     down: { ...noFaults },
@@ -65,7 +73,7 @@ export async function startProxy(options: {
     }
   });
   const port = await freePort();
-  const listen = () => new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
+  const listen = () => new Promise<void>((resolve) => server.listen(port, host, resolve));
   await listen();
 
   function set(direction: Direction | "both", fault: Partial<Faults>): void {
@@ -78,6 +86,7 @@ export async function startProxy(options: {
   }
 
   return {
+    host,
     port,
     get connections() {
       return connections.size;
@@ -87,6 +96,12 @@ export async function startProxy(options: {
     },
     delay: (ms, direction = "both") => set(direction, { delayMs: ms }),
     blackHole: (direction) => set(direction, { swallow: true }),
+    forget() {
+      for (const { up, down } of connections) {
+        up.lose();
+        down.lose();
+      }
+    },
     slow: (bytesPerSecond, direction = "both") => set(direction, { bytesPerSecond }),
     reset: () => resetWhere(() => true),
     refuse: () => void server.close(),

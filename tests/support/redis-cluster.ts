@@ -17,16 +17,17 @@ export interface RedisClusterOptions {
   /** Per master. */
   replicas?: 0 | 1;
   conf?: Record<string, string>;
+  env?: Record<string, string>;
 }
 
 const masters = 3;
 
 /** Ready when every node, asked by itself, says that all slots are served and all nodes known. */
 export async function startRedisCluster(options: RedisClusterOptions = {}): Promise<RedisCluster> {
-  const { replicas = 0 } = options;
+  const { replicas = 0, env = {} } = options;
   const conf = { "cluster-enabled": "yes", ...options.conf };
   const count = masters * (1 + replicas);
-  const nodes = await Promise.all(Array.from({ length: count }, () => startRedis({ conf })));
+  const nodes = await Promise.all(Array.from({ length: count }, () => startRedis({ conf, env })));
   await join3Masters(nodes, replicas);
   await Promise.all(nodes.map((node) => untilReady(node, count)));
   return {

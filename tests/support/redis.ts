@@ -29,6 +29,7 @@ export interface RedisServer {
 export interface RedisOptions {
   /** Lines of redis.conf, written as they are, over the ones below. */
   conf?: Record<string, string>;
+  env?: Record<string, string>;
 }
 
 /** A private Redis on a free loopback port, with its data in a temporary directory. */
@@ -45,7 +46,7 @@ export async function startRedis(options: RedisOptions = {}): Promise<RedisServe
     name: `Redis on port ${port}`,
     command: join(programs.directory, "redis-server"),
     args: [join(directory, "redis.conf")],
-    env: { PATH: process.env.PATH ?? "", ...programs.env },
+    env: { PATH: process.env.PATH ?? "", ...programs.env, ...options.env },
     cwd: directory,
     logFile: join(directory, "log"),
     endSignal: "SIGKILL",

@@ -1,5 +1,6 @@
 import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { discardMyHosts, discardOrphanedHosts } from "./hosts.ts";
 import { descendantsOf, identify, isAlive, type ProcessIdentity, signal } from "./proc.ts";
 import { directoryOf, ownerDirectory, parseOwnerName, runsDirectory } from "./scratch.ts";
 import { unmountBelow, unmountMine } from "./small-disk.ts";
@@ -29,6 +30,7 @@ export function forget(pid: number): void {
 /** Ends the processes, and removes the files, of runs that are dead. Returns how many it ended. */
 export async function sweepOrphans(): Promise<number> {
   let ended = 0;
+  discardOrphanedHosts();
   for (const name of readdirSync(runsDirectory())) {
     const owner = parseOwnerName(name);
     if (owner === undefined || isAlive(owner)) continue;
@@ -77,6 +79,7 @@ function endMine(): void {
   for (const entry of mine.values()) if (isAlive(entry)) endNow(entry, entry.endSignal);
   mine.clear();
   unmountMine();
+  discardMyHosts();
   try {
     rmSync(ownerDirectory(), { recursive: true, force: true, maxRetries: 5 });
   } catch {

@@ -16,3 +16,10 @@ export function createSeeded(seed: number): Seeded {
   }
   return { fraction, between: (min, max) => min + fraction() * (max - min) };
 }
+
+/** A number for a name, so that each name can have a seed of its own. */
+export function hash(text: string): number {
+  let value = 0;
+  for (const letter of text) value = (Math.imul(value, 31) + letter.charCodeAt(0)) | 0;
+  return value;
+}
