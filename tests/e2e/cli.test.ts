@@ -24,7 +24,7 @@ describe("tenure", () => {
   });
 
   test("--version is the package's", async () => {
-    expect(await tenure("--version")).toMatchObject({ code: 0, stdout: "0.1.0" });
+    expect(await tenure("--version")).toMatchObject({ code: 0, stdout: "0.2.0" });
   });
 
   test.each([
@@ -59,7 +59,9 @@ describe("asking a server", () => {
   test("health says ready, and 0", async () => {
     const { code, stdout } = await tenure("health", "--url", server.url);
     expect(code).toBe(0);
-    expect(stdout).toMatch(/^ready instance asked\n● postgres \(postgres\)\n● memory \(memory\)$/);
+    expect(stdout).toMatch(
+      /^ready instance asked\n● postgres \(postgres\)\n● memory \(memory\)\n● members \(postgres\)$/,
+    );
   });
 
   test("--json is the server's own answer", async () => {
@@ -76,8 +78,10 @@ describe("asking a server", () => {
     expect(code).toBe(0);
     const [heading, row] = stdout.split("\n");
     expect(heading).toMatch(/^INSTANCE +URL +VERSION +STATE$/);
-    expect(row).toMatch(new RegExp(`^asked ← +${server.url} +0\\.1\\.0 +live *$`));
-    expect(stdout).toMatch(/stores: postgres \(postgres\) up, memory \(memory\) up; phase2 off/);
+    expect(row).toMatch(new RegExp(`^asked ← +${server.url} +0\\.2\\.0 +live *$`));
+    expect(stdout).toMatch(
+      /stores: postgres \(postgres\) up, memory \(memory\) up, members \(postgres\) up; phase2 off/,
+    );
   });
 
   test("cluster --json, with the URL from the environment", async () => {

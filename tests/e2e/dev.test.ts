@@ -1,15 +1,26 @@
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
+import type { DeploymentView } from "@tenure/protocol";
 import { expect, test, vi } from "vitest";
 import { childrenOf } from "../support/children.ts";
 import { identify, isAlive, signal } from "../support/proc.ts";
 import { startTenure } from "../support/process.ts";
 import { scratchDirectory } from "../support/scratch.ts";
 import { until } from "../support/until.ts";
+import { installPacked } from "./packed.ts";
 
 // It makes an embedded database and starts two node-units: seconds on an idle machine, many times that on a busy one.
 const DEADLINE_MS = 180_000;
 vi.setConfig({ testTimeout: 3 * DEADLINE_MS });
+
+/** Id and term of each deployment of the demo, by name. */
+async function demoOf(dev: { stdout(): string }): Promise<Record<string, [string, number]>> {
+  const [, url = ""] = /ready at (http:\S+)/.exec(dev.stdout()) ?? [];
+  const response = await fetch(`${url}/api/v1/deployments?limit=500`);
+  const { items } = (await response.json()) as { items: DeploymentView[] };
+  return Object.fromEntries(items.map(({ id, name, generation }) => [name, [id, generation]]));
+}
 
 test("npm start: two node-units, what runs where, and what a killed one ran runs on the other", async () => {
   const dataDir = scratchDirectory("dev");
@@ -26,6 +37,7 @@ test("npm start: two node-units, what runs where, and what a killed one ran runs
   const [, after = ""] = first.stdout().split("alpha is gone");
   await first.waitForLine(/Bring alpha back/, DEADLINE_MS);
   expect(nodesOf(first.stdout().split("alpha is gone")[1] ?? after)).toEqual(["bravo"]);
+  const before = await demoOf(first);
   expect(await first.stop(60_000)).toMatchObject({ code: 0 });
   expect(isAlive(victim)).toBe(false);
   await until(() => children().length === 0, { what: "every child to be gone" });
@@ -34,6 +46,11 @@ test("npm start: two node-units, what runs where, and what a killed one ran runs
   const second = startTenure(["dev", "--port", "0"], { dataDir });
   const [, again = ""] = await second.waitForLine(/^ +(kill -9 \d+)$/, DEADLINE_MS);
   expect(nodesOf(second.stdout()).sort()).toEqual(["alpha", "bravo"]);
+  // What the first run wrote is still there: the same deployments, in the same term or a later one.
+  for (const [name, [id, term]] of Object.entries(await demoOf(second))) {
+    expect([name, id]).toEqual([name, before[name]?.[0]]);
+    expect(term, name).toBeGreaterThanOrEqual(before[name]![1]);
+  }
   // Stopped while it waits to tell of a loss.
   const lost = identify(Number(again.split(" ").at(-1)))!;
   signal(lost.pid, "SIGKILL");
@@ -44,10 +61,17 @@ test("npm start: two node-units, what runs where, and what a killed one ran runs
   expect(children()).toEqual([]);
 });
 
-test("when it is killed itself, the node-units and their children end too", async () => {
+test("from an installed package: the demo runs, what it names is there; killed, its node-units end too", async () => {
   const dataDir = scratchDirectory("dev");
-  const dev = startTenure(["dev", "--port", "0"], { dataDir });
+  const cwd = await installPacked();
+  const bin = join(cwd, "node_modules/@tenure/cli/bin/tenure.js");
+  const dev = startTenure(["dev", "--port", "0"], { dataDir, cwd, bin });
   await dev.waitForLine(/^ +kill -9 \d+$/, DEADLINE_MS);
+  expect(nodesOf(dev.stdout()).sort()).toEqual(["alpha", "bravo"]);
+  const [, example = ""] = /node (\S+main\.js)$/m.exec(dev.stdout()) ?? [];
+  expect(existsSync(join(cwd, example)), example).toBe(true);
+  const [, url = ""] = /console (http:\S+)/.exec(dev.stdout()) ?? [];
+  expect(await (await fetch(url)).text()).toContain("<script");
   const pids = [...dev.stdout().matchAll(/has pid (\d+)/g)].map(
     ([, pid]) => identify(Number(pid))!,
   );

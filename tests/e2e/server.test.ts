@@ -142,7 +142,7 @@ describe("a server that cannot start says why in one sentence, without a stack",
   test("Postgres: there is no such database, or the password is wrong", async () => {
     const uri = new URL(stores().postgresAdminUri);
     uri.pathname = "/no_such";
-    expect(await refusalOf(uri.href)).toMatch(/database "no_such" does not exist$/);
+    expect(await refusalOf(uri.href)).toMatch(/database "no_such" does not exist\)$/);
     uri.password = "wrong-s3cret";
     const said = await refusalOf(uri.href);
     expect(said).toMatch(/password authentication failed/);

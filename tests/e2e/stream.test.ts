@@ -31,7 +31,6 @@ describe("what happens, as it happens", () => {
     const online = (item: StreamItem, is: boolean) =>
       item.topic === "nodes" &&
       item.id === address &&
-      // One that left before the members were looked at is out of sight for a moment, and told as removed.
       (item.item as { online: boolean } | undefined)?.online === is;
     const told = ({ topic, item }: StreamItem, event: string) => {
       const happened = item as { event: string; subject?: string };

@@ -1,10 +1,11 @@
 import { hostname } from "node:os";
-import type {
-  DeploymentReport,
-  DeploymentTerm,
-  ListedDeployment,
-  NodeTraits,
-  TenureError,
+import {
+  type DeploymentReport,
+  type DeploymentTerm,
+  LEAVING_TAG,
+  type ListedDeployment,
+  type NodeTraits,
+  type TenureError,
 } from "@tenure/protocol";
 import {
   type ConnectionTuning,
@@ -14,12 +15,14 @@ import {
   type NodeEvents,
   systemClock,
 } from "@tenure/sdk";
+import { openBootFile } from "./boot-file.ts";
 import { createBoundedMatch } from "./bounded-match.ts";
 import { type ClaimPolicy, claimPolicyOf } from "./claim/policy.ts";
 import type { AgentConfig } from "./config.ts";
 import { createContactWatch } from "./contact.ts";
 import type { Executor, ExecutorOptions, RunningChild } from "./executor/contract.ts";
 import { createExecutor } from "./executor/executor.ts";
+import { createGiveBack } from "./give-back.ts";
 import { loadIdentity, type NodeIdentity } from "./identity.ts";
 import { type AgentLog, createAgentLog } from "./log.ts";
 import { createLoop } from "./loop/loop.ts";
@@ -28,6 +31,7 @@ import { createReports } from "./reports.ts";
 import { createSampler, type Sampler } from "./sample/sampler.ts";
 import { createServerCalls } from "./server-calls.ts";
 import { createMembersLook, serverPorts } from "./server-ports.ts";
+import { createStopTimes } from "./stop-times.ts";
 import { wantedHere } from "./wanted.ts";
 
 export interface AgentOptions {
@@ -82,28 +86,44 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   let isStopping = false;
   let refusals = 0;
 
+  const stopTimes = createStopTimes({
+    selfStopMs: config.self_stop_ms,
+    stopGraceMs: config.stop_grace_ms,
+  });
   const reports = createReports({ clock, send: sendReport, refused });
+  const giveBack = createGiveBack((stopped) =>
+    connection.call("deployment.release", { addresses: [identity.address], stopped }),
+  );
   const executor = await (options.executor ?? createExecutor)({
     dataDir: config.data_dir,
     tenureUrl: httpUrl(config.host_urls[0] ?? ""),
     stopGraceMs: config.stop_grace_ms,
     startConcurrencyMax: config.start_concurrency_max,
+    packagesMaxMb: config.packages_max_mb,
+    workKeepDays: config.work_keep_days,
     report: reported,
     log,
     clock,
   });
 
+  // Only under the lock of the directory, which the real executor has by now.
+  const bootFile = options.executor ? undefined : openBootFile(config.data_dir, identity);
   const connection: NodeConnection = createNodeConnection({
     ...tuning,
     urls: config.host_urls,
     key: identity,
     bootId: identity.bootId,
+    formerBootId: bootFile?.former,
     token: config.host_token,
     describe: () => ({
       ...traits,
       name,
       version: options.version ?? "0",
-      tags: { node_unit: true, node_unit_address: identity.address },
+      tags: {
+        node_unit: true,
+        node_unit_address: identity.address,
+        ...(isStopping && { [LEAVING_TAG]: true }),
+      },
       claim_policy: config.claim_policy,
     }),
     resourceUsage: () => sampler.sample(),
@@ -130,9 +150,13 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   const watch = createContactWatch({
     clock,
     selfStopMs: config.self_stop_ms,
-    suspend(reason) {
-      log({ level: "warn", event: "node.suspended", message: reason });
-      executor.suspend(reason);
+    suspend(reason, silentMs) {
+      log({ level: "warn", event: "node.suspended", message: reason, details: { silentMs } });
+      executor.suspend(reason, (row) => stopTimes.of(row) > silentMs);
+    },
+    nextStopMs(silentMs) {
+      const later = rows.map((row) => stopTimes.of(row)).filter((ms) => ms > silentMs);
+      return later.length > 0 ? Math.min(...later) : undefined;
     },
     askForList,
     resume() {
@@ -146,6 +170,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     return {
       ready({ instance_id, epoch, heartbeat_interval_ms }) {
         lastLoss = undefined;
+        bootFile?.registered();
         if (config.self_stop_ms <= 2 * heartbeat_interval_ms) doubtSelfStop(heartbeat_interval_ms);
         log({
           level: "info",
@@ -189,6 +214,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   function changed(now: readonly ListedDeployment[], isFresh: boolean): void {
     if (isStopping) return;
     rows = now;
+    stopTimes.keep(rows);
     executor.want(wantedHere(rows, traits, matches));
     if (isFresh && watch.isSuspended) void confirm();
   }
@@ -210,8 +236,19 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     loop.wake();
   }
 
-  function sendReport(report: DeploymentReport): Promise<unknown> {
-    return connection.call("deployment.report", report);
+  async function sendReport(report: DeploymentReport): Promise<unknown> {
+    stopTimes.sent(report);
+    const answer = await connection.call("deployment.report", report);
+    stopTimes.heard(report, answer.lost_after_ms);
+    // After its report: a release begins the next term, and a report of this one would be refused.
+    if (isStopping && report.state === "stopped") ended(report);
+    return answer;
+  }
+
+  function ended({ deployment_id: id, generation }: DeploymentReport): void {
+    const row = rows.find((one) => one.id === id);
+    const isOwn = row?.type === "deployment" && row.address === identity.address;
+    if (policy && isOwn && row.lost_after_ms === 0) giveBack.add({ id, generation });
   }
 
   function reported(report: DeploymentReport): void {

@@ -24,6 +24,8 @@ describe("a node-unit's environment", () => {
       self_stop_ms: 30_000,
       stop_grace_ms: 10_000,
       start_concurrency_max: 4,
+      packages_max_mb: 10_240,
+      work_keep_days: 30,
       custom_command: false,
     });
   });
@@ -43,6 +45,8 @@ describe("a node-unit's environment", () => {
       NODE_UNIT_SELF_STOP_MS: "900",
       NODE_UNIT_STOP_GRACE_MS: "0",
       NODE_UNIT_START_CONCURRENCY_MAX: "8",
+      NODE_UNIT_PACKAGES_MAX_MB: "512",
+      NODE_UNIT_WORK_KEEP_DAYS: "0",
       TRUSTED_PACKAGE_REGEXP: "@acme/.+@.+",
       ENABLE_CUSTOM_COMMAND: "true",
     };
@@ -60,6 +64,8 @@ describe("a node-unit's environment", () => {
       self_stop_ms: 900,
       stop_grace_ms: 0,
       start_concurrency_max: 8,
+      packages_max_mb: 512,
+      work_keep_days: 0,
       trusted_package_regexp: "@acme/.+@.+",
       custom_command: true,
     });

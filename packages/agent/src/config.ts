@@ -18,6 +18,9 @@ export interface AgentConfig {
   self_stop_ms: number;
   stop_grace_ms: number;
   start_concurrency_max: number;
+  packages_max_mb: number;
+  /** 0: for ever. */
+  work_keep_days: number;
   /** Must match the whole of `name@version`. Absent = no package is trusted. */
   trusted_package_regexp?: string;
   custom_command: boolean;
@@ -131,7 +134,7 @@ function variables(policies: readonly string[]) {
     NODE_UNIT_SELF_STOP_MS: wholeNumber({ min: 100, max: MS_MAX })
       .default(30_000)
       .describe(
-        "How long without contact before deployments are stopped here. Short shortens the time two copies may overlap; long rides out an outage of the server.",
+        "How long without contact before deployments are stopped here; one with a `lost_after_ms` that ends later goes on until 5 s and one grace before that. Short shortens the time two copies may overlap; long rides out an outage of the server.",
       ),
     NODE_UNIT_STOP_GRACE_MS: wholeNumber({ min: 0, max: MS_MAX })
       .default(10_000)
@@ -142,6 +145,16 @@ function variables(policies: readonly string[]) {
       .default(4)
       .describe(
         "Installs and starts at the same time. More fills an empty machine sooner; fewer leaves room for what already runs.",
+      ),
+    NODE_UNIT_PACKAGES_MAX_MB: wholeNumber({ min: 0, max: 1_000_000_000 })
+      .default(10_240)
+      .describe(
+        "Size of all installed packages above which unused ones are removed before their week is over, looked at every hour. Large makes a rollback quick; small spares the disk. What is in use is never removed.",
+      ),
+    NODE_UNIT_WORK_KEEP_DAYS: wholeNumber({ min: 0, max: 36_500 })
+      .default(30)
+      .describe(
+        "How long the files of a deployment stay in `work/` after it was last wanted here; 0 = for ever. Long keeps what it wrote for its return; short spares the disk.",
       ),
     TRUSTED_PACKAGE_REGEXP: z
       .string()
@@ -175,6 +188,8 @@ function named(given: z.infer<ReturnType<typeof variables>>): AgentConfig {
     self_stop_ms: given.NODE_UNIT_SELF_STOP_MS,
     stop_grace_ms: given.NODE_UNIT_STOP_GRACE_MS,
     start_concurrency_max: given.NODE_UNIT_START_CONCURRENCY_MAX,
+    packages_max_mb: given.NODE_UNIT_PACKAGES_MAX_MB,
+    work_keep_days: given.NODE_UNIT_WORK_KEEP_DAYS,
     ...(given.TRUSTED_PACKAGE_REGEXP !== undefined && {
       trusted_package_regexp: given.TRUSTED_PACKAGE_REGEXP,
     }),

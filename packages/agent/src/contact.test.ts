@@ -2,18 +2,23 @@ import { expect, test } from "vitest";
 import { createManualClock } from "../../sdk/testing/manual-clock.ts";
 import { createContactWatch } from "./contact.ts";
 
-function watchFor(selfStopMs: number) {
+function watchFor(selfStopMs: number, laterMs = 0) {
+  const silences: number[] = [];
   const clock = createManualClock();
   const happened: string[] = [];
   const watch = createContactWatch({
     clock,
     selfStopMs,
-    suspend: (reason) => happened.push(`suspend: ${reason}`),
+    suspend: (reason, silentMs) => {
+      happened.push(`suspend: ${reason}`);
+      silences.push(silentMs);
+    },
+    nextStopMs: (silentMs) => (silentMs < laterMs ? laterMs : undefined),
     askForList: () => happened.push("list"),
     resume: () => happened.push("resume"),
   });
   watch.start();
-  return { clock, watch, happened };
+  return { clock, watch, happened, silences };
 }
 const SILENT = "suspend: no contact for 1000 ms";
 
@@ -25,6 +30,17 @@ test("a node out of contact stops its deployments, once", () => {
   clock.advance(10_000);
   expect(happened).toEqual([SILENT]);
   expect(watch.isSuspended).toBe(true);
+});
+
+test("what may go on longer is stopped later, by the same silence", () => {
+  const { clock, watch, silences } = watchFor(1_000, 5_000);
+  clock.advance(4_999);
+  expect(silences).toEqual([1_000]);
+  clock.advance(1);
+  expect(silences).toEqual([1_000, 5_000]);
+  watch.contact(clock.monotonicMs());
+  clock.advance(999);
+  expect(silences).toHaveLength(2);
 });
 
 test("silence counts from when the heartbeat was sent, not from when its answer came", () => {
@@ -68,4 +84,15 @@ test("a node that was replaced stops at once", () => {
   const { watch, happened } = watchFor(1_000);
   watch.replaced("another process has the address");
   expect(happened).toEqual(["suspend: another process has the address"]);
+});
+
+test("after stop neither a late acknowledgement nor a late list does anything", () => {
+  const { clock, watch, happened } = watchFor(1_000);
+  clock.advance(1_000);
+  watch.contact(clock.monotonicMs());
+  watch.stop();
+  watch.contact(clock.monotonicMs());
+  watch.refreshed();
+  expect(clock.timers).toBe(0);
+  expect(happened).toEqual([SILENT, "list"]);
 });

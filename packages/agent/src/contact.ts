@@ -9,6 +9,7 @@ export interface ContactWatch {
   /** A list was read after the last contact: what it says may run. */
   refreshed(): void;
   readonly isSuspended: boolean;
+  /** For good: heartbeats are still acknowledged while the children stop, and must not arm the timer again. */
   stop(): void;
 }
 
@@ -20,12 +21,16 @@ export function createContactWatch({
   clock,
   selfStopMs,
   suspend,
+  nextStopMs,
   askForList,
   resume,
 }: {
   clock: Clock;
   selfStopMs: number;
-  suspend: (reason: string) => void;
+  /** Stops what must not go on after so much silence. */
+  suspend: (reason: string, silentMs: number) => void;
+  /** The next longer silence after which more must be stopped. */
+  nextStopMs: (silentMs: number) => number | undefined;
   /** Contact is back. Whatever is known of the deployments is old: read them anew. */
   askForList: () => void;
   resume: () => void;
@@ -33,22 +38,29 @@ export function createContactWatch({
   let lastContactMs = 0;
   let suspended: "silent" | "back" | undefined;
   let cancel: Cancel = () => {};
+  let stopped = false;
 
   function watch(): void {
     cancel();
-    const leftMs = lastContactMs + selfStopMs - clock.monotonicMs();
-    cancel = clock.after(Math.max(0, leftMs), look);
+    lookIn(lastContactMs + selfStopMs - clock.monotonicMs());
+  }
+
+  /** Never at once: a rest smaller than the clock can count would be waited for again and again. */
+  function lookIn(ms: number): void {
+    cancel = clock.after(Math.max(1, ms), look);
   }
 
   function look(): void {
     // Timers may fire a moment early; only the clock decides.
-    if (clock.monotonicMs() < lastContactMs + selfStopMs) watch();
-    else if (suspended !== "silent") stopNow(`no contact for ${selfStopMs} ms`);
-  }
-
-  function stopNow(reason: string): void {
+    const silentMs = clock.monotonicMs() - lastContactMs;
+    if (silentMs < selfStopMs) {
+      watch();
+      return;
+    }
     suspended = "silent";
-    suspend(reason);
+    suspend(`no contact for ${selfStopMs} ms`, silentMs);
+    const nextMs = nextStopMs(silentMs);
+    if (nextMs !== undefined) lookIn(nextMs - silentMs);
   }
 
   return {
@@ -57,6 +69,7 @@ export function createContactWatch({
       watch();
     },
     contact(atMs) {
+      if (stopped) return;
       lastContactMs = atMs;
       watch();
       // One that was on its way for so long that it is old news already is no contact.
@@ -64,15 +77,21 @@ export function createContactWatch({
       suspended = "back";
       askForList();
     },
-    replaced: (reason) => stopNow(reason),
+    replaced(reason) {
+      suspended = "silent";
+      suspend(reason, Number.POSITIVE_INFINITY);
+    },
     refreshed() {
-      if (suspended !== "back") return;
+      if (stopped || suspended !== "back") return;
       suspended = undefined;
       resume();
     },
     get isSuspended() {
       return suspended !== undefined;
     },
-    stop: () => cancel(),
+    stop() {
+      stopped = true;
+      cancel();
+    },
   };
 }

@@ -32,6 +32,12 @@ describe("what a node does about a row", () => {
     ["its own, while the next node installs", { moving_to: "b", move_state: "installing" }, "run"],
     ["its own, once the next node is ready", { moving_to: "b", move_state: "ready" }, "hold"],
     ["its own, stopped for the next node", { moving_to: "b", move_state: "stopped" }, "hold"],
+    ["its own, pinned to another node", { selector: { address: "b" } }, "run"],
+    [
+      "its own, pinned to another node that is ready",
+      { selector: { address: "b" }, moving_to: "b", move_state: "ready" },
+      "hold",
+    ],
     ["one it takes over", { address: "b", moving_to: "a", move_state: "installing" }, "prepare"],
     ["one it takes over now", { address: "b", moving_to: "a", move_state: "stopped" }, "prepare"],
     ["another's", { address: "b" }, undefined],
@@ -40,6 +46,7 @@ describe("what a node does about a row", () => {
     ["R11: one of unknown type", { type: "cron" }, undefined],
   ] as const)("%s", (_, changes, mode) => {
     expect(modeOf(row(changes))).toBe(mode);
+    expect(wantedHere([row(changes)], me, matchWhole)[0]?.refused ?? []).toEqual([]);
   });
 
   test("what it may not run is named with the reason, also one it would take over", () => {

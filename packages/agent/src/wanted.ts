@@ -13,11 +13,11 @@ export function wantedHere(
   node: NodeTraits,
   matches: MatchWhole,
 ): Wanted[] {
-  const own = desiredHere(rows, node, matches).map(({ row, refused }) => ({
-    row,
-    refused,
-    mode: isHandedOver(row) ? ("hold" as const) : ("run" as const),
-  }));
+  const own = desiredHere(rows, node, matches).map(({ row, refused }) =>
+    isHandedOver(row)
+      ? { row, refused: [], mode: "hold" as const }
+      : { row, refused, mode: "run" as const },
+  );
   const next = rows
     .filter(
       ({ type, enabled, address, moving_to }) =>

@@ -2,11 +2,13 @@ import { Command, CommanderError } from "commander";
 import { COMMANDS, type CommandEntry } from "./commands.ts";
 import type { Context } from "./context.ts";
 import { printable } from "./printable.ts";
+import { handleUnwritableOutput } from "./unwritable.ts";
 import { VERSION } from "./version.ts";
 
-/** Runs one command line; answers the exit code. 0 done, 1 failed, 2 the command line itself is wrong. */
+/** Runs one command line; answers the exit code. 0 done, 1 failed, 2 the command line itself is wrong, 141 nothing reads the output. */
 export async function main(argv: readonly string[]): Promise<number> {
   const context: Context = { exitCode: 0 };
+  handleUnwritableOutput(context);
   const program = new Command("tenure")
     .description("One owner at a time for every deployment, job and nonce of a fleet.")
     .version(VERSION)
@@ -18,7 +20,9 @@ export async function main(argv: readonly string[]): Promise<number> {
     return context.exitCode;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
-    process.stderr.write(`${printable(sentenceOf(error))}\n`);
+    // Line by line: the place of an error in a file is a picture of several lines.
+    for (const line of sentenceOf(error).trimEnd().split("\n"))
+      process.stderr.write(`${printable(line)}\n`);
     return 1;
   }
 }

@@ -1,4 +1,4 @@
-import { type Admin, createAdmin } from "@tenure/sdk";
+import { type Admin, createAdmin, urlsOf } from "@tenure/sdk";
 import type { Command } from "commander";
 
 export interface RemoteFlags {
@@ -12,7 +12,11 @@ const URL_DEFAULT = "http://127.0.0.1:7070";
 /** The flags of every command that asks a running server. */
 export function asksServer(command: Command): Command {
   return command
-    .option("--url <url>", "the server to ask (TENURE_URL)", process.env.TENURE_URL ?? URL_DEFAULT)
+    .option(
+      "--url <url>",
+      "the server to ask, or several with commas between (TENURE_URL)",
+      process.env.TENURE_URL ?? URL_DEFAULT,
+    )
     .option(
       "--token <token>",
       "bearer token (better given as TENURE_TOKEN: a flag is seen in the process list)",
@@ -21,9 +25,13 @@ export function asksServer(command: Command): Command {
 }
 
 export function connect(flags: RemoteFlags): Admin {
-  if (!/^https?:\/\/./.test(flags.url) || !URL.canParse(flags.url))
-    throw new Error(`"${flags.url}" is not the URL of a server; it looks like ${URL_DEFAULT}`);
-  return createAdmin({ url: flags.url, token: tokenOf(flags) });
+  const urls = urlsOf(flags.url);
+  const bad = urls.find((url) => !/^https?:\/\/./.test(url) || !URL.canParse(url));
+  if (bad !== undefined || urls.length === 0)
+    throw new Error(
+      `"${bad ?? flags.url}" is not the URL of a server; it looks like ${URL_DEFAULT}`,
+    );
+  return createAdmin({ url: urls, token: tokenOf(flags) });
 }
 
 export function tokenOf({ token }: RemoteFlags): string | undefined {

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { DeploymentReport, ListedDeployment } from "./deployment.ts";
 import { ErrorInfo } from "./error-body.ts";
-import { ClientId, DeploymentId, Generation, NodeId, text } from "./formats.ts";
+import { ClientId, DeploymentId, DurationMs, Generation, NodeId, text } from "./formats.ts";
 import { LogFile, LogLines, LogSelection } from "./log-lines.ts";
 import { Member, ResourceUsage, ViewState } from "./node.ts";
 
@@ -18,9 +18,13 @@ export type ListRevision = z.infer<typeof ListRevision>;
 
 export const CLAIM_CANDIDATES_MAX = 64;
 export const RELEASE_ADDRESSES_MAX = 1_000;
+export const RELEASE_ADDRESS_LENGTH_MAX = 256;
 
 const DeploymentTerm = z.object({ id: DeploymentId, generation: Generation });
 export type DeploymentTerm = z.infer<typeof DeploymentTerm>;
+
+const SkippedDeployment = z.object({ id: DeploymentId, reason: z.string() });
+export type SkippedDeployment = z.infer<typeof SkippedDeployment>;
 
 /** What a node may ask of its server. */
 export const NODE_CALLS = {
@@ -36,6 +40,8 @@ export const NODE_CALLS = {
       answer: z.enum(["unchanged", "delta", "full"]),
       items: z.array(ListedDeployment),
       removed: z.array(DeploymentId),
+      /** Rows that cannot be read, and why: the node goes on with what it has of them. */
+      skipped: z.array(SkippedDeployment).optional(),
       /** True: the rest did not fit; ask again at once with this revision. */
       more: z.boolean().optional(),
       /** Fresh samples by node address. A node that is missing here is never the least loaded. */
@@ -44,7 +50,14 @@ export const NODE_CALLS = {
   },
   "deployment.release": {
     // Any text, not only addresses: a row may name a node that never was, and must be freed too.
-    params: z.object({ addresses: z.array(text(256).min(1)).min(1).max(RELEASE_ADDRESSES_MAX) }),
+    params: z.object({
+      addresses: z.array(text(RELEASE_ADDRESS_LENGTH_MAX).min(1)).min(1).max(RELEASE_ADDRESSES_MAX),
+      /**
+       * The caller's own rows, whose children have ended because the caller stops. `addresses` is the caller alone
+       * then: a server that does not know this field looks whether the caller is lost, and releases nothing.
+       */
+      stopped: z.array(DeploymentTerm).min(1).max(CLAIM_CANDIDATES_MAX).optional(),
+    }),
     result: z.object({ released: z.array(DeploymentTerm) }),
   },
   "deployment.claim": {
@@ -56,7 +69,11 @@ export const NODE_CALLS = {
     params: z.object({ candidates: z.array(DeploymentTerm).min(1).max(CLAIM_CANDIDATES_MAX) }),
     result: DeploymentTerm,
   },
-  "deployment.report": { params: DeploymentReport, result: z.object({}) },
+  "deployment.report": {
+    params: DeploymentReport,
+    /** The value of the report, once it is kept: the release statement waits for as long. */
+    result: z.object({ lost_after_ms: DurationMs.optional() }),
+  },
 } as const;
 
 /** What a server may ask of a node. */

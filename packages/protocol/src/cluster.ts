@@ -34,6 +34,16 @@ export const DependencyHealth = z.object({
 });
 export type DependencyHealth = z.infer<typeof DependencyHealth>;
 
+export const TIMELINE_STATES = ["confirmed", "unconfirmed", "unknown"] as const;
+export type TimelineState = (typeof TIMELINE_STATES)[number];
+
+/** Whether Postgres is the history that nonces were given out from. `unknown`: it could not be checked. */
+export const TimelineStatus = z.object({
+  state: z.enum(TIMELINE_STATES),
+  reason: z.string().optional(),
+});
+export type TimelineStatus = z.infer<typeof TimelineStatus>;
+
 export const ClusterView = z.object({
   server_id: InstanceId,
   /** The instance that answers. */
@@ -42,8 +52,9 @@ export const ClusterView = z.object({
   phase2: z.boolean(),
   instances: z.array(Instance),
   dependencies: z.array(DependencyHealth),
-  /** False after Postgres came back as another history; allocation waits for an operator. */
+  /** True only when it was checked. `timeline` says more; a server of 0.1.0 does not send it. */
   timeline_confirmed: z.boolean(),
+  timeline: TimelineStatus.optional(),
 });
 export type ClusterView = z.infer<typeof ClusterView>;
 
@@ -54,6 +65,8 @@ export const HealthReady = z.object({
   status: z.enum(["ready", "starting", "stopping", "not_ready"]),
   instance_id: InstanceId,
   dependencies: z.array(DependencyHealth),
+  /** No part of `status`: while the timeline is unconfirmed, everything but nonces works. */
+  nonces: z.object({ timeline: TimelineStatus }).optional(),
 });
 export type HealthReady = z.infer<typeof HealthReady>;
 

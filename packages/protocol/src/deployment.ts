@@ -5,8 +5,10 @@ import {
   DeploymentId,
   DurationMs,
   Generation,
+  INT4_MAX,
   Labels,
   NodeAddress,
+  SmallCount,
   Timestamp,
   text,
 } from "./formats.ts";
@@ -88,13 +90,15 @@ export const DeploymentReport = z.object({
   deployment_id: DeploymentId,
   generation: Generation,
   state: DeploymentState,
-  pid: z.int().min(1).nullish(),
-  restarts: Count.optional(),
-  exit_code: z.int().nullish(),
+  pid: z.int().min(1).max(INT4_MAX).nullish(),
+  restarts: SmallCount.optional(),
+  exit_code: z.int().min(-INT4_MAX).max(INT4_MAX).nullish(),
   signal: text(32).nullish(),
   last_error: text(4_096).nullish(),
   spec_hash: text(128).nullish(),
   started_at: Timestamp.nullish(),
+  /** Of the row as this node has it: out of contact it goes by this one. */
+  lost_after_ms: DurationMs.optional(),
 });
 export type DeploymentReport = z.infer<typeof DeploymentReport>;
 
@@ -112,11 +116,21 @@ export const DeploymentStatus = z.object({
   spec_hash: z.string().nullable(),
   started_at: Timestamp.nullable(),
   updated_at: Timestamp,
+  /** Of a former term or owner, or of a node that is not there: what it said last, not what is. */
+  past: z.boolean().optional(),
 });
 export type DeploymentStatus = z.infer<typeof DeploymentStatus>;
 
+/** One column that holds what the API would refuse. `path` begins with the column's name. */
+export const RowIssue = z.object({ path: z.string(), message: z.string() });
+export type RowIssue = z.infer<typeof RowIssue>;
+
 /** A deployment with what the nodes say of it. */
-export const DeploymentView = StoredDeployment.extend({ status: z.array(DeploymentStatus) });
+export const DeploymentView = StoredDeployment.extend({
+  status: z.array(DeploymentStatus),
+  /** Columns that cannot be read, shown here with an empty value. Node-units skip such a row. */
+  invalid: z.array(RowIssue).optional(),
+});
 export type DeploymentView = z.infer<typeof DeploymentView>;
 
 /**
@@ -145,7 +159,12 @@ export const DeploymentCreate = z
   .refine((spec) => spec.package_name || spec.command, "needs a package_name or a command");
 export type DeploymentCreate = z.infer<typeof DeploymentCreate>;
 
-export const DeploymentPatch = z.object({ ...specification, if_revision: Count.optional() });
+export const DeploymentPatch = z.object({
+  ...specification,
+  if_revision: SmallCount.optional(),
+  /** A lowered `lost_after_ms` counts at once, also for an owner that does not know of it: two copies are possible. */
+  force: z.boolean().optional(),
+});
 export type DeploymentPatch = z.infer<typeof DeploymentPatch>;
 
 /** Why a deployment is unassigned or not running: the answer in one sentence, then the reasons. */

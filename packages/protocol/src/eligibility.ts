@@ -61,6 +61,10 @@ export function isExactVersion(version: string): boolean {
   );
 }
 
+/** Says what is wrong with a version that is not exact. */
+export const notExact = (version = ""): string =>
+  `package_version: must be an exact version such as 1.4.2, instead got ${JSON.stringify(version)}`;
+
 const trusts = (
   { package_name, package_version }: RunSpec,
   { trusted_package_regexp }: NodeTraits,

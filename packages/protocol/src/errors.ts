@@ -20,6 +20,13 @@ export const ERRORS = {
     message: (d: { type: string; deployment_id?: string }) =>
       `deployment type ${JSON.stringify(d.type)} is neither "daemon" nor "deployment"`,
   },
+  // The code of an event, and of a rollback to a former specification that nothing can run.
+  ERR_INVALID_ROW: {
+    status: 409,
+    retryable: false,
+    message: (d: { what: string; reason: string; issues?: FieldIssue[] }) =>
+      `${d.what} cannot be read: ${d.reason}`,
+  },
   ERR_DAEMON_ADDRESS_SET: {
     status: 400,
     retryable: false,
@@ -83,6 +90,11 @@ export const ERRORS = {
     status: 409,
     retryable: false,
     message: (d: { reason: string }) => d.reason,
+  },
+  CONFIRMATION_REQUIRED: {
+    status: 409,
+    retryable: false,
+    message: (d: { reason: string }) => `${d.reason}; send it again with confirm: true`,
   },
   PAYLOAD_TOO_LARGE: {
     status: 413,

@@ -24,6 +24,10 @@ export type AttemptId = z.infer<typeof AttemptId>;
 export const Count = z.int().min(0);
 export type Count = z.infer<typeof Count>;
 
+/** Postgres' largest `int`, for what is kept in a column of that type. */
+export const INT4_MAX = 2_147_483_647;
+export const SmallCount = z.int().min(0).max(INT4_MAX);
+
 /** A longer delay overflows a timer, which then fires at once; it is also Postgres' largest `int`. */
 export const DURATION_MS_MAX = 2_147_483_647;
 export const DurationMs = z.int().min(0).max(DURATION_MS_MAX);

@@ -15,6 +15,8 @@ export interface Route {
   query?: z.ZodObject;
   body?: z.ZodType;
   reply?: z.ZodType;
+  /** The field of the body that makes a write take effect once however often it arrives. */
+  once?: string;
   /** Statuses with which `reply` is sent; 200 alone when left out. */
   statuses?: readonly number[];
   /** Media types of the reply; JSON alone when left out. */

@@ -45,6 +45,8 @@ const NodeRegister = z.object({
   protocol_version: z.int(),
   address: NodeAddress,
   boot_id: BootId,
+  /** The process before this one, by what it left in the data directory that this one has locked now. */
+  former_boot_id: BootId.optional(),
   signature: z.base64().max(128),
   token: z.string().optional(),
   name: text(128).min(1),

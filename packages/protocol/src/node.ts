@@ -24,6 +24,11 @@ export function isNodeUnit(tags: Tags): boolean {
   return tag === true || tag === "true";
 }
 
+/** In the tags of a node-unit that is stopping: it claims nothing any more, so no other node waits for it to claim. */
+export const LEAVING_TAG = "node_unit_leaving";
+
+export const isLeaving = (tags: Tags): boolean => tags[LEAVING_TAG] === true;
+
 /** The policies that come with Tenure. A node may register others of its own. */
 export const CLAIM_POLICIES = ["deployment_count", "resource_usage", "none"] as const;
 

@@ -86,6 +86,9 @@ export const SignerView = z.object({
 });
 export type SignerView = z.infer<typeof SignerView>;
 
-/** Raises the cursor; a number below the present one is refused. */
-export const SignerRaise = z.object({ next_nonce: Nonce });
+/**
+ * Raises the cursor and settles every open number below it as CONSUMED. A number below the present cursor is refused;
+ * one more than `ahead_max` above it needs `confirm`.
+ */
+export const SignerRaise = z.object({ next_nonce: Nonce, confirm: z.boolean().optional() });
 export type SignerRaise = z.infer<typeof SignerRaise>;

@@ -23,6 +23,11 @@ export function fieldIssues(error: z.ZodError): FieldIssue[] {
   }));
 }
 
+/** Issues in one line. */
+export function issueText(issues: readonly FieldIssue[]): string {
+  return issues.map(({ path, message }) => (path ? `${path}: ${message}` : message)).join("; ");
+}
+
 function check<T>(
   schema: z.ZodType<T>,
   value: unknown,
@@ -31,8 +36,7 @@ function check<T>(
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   const issues = fieldIssues(result.error);
-  const reason = issues.map(({ path, message }) => (path ? `${path}: ${message}` : message));
-  throw new TenureError(code, { reason: reason.join("; "), issues });
+  throw new TenureError(code, { reason: issueText(issues), issues });
 }
 
 function parseJson(frame: string): unknown {

@@ -1,11 +1,12 @@
 import { fromErrorBody, JSON_TYPE, ROUTES, type Route, TenureError } from "@tenure/protocol";
 import type * as z from "zod";
+import { type Attempt, createServers, neverSent, noAnswer } from "./servers.ts";
 
 export interface AdminOptions {
-  /** Where an instance is, e.g. `http://127.0.0.1:7070`. */
-  url: string;
+  /** Where an instance is, e.g. `http://127.0.0.1:7070`; or several, also in one text with commas between them. */
+  url: string | readonly string[];
   token?: string | undefined;
-  /** How long one call may take. Above it its outcome is unknown. */
+  /** How long one call may take, all servers together. Above it its outcome is unknown. */
   timeoutMs?: number;
 }
 
@@ -30,28 +31,49 @@ export interface Admin {
   call<const R extends Route>(route: R, input: CallInput<R>): Promise<CallReply<R>>;
 }
 
+/** How long a server may take before the next one is tried, besides what the call itself asks it to wait. */
+const TRY_LIMIT_MS = 5_000;
+
 /**
  * The HTTP API, typed by the protocol's own table of routes. Every failure is a `TenureError`: the server's, or
- * `DEPENDENCY_DOWN` when none answered. Nothing is sent twice; whoever may call again sees `retryable`.
+ * `DEPENDENCY_DOWN` when none answered.
+ *
+ * With several URLs a call that one server did not answer goes to the next. A read, and a write that the server
+ * does once however often it arrives (`once` in the table), is sent again after an unknown outcome too; any other
+ * write only when no connection was made. With one URL nothing is sent twice.
  */
 export function createAdmin({ url, token, timeoutMs = 30_000 }: AdminOptions): Admin {
+  const servers = createServers(url);
   return {
     async call(route, input) {
       const { params, query, body, accept = [] } = input as LooseInput;
-      const target = new URL(fill(route.path, params) + search(query), url);
-      const { ok, status, answer } = await exchange(target, {
-        method: route.method,
-        signal: AbortSignal.timeout(timeoutMs),
-        headers: {
-          ...(token !== undefined && { authorization: `Bearer ${token}` }),
-          ...(route.method !== "GET" && { "content-type": JSON_TYPE }),
-        },
-        ...(body !== undefined && { body: JSON.stringify(body) }),
-      });
-      if (!ok && !accept.includes(status)) throw fromErrorBody(answer, status);
-      return understand(route, answer, status) as never;
+      const path = fill(route.path, params) + search(query);
+      const isOnce = takesEffectOnce(route, body);
+      const deadlineMs = performance.now() + timeoutMs;
+      const tryLimitMs = TRY_LIMIT_MS + (Number(query?.wait_ms) || 0);
+      const attempt = async ({ url, last }: Attempt) => {
+        const leftMs = Math.max(1, deadlineMs - performance.now());
+        const limitMs = isOnce && !last ? Math.min(leftMs, tryLimitMs) : leftMs;
+        const { ok, status, answer } = await exchange(new URL(path, url), {
+          method: route.method,
+          signal: AbortSignal.timeout(Math.ceil(limitMs)),
+          headers: {
+            ...(token !== undefined && { authorization: `Bearer ${token}` }),
+            ...(route.method !== "GET" && { "content-type": JSON_TYPE }),
+          },
+          ...(body !== undefined && { body: JSON.stringify(body) }),
+        });
+        if (!ok && !accept.includes(status)) throw fromErrorBody(answer, status);
+        return understand(route, answer, status) as never;
+      };
+      return servers.use(attempt, (error) => isOnce || neverSent(error));
     },
   };
+}
+
+function takesEffectOnce({ method, once }: Route, body: unknown): boolean {
+  if (method === "GET") return true;
+  return once !== undefined && Boolean((body as Record<string, unknown> | undefined)?.[once]);
 }
 
 export { ROUTES };
@@ -75,12 +97,7 @@ async function exchange(url: URL, init: RequestInit): Promise<Exchange> {
     const response = await fetch(url, init);
     return { ok: response.ok, status: response.status, answer: await read(response) };
   } catch (error) {
-    const reason = reasonOf(error);
-    throw new TenureError(
-      "DEPENDENCY_DOWN",
-      { dependency: `the server at ${url.origin}`, reason },
-      { cause: error },
-    );
+    throw noAnswer(url, error);
   }
 }
 
@@ -113,10 +130,4 @@ function search(query: Record<string, unknown> = {}): string {
     given.map(([name, value]): [string, string] => [name, String(value)]),
   ).toString();
   return text && `?${text}`;
-}
-
-/** `fetch failed` says nothing; its cause does. */
-function reasonOf(error: unknown): string {
-  const { cause, message } = error as Error & { cause?: Error & { code?: string } };
-  return cause?.code ?? cause?.message ?? message;
 }

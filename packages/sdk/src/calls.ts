@@ -12,6 +12,7 @@ import {
 import type * as z from "zod";
 import type { Cancel, Clock } from "./clock.ts";
 import type { SendOutcome } from "./link.ts";
+import { readable } from "./readable.ts";
 import { unsentError } from "./unsent.ts";
 
 export interface CallOptions {
@@ -85,7 +86,7 @@ export function createCalls({
       const call = take(id);
       if (!call) return; // It came after its time limit, and was told as unknown then.
       if (error) return call.reject(fromErrorInfo(error));
-      const parsed = NODE_CALLS[call.method].result.safeParse(result);
+      const parsed = NODE_CALLS[call.method].result.safeParse(readable(call.method, result));
       if (parsed.success) call.resolve(parsed.data);
       else call.reject(unreadable(call.method, parsed.error));
     },

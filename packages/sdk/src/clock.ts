@@ -8,10 +8,13 @@ export interface Clock {
 
 export type Cancel = () => void;
 
+/** Timers turn anything longer into 1 ms. */
+const TIMER_MAX_MS = 2_147_483_647;
+
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
   after(ms, act) {
-    const timer = setTimeout(act, ms);
+    const timer = setTimeout(act, Math.min(ms, TIMER_MAX_MS));
     return () => clearTimeout(timer);
   },
 };

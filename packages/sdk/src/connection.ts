@@ -1,6 +1,6 @@
 import { BAD_FRAMES_MAX, type GoAway, TenureError } from "@tenure/protocol";
 import type * as z from "zod";
-import { openSocket as openRuntimeSocket } from "#websocket";
+import { openSocket as openRuntimeSocket, checkReady as runtimeCheckReady } from "#websocket";
 import { type Cancel, type Clock, systemClock } from "./clock.ts";
 import type { Handshake } from "./handshake.ts";
 import {
@@ -12,9 +12,10 @@ import {
   type SendOutcome,
   type ServerMessage,
 } from "./link.ts";
+import { type CheckReady, createMover, type Trouble } from "./mover.ts";
 import { BACKOFF, type Backoff, type Loss, planRetry } from "./retry.ts";
 import { CLOSE_WITHIN_MS, type OpenSocket } from "./socket.ts";
-import { createUrlRing, type SocketPath } from "./urls.ts";
+import { createUrlRing, readyUrl, type SocketPath } from "./urls.ts";
 
 /** `waiting`: between two attempts. `closed` is the end; there is no way back. */
 export type ConnectionState = "idle" | "connecting" | "handshake" | "ready" | "waiting" | "closed";
@@ -48,6 +49,8 @@ export interface ConnectionTuning {
   /** At least 0, below 1. */
   random?: () => number;
   openSocket?: OpenSocket;
+  /** Asks another instance whether it can do its work, before the connection moves there. */
+  checkReady?: CheckReady;
 }
 
 export interface ConnectionOptions<In extends ServerMessage, Out, Ack> extends ConnectionTuning {
@@ -71,6 +74,13 @@ export interface Connection<Out> {
   send(message: Out): SendOutcome;
   /** The same, for a message that is JSON already. */
   sendFrame(frame: string): SendOutcome;
+  /**
+   * The instance answers, but cannot do its work: presence that is not renewed, calls that end with `DEPENDENCY_DOWN`.
+   * While it lasts the connection looks for an instance that is ready, and moves there: the old socket stays until the
+   * new one is registered.
+   */
+  trouble(sign: Trouble): void;
+  well(sign: Trouble): void;
   /** Leaves this socket for a new one, to say in the handshake what has changed. */
   restart(reason: string): void;
   /** Says goodbye and stops for good. Resolves when the socket is gone. */
@@ -92,6 +102,11 @@ export function createConnection<In extends ServerMessage, Out, Ack>(
   const unknownTypes = new Set<string>();
   let state: ConnectionState = "idle";
   let link: Link<Out> | undefined;
+  /** The link that takes the place of `link` as soon as it is registered. */
+  let next: Link<Out> | undefined;
+  /** From now on a loss of `link` means nothing: another one took its place. */
+  let retire = () => {};
+  let instanceId: string | undefined;
   let failures = 0;
   let cancel: Cancel = () => {};
 
@@ -105,23 +120,75 @@ export function createConnection<In extends ServerMessage, Out, Ack>(
     return state === "closed";
   }
 
-  function attempt(): void {
-    const url = urls.next();
-    enter("connecting");
-    if (isClosed()) return;
-    link = openLink<In, Out, Ack>({
+  const open = (url: string, on: LinkEvents<In, Ack>): Link<Out> =>
+    openLink<In, Out, Ack>({
       url,
       incoming: options.incoming,
       handshake: options.handshake,
       openSocket: options.openSocket ?? openRuntimeSocket,
       clock,
       limits,
-      on: linkEvents(url),
+      on,
     });
+
+  const mover = createMover({
+    clock,
+    random,
+    urls: urls.others,
+    checkReady: (url) => (options.checkReady ?? runtimeCheckReady)(readyUrl(url, options.path)),
+    current: () => instanceId,
+    move,
+  });
+
+  function attempt(): void {
+    // The link that was to take over may still do so.
+    if (next) {
+      cancel = clock.after(backoff.baseMs, attempt);
+      return;
+    }
+    const url = urls.next();
+    enter("connecting");
+    if (isClosed()) return;
+    const events = linkEvents(url);
+    retire = events.retire;
+    link = open(url, events);
+  }
+
+  /** Make before break: until the new link is registered the old one does the work, and stays if that fails. */
+  function move(url: string): void {
+    if (state !== "ready" || next) return;
+    const events = linkEvents(url);
+    const fresh = open(url, {
+      ...events,
+      opened() {},
+      goAway(message) {
+        if (link === fresh) return events.goAway(message);
+        void fresh.leave({ kind: "stopping", reason: "the other instance stops" });
+      },
+      ready(ack) {
+        const old = link;
+        const loss: Loss = { kind: "restarted", reason: "moved to another instance" };
+        next = undefined;
+        retire();
+        retire = events.retire;
+        link = fresh;
+        urls.moved(url);
+        cancel();
+        void old?.leave(loss);
+        if (old) on.down?.({ ...loss, url, wasReady: true, retryInMs: 0 });
+        if (!isClosed()) events.ready(ack);
+      },
+      lost(loss) {
+        if (link === fresh) return events.lost(loss);
+        next = undefined;
+      },
+    });
+    next = fresh;
   }
 
   /** What this one socket tells, and what has to be remembered about it until it is lost. */
-  function linkEvents(url: string): LinkEvents<In, Ack> {
+  function linkEvents(url: string): LinkEvents<In, Ack> & { retire(): void } {
+    let isRetired = false;
     let readyAtMs: number | undefined;
     let notBeforeMs = 0;
     let rejected = 0;
@@ -132,9 +199,14 @@ export function createConnection<In extends ServerMessage, Out, Ack>(
     }
 
     return {
+      retire() {
+        isRetired = true;
+      },
       opened: () => enter("handshake"),
       ready(ack) {
         readyAtMs = clock.monotonicMs();
+        instanceId = (ack as { instance_id?: string }).instance_id;
+        mover.reset();
         enter("ready");
         on.ready?.(ack);
       },
@@ -152,10 +224,15 @@ export function createConnection<In extends ServerMessage, Out, Ack>(
         if (rejected <= BAD_FRAMES_MAX) on.problem?.(error);
         on.rejected?.(value, error);
       },
-      lost(seen) {
+      lost(ended) {
+        if (isRetired) return;
         link = undefined;
         cancel();
+        mover.reset();
         if (isClosed()) return;
+        // The new link may be registered before its acknowledgement is here: then it is we who took the old one's place.
+        const isOurs = next !== undefined && ended.kind === "replaced";
+        const seen: Loss = isOurs ? { kind: "restarted", reason: ended.reason } : ended;
         const nowMs = clock.monotonicMs();
         const wasReady = readyAtMs !== undefined;
         const readyForMs = readyAtMs === undefined ? undefined : nowMs - readyAtMs;
@@ -196,12 +273,18 @@ export function createConnection<In extends ServerMessage, Out, Ack>(
     },
     send: (message) => (state === "ready" && link ? link.send(message) : "not_connected"),
     sendFrame: (frame) => (state === "ready" && link ? link.sendFrame(frame) : "not_connected"),
+    trouble(sign) {
+      if (state === "ready") mover.trouble(sign);
+    },
+    well: mover.well,
     restart: (reason) => void link?.leave({ kind: "restarted", reason }),
     async close(goodbye) {
       if (state === "ready" && goodbye !== undefined) link?.send(goodbye);
       const last = link;
       cancel();
+      mover.reset();
       if (!isClosed()) enter("closed");
+      void next?.leave({ kind: "restarted", reason: "closed" });
       if (last) await within(clock, last.leave({ kind: "restarted", reason: "closed" }));
     },
   };

@@ -24,11 +24,16 @@ const INTERVAL_MS_MIN = 20;
 /** Heartbeats without an answer, remembered by their send time. The oldest is forgotten first. */
 const UNANSWERED_MAX = 64;
 
+const REFUSALS_MAX = 2;
+/** Without an answer it takes as long as two refusals, and a little more for an answer that is slow. */
+const SILENT_INTERVALS_MAX = 2.5;
+
 export function createHeartbeats({
   clock,
   send,
   sample,
   contact,
+  unconfirmed,
   problem,
 }: {
   clock: Clock;
@@ -36,11 +41,16 @@ export function createHeartbeats({
   /** What runs here, and how busy the machine is. Asked anew for every heartbeat. */
   sample: () => Omit<Heartbeat, "type" | "seq">;
   contact: (lastContactMs: number) => void;
+  /** Presence was refused twice in a row, or not confirmed for as long: the server is there, but not its stores. */
+  unconfirmed?: () => void;
   problem: (error: TenureError) => void;
 }): Heartbeats {
   const sentAtMs = new Map<number, number>();
   let seq = 0;
   let epoch: number | undefined;
+  /** When the newest heartbeat was sent that was confirmed, or when this connection began. */
+  let confirmedAtMs = 0;
+  let refusals = 0;
   let everyMs = 0;
   let lastContactMs: number | undefined;
   let cancel: Cancel = () => {};
@@ -50,6 +60,7 @@ export function createHeartbeats({
     try {
       seq += 1;
       const nowMs = clock.monotonicMs();
+      if (nowMs - confirmedAtMs > SILENT_INTERVALS_MAX * intervalMs) unconfirmed?.();
       if (send({ type: "node_heartbeat", seq, ...sample() }) === "sent") remember(seq, nowMs);
     } catch (error) {
       // Without its sample it would say that nothing runs here. Missing one is the smaller lie.
@@ -69,6 +80,8 @@ export function createHeartbeats({
     },
     start(connection) {
       epoch = connection.epoch;
+      confirmedAtMs = clock.monotonicMs();
+      refusals = 0;
       everyMs = Math.max(INTERVAL_MS_MIN, connection.intervalMs);
       beat(everyMs);
     },
@@ -80,7 +93,11 @@ export function createHeartbeats({
     acked(ack) {
       const sentMs = sentAtMs.get(ack.seq);
       sentAtMs.delete(ack.seq);
-      if (sentMs === undefined || !ack.presence_ok || ack.epoch !== epoch) return;
+      if (sentMs === undefined) return;
+      refusals = ack.presence_ok ? 0 : refusals + 1;
+      if (refusals >= REFUSALS_MAX) unconfirmed?.();
+      if (!ack.presence_ok || ack.epoch !== epoch) return;
+      confirmedAtMs = Math.max(confirmedAtMs, sentMs);
       if (lastContactMs !== undefined && sentMs <= lastContactMs) return;
       lastContactMs = sentMs;
       contact(lastContactMs);

@@ -67,9 +67,10 @@ export {
   type SessionOutgoing,
   type SessionResume,
 } from "./session-connection.ts";
-export { type FollowOptions, followStream } from "./stream.ts";
+export { type FollowOptions, followStream, type ServerEvent, serverEvents } from "./stream.ts";
 export type { SubmitOptions } from "./submission.ts";
 export { SUBMISSION_LIMITS, type SubmissionLimits } from "./submissions.ts";
+export { urlsOf } from "./urls.ts";
 export {
   closeOnSignal,
   type SignalOptions,

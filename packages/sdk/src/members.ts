@@ -20,6 +20,8 @@ export type MemberList = CallResult<"member.list">;
 export interface Members {
   readonly current: MembersView | undefined;
   heard(event: HostEvent): void;
+  /** An event came that cannot be read: the list is asked for, as after a gap. */
+  missed(): void;
   down(): void;
 }
 
@@ -116,6 +118,11 @@ export function createMembers({
       return current;
     },
     heard,
+    missed() {
+      seq = undefined;
+      if (current) publish({ ...current, view: "settling" });
+      if (!asking) ask();
+    },
     down() {
       asking?.();
       asking = undefined;

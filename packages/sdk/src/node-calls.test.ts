@@ -3,6 +3,7 @@ import { describe, expect } from "vitest";
 import { admit, type NodeFixtures, test } from "../testing/node-fixture.ts";
 
 const DEPLOYMENT = "00000000-0000-7000-8000-00000000000d";
+const TIME = "2026-01-01T00:00:00.000Z";
 const candidates = [{ id: DEPLOYMENT, generation: 3 }];
 const outcomeOf = (call: Promise<unknown>) =>
   call.then((result) => ({ result })).catch((error: unknown) => ({ error }));
@@ -22,6 +23,36 @@ describe("a call to the server", () => {
     expect(await claim).toEqual({ id: DEPLOYMENT, generation: 4 });
     expect(await release).toEqual({ released: [] });
     expect(clock.timers).toBe(timers);
+  });
+
+  test("reads a list item by item: a bad one is named and skipped", async ({ peer, join }) => {
+    const node = join();
+    const socket = await admit(peer, node);
+    const good = {
+      ...{
+        id: DEPLOYMENT,
+        name: "web",
+        package_name: "web",
+        package_version: "1.0.0",
+        command: "",
+      },
+      ...{ type: "deployment", address: "", enabled: true, selector: {}, lost_after_ms: 0 },
+      ...{ generation: 1, revision: 1, created_at: TIME, updated_at: TIME },
+    };
+    const bad = { ...good, id: DEPLOYMENT.replace(/d$/, "e"), lost_after_ms: -1 };
+    const answer = { revision: "r", answer: "full", removed: [], resource_usage: {} };
+    const list = node.connection.call("deployment.list", {});
+    const { id } = await socket.receive();
+    socket.send({ type: "response", id, result: { ...answer, items: [bad, 7, good] } });
+    expect(await list).toMatchObject({
+      items: [{ id: DEPLOYMENT }],
+      skipped: [{ id: bad.id, reason: expect.stringContaining("lost_after_ms") }],
+    });
+    const members = node.connection.call("member.list", {});
+    const asked = await socket.receive();
+    const result = { seq: 1, view: "ready", members: [{ address: "lost" }] };
+    socket.send({ type: "response", id: asked.id, result });
+    expect(await members).toMatchObject({ members: [] });
   });
 
   test("throws the error of the server", async ({ peer, join }) => {

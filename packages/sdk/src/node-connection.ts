@@ -24,6 +24,7 @@ import type { Greeting } from "./handshake.ts";
 import { createHeartbeats } from "./heartbeats.ts";
 import type { SendOutcome } from "./link.ts";
 import { createMembers, type MembersView } from "./members.ts";
+import { createOutages } from "./outages.ts";
 
 /** Who a node is. `sign` is a function, so that the key may stay where it is: in a file, a browser, a device. */
 export interface NodeKey {
@@ -36,7 +37,14 @@ export interface NodeKey {
 /** What a node says about itself when it registers. */
 export type NodeDescription = Omit<
   NodeRegister,
-  "type" | "protocol_version" | "address" | "boot_id" | "signature" | "token" | "running"
+  | "type"
+  | "protocol_version"
+  | "address"
+  | "boot_id"
+  | "former_boot_id"
+  | "signature"
+  | "token"
+  | "running"
 >;
 
 export type NodeRegistration = Extract<ServerToNode, { type: "node_register_ack" }>;
@@ -72,6 +80,8 @@ export interface NodeConnectionOptions extends ConnectionTuning {
   key: NodeKey;
   /** Random per process: tells this process coming back from another one with the same key. */
   bootId: string;
+  /** The process before this one, if this one knows that it is over. */
+  formerBootId?: string | undefined;
   token?: string | undefined;
   /** Asked at every connect, so that `restart` is enough to tell a change. */
   describe(): NodeDescription;
@@ -127,8 +137,13 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     send,
     problem,
     sample: () => sample(options),
-    contact: (lastContactMs) => on.contact?.(lastContactMs),
+    contact(lastContactMs) {
+      connection.well("presence");
+      on.contact?.(lastContactMs);
+    },
+    unconfirmed: () => connection.trouble("presence"),
   });
+  const outages = createOutages(() => connection);
 
   const connection: Connection<NodeToServer> = createConnection<
     ServerToNode,
@@ -151,7 +166,10 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
         on.down?.(down);
       },
       message: (message) => (receivers[message.type] as Receiver)(message),
-      rejected: answers.rejected,
+      rejected(value, error) {
+        answers.rejected(value, error);
+        if ((value as { type?: unknown } | undefined)?.type === "host_event") members.missed();
+      },
       problem,
       state: (state) => on.state?.(state),
     },
@@ -168,10 +186,14 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
   const receivers: Receivers = {
     node_heartbeat_ack: heartbeats.acked,
     host_event: members.heard,
-    response: calls.answered,
+    response(message) {
+      outages.heard(message.error?.code);
+      calls.answered(message);
+    },
     request: answers.asked,
     node_control: ({ command }) => on.control?.(command),
     error(message) {
+      outages.heard(message.code);
       if (message.job_id !== undefined && on.refused) on.refused(message);
       else problem(fromErrorMessage(message));
     },
@@ -220,7 +242,7 @@ type Receiver = (message: ServerToNode) => void;
 
 async function register(
   { send, expect }: Greeting<ServerToNode, NodeToServer>,
-  { key, bootId, token, describe, running }: NodeConnectionOptions,
+  { key, bootId, formerBootId, token, describe, running }: NodeConnectionOptions,
 ): Promise<NodeRegistration> {
   const { nonce, server_id } = await expect("node_challenge");
   const names = { address: key.address, boot_id: bootId };
@@ -231,6 +253,7 @@ async function register(
     type: "node_register",
     protocol_version: PROTOCOL_VERSION,
     ...names,
+    ...(formerBootId !== undefined && { former_boot_id: formerBootId }),
     signature: btoa(String.fromCharCode(...signature)),
     ...(token !== undefined && { token }),
     ...(running && { running: [...running()] }),

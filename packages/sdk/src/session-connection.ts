@@ -6,6 +6,7 @@ import {
   type TenureError,
 } from "@tenure/protocol";
 import {
+  type Connection,
   type ConnectionState,
   type ConnectionTuning,
   createConnection,
@@ -13,6 +14,7 @@ import {
 } from "./connection.ts";
 import type { Greeting } from "./handshake.ts";
 import type { SendOutcome } from "./link.ts";
+import { createOutages } from "./outages.ts";
 import type { Loss } from "./retry.ts";
 
 /** The way back into a session. Whoever has it is the session: keep it like a password. */
@@ -68,7 +70,12 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
   /** The way back was refused. Once without it tells whether it was that, or the token. */
   let refused = false;
 
-  const connection = createConnection<ServerToSession, SessionToServer, SessionAck>({
+  const outages = createOutages(() => connection);
+  const connection: Connection<SessionToServer> = createConnection<
+    ServerToSession,
+    SessionToServer,
+    SessionAck
+  >({
     ...options,
     path: "/ws/session",
     incoming: ServerToSession,
@@ -95,6 +102,8 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
       },
       down: (down) => on.down?.(down),
       message(message) {
+        if (message.type === "error") outages.heard(message.code);
+        else if (message.type === "job_accepted") outages.heard(undefined);
         if (message.type !== "session_init_ack" && message.type !== "go_away")
           on.message?.(message);
       },

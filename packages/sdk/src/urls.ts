@@ -10,6 +10,10 @@ export interface UrlRing {
   next(): string;
   /** These come first, each once: a stopping instance knows better than our list who is there. */
   prefer(urls: readonly string[]): void;
+  /** The connection has moved to this one. */
+  moved(url: string): void;
+  /** All of the list, the current one last. */
+  others(): string[];
 }
 
 export function createUrlRing(urls: readonly string[], path: SocketPath): UrlRing {
@@ -31,6 +35,14 @@ export function createUrlRing(urls: readonly string[], path: SocketPath): UrlRin
         .flatMap((url) => socketUrl(url, path) ?? [])
         .filter((url) => url !== current && !isWeaker(url, current));
     },
+    moved(url) {
+      current = url;
+    },
+    others() {
+      // From the one whose turn it is, so that clients with the same list do not all go to its first.
+      const turned = known.map((_, step) => known[(index + step) % known.length] as string);
+      return [...turned.filter((url) => url !== current), ...(current ? [current] : [])];
+    },
   };
 }
 
@@ -48,6 +60,17 @@ export function socketUrl(address: string, path: SocketPath): string | undefined
   url.protocol = url.protocol.replace("http", "ws");
   url.pathname = base.endsWith(path) ? base : base + path;
   url.hash = "";
+  return url.href;
+}
+
+/** Where an instance says whether it can do its work, from the address of its socket. */
+export function readyUrl(socketAddress: string, path: SocketPath): string {
+  const url = new URL(socketAddress);
+  url.protocol = url.protocol.replace("ws", "http");
+  url.pathname = `${url.pathname.slice(0, -path.length)}/health/ready`;
+  url.search = "";
+  url.username = "";
+  url.password = "";
   return url.href;
 }
 

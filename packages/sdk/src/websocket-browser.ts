@@ -1,3 +1,4 @@
+import { askReady, type CheckReady } from "./mover.ts";
 import type { OpenSocket } from "./socket.ts";
 
 /** The part of the standard WebSocket that is used; the compiler knows only Node's globals. */
@@ -40,4 +41,10 @@ export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
     // There is no harder end in a browser. It waits for the peer, but nobody waits for it.
     terminate: () => socket.close(),
   };
+};
+
+/** A page may ask only its own origin. Of others the handshake tells: it needs the stores too. */
+export const checkReady: CheckReady = async (url) => {
+  const { location } = globalThis as unknown as { location?: { origin: string } };
+  return new URL(url).origin === location?.origin ? askReady(url) : { status: "unknown" };
 };

@@ -68,3 +68,5 @@ const isTooLarge = (error: Error & { code?: string }): boolean =>
 /** When a name has several addresses, all refused, Node's error has a code and no message. */
 const reasonOf = (error: Error & { code?: string }): string =>
   error.message || (error.code ?? "failed");
+
+export { askReady as checkReady } from "./mover.ts";

@@ -6,7 +6,7 @@ import { createAppDeployments } from "./deployments/app-deployments.ts";
 import { countDeployments } from "./deployments/count-store.ts";
 import { openGateway } from "./gateway/gateway.ts";
 import { createNodeCalls } from "./gateway/node-calls.ts";
-import { createHealth, type Phase } from "./health.ts";
+import { createHealth, type Phase, shareWrite } from "./health.ts";
 import { accessRoutes } from "./http/access.ts";
 import { bearerOf, createAuthenticator } from "./http/auth.ts";
 import { clusterRoutes } from "./http/cluster.ts";
@@ -29,12 +29,13 @@ import { type Clock, systemClock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
 import { type Random, systemRandom, uuid7 } from "./kernel/random.ts";
 import { every, type Service } from "./kernel/service.ts";
-import { joinInstances } from "./membership/instance.ts";
-import { forgetDeadInstances, liveInstances } from "./membership/instance-store.ts";
+import { INSTANCE_TTL_MS, joinInstances } from "./membership/instance.ts";
+import { forgetDeadInstances, liveInstances, renewInstance } from "./membership/instance-store.ts";
 import { createMembership } from "./membership/membership.ts";
+import { countAwayUnits, forgetNodeUnits, retireLostUnits } from "./membership/node-unit-store.ts";
+import { requirePeerToken, requirePeerTokenOnceListed } from "./membership/peer-token.ts";
+import { readyUrls } from "./membership/ready-peers.ts";
 import { createAppNonces } from "./nonces/app-nonces.ts";
-import { isTimelineConfirmed, refuseOtherTimeline } from "./nonces/timeline.ts";
-import { confirmTimeline } from "./nonces/timeline-store.ts";
 import { createStats } from "./stats/stats.ts";
 import { appendEvent, forgetOldEvents, listEvents } from "./store/event-store.ts";
 import { sql } from "./store/sql.ts";
@@ -74,22 +75,20 @@ export async function startApp(options: AppOptions): Promise<App> {
   const { instance_id } = config.scheduler.phase2;
   const instanceId = instance_id === "auto" ? `i-${random.bytes(6).toString("hex")}` : instance_id;
   const bootId = uuid7(random, clock.wallMs());
-  const stores = await openStores({
-    config,
-    clock,
-    log,
-    telemetry,
-    onLeaseConnect: (connection) => refuseOtherTimeline(connection, log),
-  });
+  const stores = await openStores({ config, clock, log, telemetry });
   const core = { config, log, clock, random, telemetry, instanceId, bootId, ...stores };
   let phase: Phase = "starting";
   const parts = createParts(core, () => phase);
   const edges = createEdges(core, parts);
 
   let instance: Service | undefined;
+  const { tokens, peer_token: peerToken } = config.auth;
+  const peerAuth = { ...core, authenticates: tokens.length > 0, peerToken };
   try {
+    await requirePeerToken(peerAuth);
     const url = await listen(edges.http, config.server);
     instance = await enter(core, url, options.onFatal);
+    await requirePeerTokenOnceListed(peerAuth);
     await tellOfStart(core, url);
     for (const service of parts.services) service.start();
     phase = "running";
@@ -145,8 +144,10 @@ function createParts(core: Core, phase: () => Phase) {
     phase,
     clock,
     dependencies: [
-      { name: "postgres", kind: db.kind, ping: () => db.query(sql`select 1`) },
+      { name: "postgres", kind: db.kind, ping: createPostgresCheck(core) },
       { name: phase2.enabled ? "redis" : "memory", kind: hot.kind, ping: () => hot.ping() },
+      // Postgres may answer while the members cannot be read; then nothing fails over.
+      { name: "members", kind: db.kind, ping: () => membership.members.checkRead() },
     ],
     onAnswer: (dependency, ok) => telemetry.dependencyUp.set({ dependency }, ok ? 1 : 0),
   });
@@ -160,6 +161,7 @@ function createParts(core: Core, phase: () => Phase) {
       removeStaleAfterMs: phase2.node_snapshot.remove_stale_after_seconds * 1_000,
       sessionGoneAfterMs: config.scheduler.session_gone_after_seconds * 1_000,
       brakeEnabled: config.membership.mass_loss_brake,
+      snapshotsEnabled: phase2.node_snapshot.enabled,
     },
     onRound: (nodes) => {
       meterNodes(telemetry, nodes);
@@ -199,6 +201,7 @@ function createParts(core: Core, phase: () => Phase) {
     ...core,
     registry: telemetry.registry,
     nodes: () => withReserved(membership.fleet.views(), jobs),
+    away: () => countAwayUnits(db),
     deployments: () => countDeployments(db),
     letters: async () => (await delivery.dlq.list({ limit: LETTERS_COUNTED_MAX })).length,
     isFollowed: stream.isFollowed,
@@ -213,10 +216,18 @@ function createParts(core: Core, phase: () => Phase) {
   return { stream, health, membership, delivery, jobs, nonces, deployments, stats, services };
 }
 
+/** A standby, or a store whose disk is full, answers every question and takes no write. */
+function createPostgresCheck({ db, clock, instanceId, bootId }: Core): () => Promise<void> {
+  const term = { instanceId, bootId, ttlMs: INSTANCE_TTL_MS };
+  const write = shareWrite(() => renewInstance(db, term), clock);
+  return async () => {
+    await Promise.all([db.query(sql`select 1`), write(), db.checkDisk()]);
+  };
+}
+
 /** HTTP and the sockets, on one port: parse, one call to a part, render. */
 function createEdges(core: Core, parts: Parts) {
   const { stream, health, membership, delivery, jobs, nonces, deployments, stats } = parts;
-  const views = () => withReserved(membership.fleet.views(), jobs);
   const { config, log, clock, random, telemetry, instanceId, db } = core;
   const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
@@ -231,21 +242,29 @@ function createEdges(core: Core, parts: Parts) {
     authenticator,
     guard,
     served: [
-      ...healthRoutes({ health, instanceId, telemetry }),
+      ...healthRoutes({ health, instanceId, telemetry, timeline: nonces.timeline }),
       ...clusterRoutes({
         instanceId,
         phase2: config.scheduler.phase2.enabled,
         health,
         instances: () => liveInstances(db),
         backlog: delivery.backlog,
-        timelineConfirmed: () => isTimelineConfirmed(db),
-        confirmTimeline: () => acceptTimeline(core),
+        timeline: nonces.timeline,
       }),
       ...signerRoutes(nonces),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
       ...deploymentRoutes(deployments.admin),
       ...jobRoutes(jobs.http),
-      ...nodeRoutes({ views, setDraining: membership.drain }),
+      ...nodeRoutes({
+        page: async (filter) => withReserved(await membership.fleet.page(filter), jobs),
+        find: async (id) => withReserved(await membership.fleet.find(id), jobs),
+        setDraining: membership.drain,
+        async remove(address) {
+          const removed = await membership.remove(address);
+          if (removed) stream.publish({ topic: "nodes", op: "removed", id: address });
+          return removed;
+        },
+      }),
       ...membershipRoutes({ ...membership.members, wallMs: clock.wallMs }),
       ...sessionRoutes(membership.sessions),
       ...dlqRoutes(delivery.dlq),
@@ -313,19 +332,24 @@ async function tellOfStart(
 async function sendAway({ db, instanceId }: Core, { membership }: Parts): Promise<void> {
   const listed = await liveInstances(db).catch(() => []);
   const others = listed.filter((other) => other.instance_id !== instanceId);
-  await membership.sendAway(others.map((other) => other.url));
+  await membership.sendAway(await readyUrls(others));
 }
 
-async function acceptTimeline({ db }: Core): Promise<void> {
-  const confirmed = await confirmTimeline(db);
-  const message = "an operator accepted the history of this Postgres";
-  await appendEvent(db, { event: "timeline.confirmed", message, details: { ...confirmed } });
-}
-
-function createHousekeeping({ db, clock, log }: Core, forgetOld: () => Promise<void>): Service {
+function createHousekeeping(
+  { config, db, clock, log }: Core,
+  forgetOld: () => Promise<void>,
+): Service {
+  const { forget_after_days } = config.membership;
   const clean = async () => {
     await forgetDeadInstances(db);
     await forgetOldEvents(db);
+    await retireLostUnits(db);
+    const forgotten = forget_after_days > 0 ? await forgetNodeUnits(db, forget_after_days) : 0;
+    if (forgotten > 0)
+      log.info(
+        { event: "node-units.forgotten", count: forgotten },
+        "forgot node-units gone for long",
+      );
     await forgetOld();
   };
   return every(HOUSEKEEPING_INTERVAL_MS, clean, {

@@ -1,7 +1,8 @@
+import type { NodeView } from "@tenure/protocol";
 import { expect, test } from "vitest";
 import { until } from "../../../tests/support/until.ts";
 import { openServer } from "../testing/databases.ts";
-import { createEventTail } from "./changes.ts";
+import { createEventTail, createNodeDiff } from "./changes.ts";
 import type { Change } from "./http/stream.ts";
 import { systemClock } from "./kernel/clock.ts";
 import { silentLog } from "./kernel/log.ts";
@@ -43,4 +44,24 @@ test("an event that commits after a later one is told too, and each is told once
   expect(new Set(told.map(({ id }) => id)).size).toBe(told.length);
   await tail.stop();
   await database.close();
+});
+
+test("a node that went away is a change once, and is not removed; a worker that is not listed is", () => {
+  const diff = createNodeDiff();
+  const unit = (online: boolean) => ({ node_id: "unit", node_unit: true, online }) as NodeView;
+  const worker = { node_id: "worker", node_unit: false, online: true } as NodeView;
+  const ops = (nodes: NodeView[]) => diff(nodes).map(({ op, id }) => `${op} ${id}`);
+  expect(ops([unit(true), worker])).toEqual(["changed unit", "changed worker"]);
+  expect(ops([unit(false), worker])).toEqual(["changed unit"]);
+  expect(ops([])).toEqual(["removed worker"]);
+  expect(ops([unit(true)])).toEqual(["changed unit"]);
+});
+
+test("a node-unit that left before the members were looked at is away, not removed", () => {
+  const diff = createNodeDiff();
+  diff([{ node_id: "unit", node_unit: true, online: true, instance_id: "a" } as NodeView]);
+  expect(diff([])).toMatchObject([
+    { op: "changed", id: "unit", item: { online: false, instance_id: null } },
+  ]);
+  expect(diff([])).toEqual([]);
 });

@@ -7,23 +7,40 @@ import { every, type Service } from "./kernel/service.ts";
 import type { PostgresStore } from "./store/db.ts";
 import { eventsAfter, newestEventId } from "./store/event-store.ts";
 
-/** Says which nodes differ from the last time it was asked. */
+/**
+ * Says which nodes differ from the last time it was asked. A node-unit that is not listed any more is away, not removed: one
+ * that left before the members were looked at is never listed as such. A worker that is not listed is gone.
+ */
 export function createNodeDiff(): (nodes: NodeView[]) => Change[] {
-  let known = new Map<string, string>();
+  let known = new Map<string, { json: string; node: NodeView }>();
   return (nodes) => {
     // Presence is renewed all the time; a console that redraws for it would never be still.
     const now = new Map(
-      nodes.map((node) => [node.node_id, JSON.stringify({ ...node, presence_expires_at: null })]),
+      nodes.map((node) => [
+        node.node_id,
+        { json: JSON.stringify({ ...node, presence_expires_at: null }), node },
+      ]),
     );
-    const changed = nodes.filter((node) => known.get(node.node_id) !== now.get(node.node_id));
-    const removed = [...known.keys()].filter((id) => !now.has(id));
+    const changed = nodes.filter(
+      (node) => known.get(node.node_id)?.json !== now.get(node.node_id)?.json,
+    );
+    const missing = [...known.values()]
+      .map(({ node }) => node)
+      .filter(({ node_id, online }) => online && !now.has(node_id));
     known = now;
     return [
-      ...changed.map((item): Change => ({ topic: "nodes", op: "changed", id: item.node_id, item })),
-      ...removed.map((id): Change => ({ topic: "nodes", op: "removed", id })),
+      ...[...changed, ...missing.filter(isUnit).map(away)].map(
+        (item): Change => ({ topic: "nodes", op: "changed", id: item.node_id, item }),
+      ),
+      ...missing
+        .filter((node) => !isUnit(node))
+        .map(({ node_id }): Change => ({ topic: "nodes", op: "removed", id: node_id })),
     ];
   };
 }
+
+const isUnit = ({ node_unit }: NodeView): boolean => node_unit;
+const away = (node: NodeView): NodeView => ({ ...node, online: false, instance_id: null });
 
 const FALLBACK_INTERVAL_MS = 5_000;
 /** A smaller id may commit after a larger one: how far back a look goes to find it. */

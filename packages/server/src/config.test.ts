@@ -24,6 +24,7 @@ describe("what wins", () => {
       port: 7070,
       data_dir: ".tenure",
       postgres_uri: "",
+      postgres_connections_max: 21,
       advertise_url: "",
       allowed_origins: [],
     });
@@ -286,6 +287,35 @@ describe("relations between settings", () => {
   test("a token opens a non-loopback bind", () => {
     const text = "[server]\nhost = '0.0.0.0'";
     expect(read({ text, env: { TENURE_TOKENS: `admin:${SECRET}` } }).server.host).toBe("0.0.0.0");
+  });
+
+  describe("a wildcard host", () => {
+    const env = { TENURE_TOKENS: `admin:${SECRET}`, POSTGRES_URI: "postgres://db/tenure" };
+    const missing = expect.stringContaining("server.advertise_url must be set to a URL");
+
+    test.each([
+      "0.0.0.0",
+      "::",
+      "[::]",
+      "0:0:0:0:0:0:0:0",
+      "0",
+      "::ffff:0.0.0.0",
+    ])("%s on a shared Postgres needs advertise_url", (host) => {
+      const text = `[server]\nhost = '${host}'`;
+      expect(problems({ text, env })).toEqual([missing]);
+      const called = `${text}\nadvertise_url = 'http://10.0.0.5:7070'`;
+      expect(() => read({ text: called, env })).not.toThrow();
+    });
+
+    test("is no advertise_url either", () => {
+      const text = "[server]\nhost = '10.0.0.5'\nadvertise_url = 'http://[::]:7070'";
+      expect(problems({ text, env })).toEqual([missing]);
+    });
+
+    test("is accepted on the embedded store, which has one instance", () => {
+      const text = "[server]\nhost = '::'";
+      expect(() => read({ text, env: { ...env, POSTGRES_URI: "" } })).not.toThrow();
+    });
   });
 
   test.each([

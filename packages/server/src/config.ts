@@ -19,7 +19,7 @@ import { Config } from "./config/schema.ts";
 export { CONFIG_KEYS, type ConfigKey } from "./config/keys.ts";
 export type { ConfigFile, Environment, Overrides } from "./config/layers.ts";
 export { ConfigError } from "./config/problems.ts";
-export { configWarnings, isLoopback } from "./config/relations.ts";
+export { configWarnings, isLoopback, isWildcard } from "./config/relations.ts";
 export type { Config } from "./config/schema.ts";
 export { type AuthToken, tokenSha256 } from "./config/tokens.ts";
 

@@ -1,7 +1,7 @@
 import { TenureError } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
 import { createManualClock } from "../testing/manual-clock.ts";
-import { createHealth, type Dependency, type Phase } from "./health.ts";
+import { createHealth, type Dependency, type Phase, shareWrite } from "./health.ts";
 
 describe("health", () => {
   test("is ready when every store answers", async () => {
@@ -63,6 +63,47 @@ describe("health", () => {
     expect(pings).toBe(1);
     await health();
     expect(pings).toBe(2);
+  });
+});
+
+describe("the write of readiness", () => {
+  test("is one in five seconds, however many ask", async () => {
+    const clock = createManualClock();
+    let writes = 0;
+    const write = shareWrite(async () => void writes++, clock);
+    await Promise.all(Array.from({ length: 100 }, write));
+    clock.advance(4_999);
+    await write();
+    expect(writes).toBe(1);
+    clock.advance(1);
+    await write();
+    expect(writes).toBe(2);
+  });
+
+  test("fails for all who ask, and is tried again a second later", async () => {
+    const clock = createManualClock();
+    let isReadOnly = true;
+    const write = shareWrite(async () => {
+      if (isReadOnly) throw new Error("read-only transaction");
+    }, clock);
+    for (const asked of [write(), write()]) await expect(asked).rejects.toThrow("read-only");
+    isReadOnly = false;
+    await expect(write()).rejects.toThrow("read-only");
+    clock.advance(1_000);
+    await write();
+  });
+
+  test("is not doubled while one is under way", async () => {
+    const clock = createManualClock();
+    let writes = 0;
+    const write = shareWrite(() => {
+      writes += 1;
+      return new Promise(() => {});
+    }, clock);
+    void write();
+    clock.advance(60_000);
+    void write();
+    expect(writes).toBe(1);
   });
 });
 

@@ -70,3 +70,34 @@ function reasonOf(error: unknown): string {
   if (isTenureError(error, "DEPENDENCY_DOWN")) return error.details.reason ?? error.message;
   return error instanceof Error ? error.message : String(error);
 }
+
+const WRITE_KEPT_MS = 5_000;
+const FAILURE_KEPT_MS = 1_000;
+
+/**
+ * A write whose outcome is shared: at most one in 5 s however many ask, and after a failure one in a second, so that a
+ * store that is back is noticed soon. One that is under way is waited for, never doubled.
+ */
+export function shareWrite(write: () => Promise<unknown>, clock: Clock): () => Promise<void> {
+  let outcome: Promise<void> | undefined;
+  let keptUntilMs = Number.POSITIVE_INFINITY;
+
+  return () => {
+    if (outcome && clock.monotonicMs() < keptUntilMs) return outcome;
+    keptUntilMs = Number.POSITIVE_INFINITY;
+    const keepFor = (ms: number) => {
+      keptUntilMs = clock.monotonicMs() + ms;
+    };
+    const attempt = write().then(
+      () => keepFor(WRITE_KEPT_MS),
+      (error) => {
+        keepFor(FAILURE_KEPT_MS);
+        throw error;
+      },
+    );
+    // Nothing may be waiting for it any more when it fails.
+    attempt.catch(() => {});
+    outcome = attempt;
+    return attempt;
+  };
+}

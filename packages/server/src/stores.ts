@@ -3,17 +3,18 @@ import { resolve } from "node:path";
 import type { Config } from "./config.ts";
 import type { Clock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
-import type { Db, PostgresStore } from "./store/db.ts";
+import type { PostgresStore } from "./store/db.ts";
 import type { HotStore } from "./store/hot-store.ts";
 import { openMemory } from "./store/memory.ts";
 import { migrate } from "./store/migrate.ts";
-import { openPostgres } from "./store/postgres.ts";
+import { isPooled } from "./store/pooler.ts";
+import { openPostgres, type PostgresOptions } from "./store/postgres.ts";
 import { checkPostgres, checkRedis, type SelfCheck } from "./store/self-check.ts";
 import type { Telemetry } from "./telemetry.ts";
 
 export interface Stores {
   db: PostgresStore;
-  /** The same Postgres for what a lease guards: limits below the lease's, and asked who it is at every connect. */
+  /** The same Postgres for what a lease guards: limits below the lease's. */
   leaseDb: PostgresStore;
   hot: HotStore;
   close(): Promise<void>;
@@ -24,8 +25,6 @@ export interface StoreContext {
   clock: Clock;
   log: Log;
   telemetry: Telemetry;
-  /** Asked of every new connection of `leaseDb`; throwing refuses it. */
-  onLeaseConnect?: (connection: Db) => Promise<void>;
 }
 
 const REDIS_FIRST_CONNECT_MS = 10_000;
@@ -33,8 +32,9 @@ const MIGRATION_LIMIT_MS = 10 * 60_000;
 
 /** The stores the configuration asks for: found fit by the self-checks, migrated, ready to use. */
 export async function openStores(context: StoreContext): Promise<Stores> {
-  const db = await openDatabase(context);
-  const leaseDb = openLeaseDatabase(context, db);
+  const route = await findRoute(context);
+  const db = await openDatabase(context, route);
+  const leaseDb = openLeaseDatabase(context, { db, route });
   const closeDatabases = async () => {
     if (leaseDb !== db) await leaseDb.close();
     await db.close();
@@ -56,26 +56,43 @@ export async function openStores(context: StoreContext): Promise<Stores> {
   }
 }
 
-async function openDatabase(context: StoreContext): Promise<PostgresStore> {
-  const { config, log } = context;
+/** How every connection of this instance reaches Postgres. */
+type Route = Pick<PostgresOptions, "uri" | "isPooled" | "onError" | "onDeaf">;
+
+async function findRoute({ config, log }: StoreContext): Promise<Route> {
   const uri = config.server.postgres_uri;
   const onError = onConnectionLost(log);
+  if (uri === "" || !(await isPooled(uri))) return { uri, onError };
+  log.warn(
+    { event: "postgres.pooled" },
+    "Postgres is behind a pooler: each statement is a transaction that carries its own settings, which takes two more round trips",
+  );
+  const onDeaf = () =>
+    log.warn(
+      { event: "postgres.unheard" },
+      "LISTEN does not work through this pooler: changes are found by polling every few seconds",
+    );
+  return { uri, isPooled: true, onError, onDeaf };
+}
+
+async function openDatabase(context: StoreContext, route: Route): Promise<PostgresStore> {
+  const { config, log } = context;
+  const { uri, onError } = route;
   if (uri === "") {
     const dataDir = resolve(config.server.data_dir);
     mkdirSync(dataDir, { recursive: true });
     const { openPglite } = await import("./store/pglite.ts");
     const onOpening = () =>
       log.info({ event: "postgres.opening", dataDir }, "the first time takes some seconds");
-    const db = await openPglite({ dataDir, onOpening, onError });
+    const db = await openPglite({ dataDir, onOpening, ...(onError && { onError }) });
     await runMigrations(db, log);
     return db;
   }
   // Migrations may take longer than any statement of ours should: they have a connection with other limits.
   const migrator = openPostgres({
-    uri,
+    ...route,
     poolMax: 1,
     statementTimeoutMs: MIGRATION_LIMIT_MS,
-    onError,
   });
   try {
     obey(await checkPostgres(migrator), log);
@@ -83,21 +100,29 @@ async function openDatabase(context: StoreContext): Promise<PostgresStore> {
   } finally {
     await migrator.close();
   }
-  return openPostgres({ uri, onError });
+  const { general: poolMax } = shareConnections(config.server.postgres_connections_max);
+  return openPostgres({ ...route, poolMax });
+}
+
+/** One connection listens; a crowd at one signer cannot take the half that everything else uses. */
+export function shareConnections(max: number): { general: number; lease: number } {
+  const lease = Math.floor((max - 1) / 2);
+  return { lease, general: max - 1 - lease };
 }
 
 /**
  * Connections apart from the others. A crowd at one signer cannot take the ones everybody else needs, and a
  * statement that is cut off at half a lease cannot outlive the lease it was sent under.
  */
-function openLeaseDatabase(context: StoreContext, db: PostgresStore): PostgresStore {
-  const { config, log, onLeaseConnect } = context;
+function openLeaseDatabase(
+  { config }: StoreContext,
+  { db, route }: { db: PostgresStore; route: Route },
+): PostgresStore {
   if (db.kind === "embedded") return db;
   return openPostgres({
-    uri: config.server.postgres_uri,
+    ...route,
+    poolMax: shareConnections(config.server.postgres_connections_max).lease,
     statementTimeoutMs: Math.min(5_000, Math.floor(config.nonce.lease_ttl_ms / 2)),
-    ...(onLeaseConnect && { onConnect: onLeaseConnect }),
-    onError: onConnectionLost(log),
   });
 }
 

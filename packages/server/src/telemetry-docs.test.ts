@@ -31,6 +31,40 @@ test("every event is named noun.past-participle or so: two words, and lower case
   for (const row of [...logged, ...stored]) expect(row).toMatch(/^\| `[a-z0-9-]+\.[a-z0-9-]+` \|/);
 });
 
+/**
+ * Names that a call computes, by file. Every call without a literal name has to be here, so that its names are in the
+ * docs too.
+ */
+const COMPUTED: Record<string, { level?: string; stored?: true; names: string[] }> = {
+  "delivery/redis-delivery.ts": {
+    level: "warn",
+    names: ["inbox.not-read", "inbox.not-scanned", "inbox.adoption-failed"],
+  },
+  "membership/members.ts": {
+    level: "warn",
+    stored: true,
+    names: ["brake.engaged", "brake.recovered"],
+  },
+  "nonces/app-nonces.ts": { level: "warn", names: ["lease.taken-over", "write.fenced"] },
+  "deployments/deployments.ts": { level: "error", names: ["deployment.skipped"] },
+};
+
+test("every call of the log that computes the name of its event is listed with its names", () => {
+  const computing = files().filter(({ text }) =>
+    [
+      ...text.matchAll(/\blog(\.(debug|info|warn|error)|\[[^\]]*\])\(\s*\{[^;]*?\bevent\b(?!: ")/g),
+    ].some(([call]) => !/\bevent: "/.test(call)),
+  );
+  expect(computing.map(({ name }) => name).toSorted()).toEqual(Object.keys(COMPUTED).toSorted());
+  const source = files()
+    .map(({ text }) => text)
+    .join("\n");
+  for (const name of Object.values(COMPUTED).flatMap(({ names }) => names))
+    expect(source.includes(`"${name}"`) || source.includes(`"${name.split(".")[1]}"`), name).toBe(
+      true,
+    );
+});
+
 /** The process's and Node's own figures are prom-client's, and documented there. */
 function ownMetrics(): DescribedMetric[] {
   const metrics = createTelemetry().registry.getMetricsAsArray() as unknown as DescribedMetric[];
@@ -53,11 +87,9 @@ function metricRow(metric: DescribedMetric): string {
 
 /** Every `event: "x.y"` of the source: in a call of the log, with its level, or stored for people. */
 function statements(): { logged: string[]; stored: string[] } {
-  const files = readdirSync(SOURCE, { recursive: true, encoding: "utf8" });
-  const texts = files
-    .filter((file) => file.endsWith(".ts") && !file.endsWith(".test.ts"))
-    .map((file) => readFileSync(new URL(file, SOURCE), "utf8"));
-  const source = texts.join("\n");
+  const source = files()
+    .map(({ text }) => text)
+    .join("\n");
   const inLog = /\blog\.(debug|info|warn|error)\(\s*\{[^{}]*?\bevent: "([^"]+)"/g;
   const logged = [...source.matchAll(inLog)].map(
     ([, level, event]) => `| \`${event}\` | ${level} |`,
@@ -66,7 +98,17 @@ function statements(): { logged: string[]; stored: string[] } {
   const stored = [...rest.matchAll(/\bevent: "([^"]+\.[^"]+)"/g)].map(
     ([, event]) => `| \`${event}\` |`,
   );
+  for (const { level, stored: isStored, names } of Object.values(COMPUTED)) {
+    if (level) logged.push(...names.map((name) => `| \`${name}\` | ${level} |`));
+    if (isStored) stored.push(...names.map((name) => `| \`${name}\` |`));
+  }
   return { logged, stored };
+}
+
+function files(): { name: string; text: string }[] {
+  return readdirSync(SOURCE, { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".ts") && !file.endsWith(".test.ts"))
+    .map((name) => ({ name, text: readFileSync(new URL(name, SOURCE), "utf8") }));
 }
 
 function rowsUnder(heading: string): string[] {

@@ -61,7 +61,7 @@ export function createTelemetry() {
     }),
     deploymentsReleased: new Counter({
       name: "tenure_deployment_released_total",
-      help: "Deployments taken from lost nodes through this instance.",
+      help: "Deployments taken from lost nodes, or given back by stopping ones, through this instance.",
       registers,
     }),
     deploymentReports: new Counter({
@@ -211,6 +211,12 @@ export function createTelemetry() {
       name: "tenure_nonce_holds",
       help: "Numbers of all signers that are not used up, by status. QUARANTINED ones wait for an operator.",
       labelNames: ["status"],
+      registers,
+    }),
+    nonceTimeline: new Gauge({
+      name: "tenure_nonce_timeline",
+      help: "1 for the state of this Postgres' history, else 0. While it is unconfirmed no nonce is given out.",
+      labelNames: ["state"],
       registers,
     }),
     nonceHoldsExpired: new Counter({

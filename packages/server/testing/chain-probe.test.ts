@@ -77,7 +77,8 @@ describe("the probe, with viem", () => {
     for (const nonce of [0, 1, 2]) fake.send({ from: address, nonce });
     fake.mine();
     expect(await probeSigner(admin, chain, signer)).toEqual({
-      ...{ signer, minedCount: 3, nextNonce: 3, resolved: [], blocking: [] },
+      ...{ signer, minedCount: 3, finalCount: 3, nextNonce: 3 },
+      ...{ resolved: [], pending: [], blocking: [] },
     });
     expect((await nonces.allocate(signer)).nonce).toBe(3);
     expect((await probeSigner(admin, chain, signer)).nextNonce).toBe(4);

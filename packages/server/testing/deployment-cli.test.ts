@@ -40,7 +40,10 @@ async function tenure(...args: string[]) {
     vi.spyOn(process.stderr, "write").mockImplementation(hear("err")),
   ];
   try {
-    const code = await main([process.execPath, "tenure", "deployment", ...args, "--url", app.url]);
+    const code = await main([
+      ...[process.execPath, "tenure", "deployment"],
+      ...[...args, ...(args.includes("--url") ? [] : ["--url", app.url])],
+    ]);
     return { code, out: written.out.trimEnd(), err: written.err };
   } finally {
     for (const spy of spies) spy.mockRestore();
@@ -138,7 +141,7 @@ test("a restart waits until a new process runs, and a failure ends it", async ()
   expect(badly).toMatchObject({ code: 1, err: expect.stringContaining("✗ slow") });
 });
 
-test("a log is printed, and followed until the node ends it", async () => {
+test("a log is printed, and followed until the deployment is deleted", async () => {
   const [{ id }] = await json("create", "--name", "talks", "--package", "x@1.0.0");
   await obey(id, 1, 21);
   const answer = async (method: string, result: object) => {
@@ -156,5 +159,39 @@ test("a log is printed, and followed until the node ends it", async () => {
   node.send({ type: "log_chunk", id: at, lines: ["three"], next: "p" });
   await until(() => node.socket.bufferedAmount === 0, { what: "the chunk to be sent" });
   await node.close();
-  expect(await following).toMatchObject({ code: 0, out: "three" });
+  await fetch(`${app.url}/api/v1/deployments/talks`, {
+    method: "DELETE",
+    headers: { "content-type": "application/json" },
+  });
+  const { code, out, err } = await following;
+  expect({ code, out }).toEqual({ code: 1, out: "three" });
+  expect(err).toMatch(/^--- the log broke off; waiting for it to go on\n(.*\n)*NOT_FOUND: /);
+});
+
+test("apply creates many, and finds its own rows when it is run twice at the same time", async () => {
+  const file = join(scratchDirectory("apply"), "many.json");
+  const deployments = Array.from({ length: 40 }, (_, n) => ({
+    name: `many-${n}`,
+    command: "true",
+  }));
+  writeFileSync(file, JSON.stringify({ deployments }));
+  const runs = await Promise.all([tenure("apply", "-f", file), tenure("apply", "-f", file)]);
+  expect(runs.map(({ code }) => code)).toEqual([0, 0]);
+  const { out } = await tenure("ls");
+  expect([...out.matchAll(/^many-\d+ /gm)]).toHaveLength(40);
+  await tenure("rm", ...deployments.map(({ name }) => name));
+});
+
+test("an error of several lines is printed as lines", async () => {
+  const file = join(scratchDirectory("apply"), "bad.yaml");
+  writeFileSync(file, "deployments:\n  - name: [a\n");
+  const { code, err } = await tenure("apply", "-f", file);
+  expect(code).toBe(1);
+  expect(err).not.toContain("\ufffd");
+  expect(err.trimEnd().split("\n").length).toBeGreaterThan(2);
+});
+
+test("of several URLs one that does not answer is passed over", async () => {
+  const { code, out } = await tenure("ls", "--url", `http://127.0.0.1:1,${app.url}`);
+  expect({ code, out }).toEqual({ code: 0, out: (await tenure("ls")).out });
 });

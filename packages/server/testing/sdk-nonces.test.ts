@@ -86,5 +86,22 @@ test("tenure signer ls, show, allocate, raise and resolve", async () => {
   const early = await run("resolve", signer, "7", "--status", "RELEASED", "--reason", "unsent");
   expect([early.code, early.err]).toEqual([1, expect.stringContaining("CONFLICT")]);
   expect((await run("raise", signer, "3")).err).toMatch(/never lowered/);
+  // Nothing is asked where there is no terminal.
+  const far = await run("raise", signer, "90000");
+  expect([far.code, far.err]).toEqual([1, expect.stringContaining("--yes does it")]);
+  expect((await run("raise", signer, "90000", "--yes")).out).toMatch(/90000/);
   expect((await run("raise", signer, "-3")).code).toBe(2);
+});
+
+test("tenure cluster shows the timeline, and confirm-timeline asks before it confirms", async () => {
+  const run = async (...args: string[]) => {
+    const program = startTenure(["cluster", ...args, "--url", app.url]);
+    const { code } = await program.exited;
+    return { code, out: program.stdout(), err: program.stderr() };
+  };
+  expect((await run()).out).toMatch(/timeline: confirmed/);
+  const unasked = await run("confirm-timeline");
+  expect([unasked.code, unasked.err]).toEqual([1, expect.stringContaining("nothing was changed")]);
+  const confirmed = await run("confirm-timeline", "--yes", "--json");
+  expect(JSON.parse(confirmed.out).timeline).toEqual({ state: "confirmed" });
 });

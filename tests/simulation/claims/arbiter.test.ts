@@ -21,8 +21,9 @@ import {
   expectedAddresses,
   joinNodeUnit,
   leaveNodeUnit,
-  listNodeUnits,
+  type NodeUnitRow,
   nextEpochs,
+  pageOfNodeUnits,
   renewPresence,
   setDraining,
 } from "../../../packages/server/src/membership/node-unit-store.ts";
@@ -51,7 +52,8 @@ test.each([
   await store.db.script(
     `delete from deployment; delete from node_unit;
        update tenure_test_clock set offset_ms = 0;
-       update membership_brake set active = false, since = null, released_at = '-infinity'`,
+       update membership_brake set active = false, since = null, released_at = '-infinity',
+         lost = 0, members = 0, changed_at = null`,
   );
   const pair = createPair(store, createChance(seed));
   for (let step = 0; step < STEPS; step++) {
@@ -61,7 +63,7 @@ test.each([
   }
   // Had every step been refused, equal answers would mean little.
   expect(pair.claims()).toBeGreaterThan(5);
-  expect(pair.releases()).toBeGreaterThan(1);
+  expect(pair.releases()).toBeGreaterThan(0);
 }, 300_000);
 
 /** The same random steps, in memory and on Postgres. */
@@ -71,6 +73,7 @@ function createPair({ db, advance }: TestDb, chance: Chance) {
   let releases = 0;
   const arbiter: Arbiter = createArbiter({
     nowMs: () => nowMs,
+    brakeTtlMs: TTL_MS,
     onOwner: ({ kind }) => (kind === "claim" ? claims++ : releases++),
   });
   const boots = new Map<string, string>();
@@ -160,11 +163,11 @@ function createPair({ db, advance }: TestDb, chance: Chance) {
       );
     },
     () => {
-      const term = anyTerm();
+      const [term, silently] = [anyTerm(), chance.isTrue(0.5)];
       return both(
         `leave ${term.address}`,
-        () => arbiter.nodes.leave(term),
-        () => leaveNodeUnit(db, term),
+        () => arbiter.nodes.leave(term, silently),
+        () => leaveNodeUnit(db, term, silently),
       );
     },
     () => {
@@ -201,7 +204,7 @@ function createPair({ db, advance }: TestDb, chance: Chance) {
       return both(
         `release ${lost} by ${term.address}`,
         () => inOrder(arbiter.releaseLost(term, lost)),
-        async () => inOrder(await releaseLost(db, term, lost)),
+        async () => inOrder(await releaseLost(db, term, lost, { brakeTtlMs: TTL_MS })),
       );
     }),
     ...[
@@ -262,7 +265,7 @@ function createPair({ db, advance }: TestDb, chance: Chance) {
       const { rows } = await db.query<DeploymentRow>(sql`select * from deployment`);
       return {
         deployments: rows.map(ownerOf).sort(byId),
-        nodes: (await listNodeUnits(db)).map(standingOf),
+        nodes: (await pageOfNodeUnits(db, { after: "", limit: 1_000 })).map(standingOf),
         brake: (await readBrake(db)).active,
       };
     },
@@ -281,7 +284,7 @@ const ownerOf = ({
   updated_at: updated_at.getTime(),
 });
 const byId = (a: { id: string }, b: { id: string }) => (a.id < b.id ? -1 : 1);
-const standingOf = (unit: Awaited<ReturnType<typeof listNodeUnits>>[number]) => ({
+const standingOf = (unit: NodeUnitRow) => ({
   address: unit.address,
   epoch: unit.epoch,
   present: unit.present,

@@ -40,6 +40,8 @@ export interface OwnerWrite {
 export interface ArbiterOptions {
   nowMs: () => number;
   without?: ReadonlySet<Protection>;
+  /** Within how long losses count together; without it only a brake that is on already stops a release. */
+  brakeTtlMs?: number;
   /** Whether a rival's transaction holds the row at this moment: then it is skipped. */
   isLocked?: (id: string) => boolean;
   onOwner?: (write: OwnerWrite) => void;
@@ -66,12 +68,16 @@ interface MoveStep extends DeploymentTerm {
 }
 
 const INSTALL_LIMIT_MS = 10 * 60_000;
+const SILENT_WAIT_MS = 5_000;
 
 export function createArbiter(options: ArbiterOptions): Arbiter {
   const { nowMs, without = new Set(), isLocked = () => false, onOwner = () => {} } = options;
   const holds = (protection: Protection): boolean => !without.has(protection);
   const deployments = createDeploymentTable();
-  const nodes = createNodeTable(nowMs, { leaveSeesEpoch: holds("leave_sees_epoch") });
+  const nodes = createNodeTable(nowMs, {
+    leaveSeesEpoch: holds("leave_sees_epoch"),
+    owns: (address) => deployments.ownedBy(address).some(({ type }) => type === "deployment"),
+  });
 
   const isCurrent = (unit: NodeUnit | undefined, epoch: number): unit is NodeUnit =>
     unit !== undefined && unit.epoch === epoch && nodes.isPresent(unit);
@@ -113,8 +119,23 @@ export function createArbiter(options: ArbiterOptions): Arbiter {
   function lostAtMs(address: string): number {
     const unit = nodes.get(address);
     if (!unit || !holds("release_sees_nodes")) return Number.NEGATIVE_INFINITY;
-    if (unit.online) return unit.presence_expires_at.getTime();
-    return unit.left_at?.getTime() ?? Number.NEGATIVE_INFINITY;
+    return nodes.lostAtMs(unit);
+  }
+
+  /** After a silent loss not every present node-unit has been heard yet. */
+  function waits({ address }: DeploymentRow): boolean {
+    const unit = nodes.get(address);
+    if (!unit || !(unit.online || unit.left_silently) || !holds("release_sees_nodes")) return false;
+    const lostMs = nodes.lostAtMs(unit);
+    const heardMs = nodes.allHeardSinceMs();
+    const isRecent = lostMs >= nowMs() - SILENT_WAIT_MS && lostMs <= nowMs();
+    return isRecent && heardMs !== undefined && heardMs <= lostMs;
+  }
+
+  function isBraked(): boolean {
+    if (!holds("release_sees_brake")) return false;
+    const { brakeTtlMs } = options;
+    return nodes.brake().active || (brakeTtlMs !== undefined && nodes.isMassLoss(brakeTtlMs));
   }
 
   const isLost = (row: DeploymentRow): boolean => {
@@ -129,10 +150,17 @@ export function createArbiter(options: ArbiterOptions): Arbiter {
 
   const leadsNowhere = (row: DeploymentRow): boolean => {
     const next = nodes.get(row.moving_to);
-    const isThere = next && nodes.isPresent(next) && !next.draining;
+    const isPinned = row.selector.address === row.moving_to;
+    const isThere =
+      next &&
+      nodes.isPresent(next) &&
+      !next.draining &&
+      (next.claim_policy !== "none" || isPinned) &&
+      selects(row.selector, next);
     const isLate =
       row.move_state === "installing" && row.updated_at.getTime() < nowMs() - INSTALL_LIMIT_MS;
-    return !isThere || !nodes.get(row.address)?.draining || isLate;
+    const isMeant = isPinned || nodes.get(row.address)?.draining;
+    return !row.enabled || row.type !== "deployment" || !isThere || !isMeant || isLate;
   };
 
   return {
@@ -179,14 +207,16 @@ export function createArbiter(options: ArbiterOptions): Arbiter {
       if (!isCurrent(me, caller.epoch)) return { outcome: "refused", why: "replaced" };
       if (me.claim_policy === "none" && holds("release_sees_policy"))
         return { outcome: "refused", why: "policy_none" };
-      if (nodes.brake().active && holds("release_sees_brake"))
-        return { outcome: "released", released: [] };
-      const lost = [...new Set(addresses)]
+      if (isBraked()) return { outcome: "released", released: [], waitsSince: null };
+      const owned = [...new Set(addresses)]
         .filter((address) => address !== "")
         .flatMap((address) => deployments.ownedBy(address))
         .filter(
           (row) => row.enabled && row.type === "deployment" && !isLocked(row.id) && isLost(row),
         );
+      const lost = owned.filter((row) => !waits(row));
+      const waiting = owned.filter(waits).map(({ address }) => lostAtMs(address));
+      const waitsSince = waiting.length > 0 ? String(Math.max(...waiting)) : null;
       const released = lost.map((before) => {
         const after = deployments.write(before.id, {
           address: "",
@@ -196,7 +226,7 @@ export function createArbiter(options: ArbiterOptions): Arbiter {
         onOwner({ kind: "release", by: caller, seen: undefined, before, after });
         return { id: after.id, generation: after.generation, address: before.address };
       });
-      return { outcome: "released", released };
+      return { outcome: "released", released, waitsSince };
     },
     markMoveReady(step) {
       const row = moveOf(step);

@@ -4,7 +4,7 @@ import type {
   NodeUnitRow,
 } from "../../../packages/server/src/membership/node-unit-store.ts";
 
-export type NodeUnit = Omit<NodeUnitRow, "present" | "present_for_ms">;
+export type NodeUnit = Omit<NodeUnitRow, "present" | "present_for_ms" | "lost_at">;
 
 export interface NodeTerm {
   address: string;
@@ -19,26 +19,36 @@ export interface NodeTable {
   nextEpoch(): number;
   join(unit: NewNodeUnit, ttlMs: number): NodeUnit | undefined;
   renew(term: NodeTerm, ttlMs: number): boolean;
-  leave(term: NodeTerm): boolean;
+  leave(term: NodeTerm, silently?: boolean): boolean;
   setDraining(address: string, draining: boolean): void;
   expected(ttlMs: number): string[];
   brake(): BrakeRow;
   judgeBrake(ttlMs: number): void;
+  /** Whether more than half of those that count were lost within one TTL. */
+  isMassLoss(ttlMs: number): boolean;
+  /** When the present node-unit that was heard longest ago was heard; undefined without any. */
+  allHeardSinceMs(): number | undefined;
+  lostAtMs(unit: NodeUnit): number;
   releaseBrake(): void;
   onChange(listener: () => void): void;
 }
 
 const LOST_MIN = 3;
+const HOUR_MS = 3_600_000;
 
 export function createNodeTable(
   nowMs: () => number,
-  { leaveSeesEpoch = true }: { leaveSeesEpoch?: boolean } = {},
+  {
+    leaveSeesEpoch = true,
+    owns = () => true,
+  }: { leaveSeesEpoch?: boolean; owns?: (address: string) => boolean } = {},
 ): NodeTable {
   const units = new Map<string, NodeUnit>();
   const listeners: Array<() => void> = [];
   let epoch = 0;
   let brake: BrakeRow = { active: false, since: null, lost: 0, members: 0 };
   let releasedAtMs = Number.NEGATIVE_INFINITY;
+  let changedAtMs = Number.NEGATIVE_INFINITY;
 
   const isPresent = ({ online, presence_expires_at }: NodeUnit): boolean =>
     online && presence_expires_at.getTime() > nowMs();
@@ -57,7 +67,24 @@ export function createNodeTable(
     return (online ? presence_expires_at.getTime() : left_at?.getTime()) ?? Number.NaN;
   }
 
+  const counts = (unit: NodeUnit): boolean =>
+    owns(unit.address) || Math.min(lossMs(unit), nowMs()) - unit.joined_at.getTime() >= HOUR_MS;
+
+  function losses(fromMs: number): { lost: number; present: number; isMass: boolean } {
+    const counted = [...units.values()].filter(counts);
+    const here = counted.filter(isPresent).length;
+    const lost = counted.map(lossMs).filter((at) => at >= fromMs && at <= nowMs()).length;
+    const present = lost > 0 ? here : 0;
+    return { lost, present, isMass: lost >= LOST_MIN && lost > present };
+  }
+
   return {
+    lostAtMs: lossMs,
+    isMassLoss: (ttlMs) => losses(Math.max(releasedAtMs, nowMs() - ttlMs)).isMass,
+    allHeardSinceMs() {
+      const heard = [...units.values()].filter(isPresent).map((unit) => unit.renewed_at!.getTime());
+      return heard.length > 0 ? Math.min(...heard) : undefined;
+    },
     get: (address) => units.get(address),
     list: () =>
       [...units.values()]
@@ -65,6 +92,7 @@ export function createNodeTable(
         .map((unit) => ({
           ...unit,
           present: isPresent(unit),
+          lost_at: new Date(lossMs(unit)),
           present_for_ms: unit.presence_expires_at.getTime() - nowMs(),
         })),
     isPresent,
@@ -80,6 +108,8 @@ export function createNodeTable(
         left_at: null,
         draining: former?.draining ?? false,
         joined_at: isSame ? former.joined_at : new Date(nowMs()),
+        renewed_at: new Date(nowMs()),
+        left_silently: false,
       };
       units.set(unit.address, joined);
       tell();
@@ -88,13 +118,18 @@ export function createNodeTable(
     renew({ address, epoch: mine }, ttlMs) {
       const unit = units.get(address);
       if (unit?.epoch !== mine || !unit.online) return false;
-      units.set(address, { ...unit, presence_expires_at: new Date(nowMs() + ttlMs) });
+      const until = nowMs() + ttlMs;
+      // As the trigger does: a renewal that changes nothing is none.
+      const isLater = until > unit.presence_expires_at.getTime();
+      const renewed_at = isLater ? new Date(nowMs()) : unit.renewed_at;
+      units.set(address, { ...unit, presence_expires_at: new Date(until), renewed_at });
       return true;
     },
-    leave({ address, epoch: mine }) {
+    leave({ address, epoch: mine }, silently = false) {
       const unit = units.get(address);
       if (!unit?.online || (unit.epoch !== mine && leaveSeesEpoch)) return false;
-      units.set(address, { ...unit, online: false, left_at: new Date(nowMs()) });
+      const left = { online: false, left_at: new Date(nowMs()), left_silently: silently };
+      units.set(address, { ...unit, ...left });
       tell();
       return true;
     },
@@ -110,15 +145,16 @@ export function createNodeTable(
         .map((unit) => unit.address),
     brake: () => brake,
     judgeBrake(ttlMs) {
-      const sinceMs = brake.active ? (brake.since?.getTime() ?? 0) : nowMs();
-      const fromMs = Math.max(releasedAtMs, sinceMs - ttlMs);
-      const all = [...units.values()];
-      const present = all.filter(isPresent).length;
-      const lost = all.map(lossMs).filter((at) => at >= fromMs && at <= nowMs()).length;
-      const active = lost >= LOST_MIN && lost > present;
-      if (active === brake.active) return;
-      const since = brake.active ? brake.since : new Date(nowMs());
-      brake = { active, since, lost, members: lost + present };
+      const was = brake.active;
+      const sinceMs = was ? (brake.since?.getTime() ?? 0) : nowMs();
+      const { lost, present, isMass } = losses(Math.max(releasedAtMs, sinceMs - ttlMs));
+      const members = lost + present;
+      const differs = lost !== brake.lost || members !== brake.members;
+      const isUnstable = differs || Math.max(changedAtMs, sinceMs) > nowMs() - ttlMs;
+      const active = isMass || (was && lost > 0 && isUnstable);
+      if (!(active || was) || (active === was && !differs)) return;
+      if (differs) changedAtMs = nowMs();
+      brake = { active, since: was ? brake.since : new Date(nowMs()), lost, members };
       tell();
     },
     releaseBrake() {

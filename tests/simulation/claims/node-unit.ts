@@ -175,6 +175,7 @@ export function createNodeUnit(options: NodeUnitOptions): NodeUnit {
       clock,
       selfStopMs: options.neverSelfStops ? 1e12 : settings.selfStopMs,
       suspend: () => children.suspend(),
+      nextStopMs: () => undefined,
       askForList,
       resume: () => children.resume(),
     });

@@ -93,6 +93,7 @@ function createWorld(seed: number, planted: Planted) {
   const nemesis = createNemesis(() => ({ timeline, chance, arbiter, instances, nodes, addRows }));
   const arbiter: Arbiter = createArbiter({
     nowMs: timeline.monotonicMs,
+    brakeTtlMs: settings.presenceTtlMs,
     without: new Set(planted.without ?? []),
     isLocked: () => chance.isTrue(0.01),
     onOwner: (write) => checks.owner(write),

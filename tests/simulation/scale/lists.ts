@@ -68,7 +68,9 @@ export function createSharedList({ me, table, read, readTo, lost }: ListOptions)
       distrust() {},
       isFresh: true,
       resourceUsage: {},
+      skipped: [],
       counts: new Map(),
+      recent: () => new Map(),
       relevant(here: ReadonlyMap<string, Member>) {
         const gone = [...lost].filter((address) => !here.has(address));
         return [...seen().oldestFree(FREE_ROWS_MAX), ...seen().ownedBy(gone)];

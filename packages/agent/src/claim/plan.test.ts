@@ -57,6 +57,24 @@ const load = (cpu_percent: number, memory_percent = 0): ResourceUsage => ({
 });
 const ids = (terms: { id: string }[]) => terms.map(({ id }) => id);
 
+describe("a row whose owner may not run it", () => {
+  const zoned = row({ address: "b", selector: { zone: "x" } });
+  const inZone = { labels: { zone: "x" } };
+
+  test.each([
+    ["is asked for by a node that may", { members: [member("a", inZone), member("b")] }, ["b"]],
+    ["is left by a node that may not", { members: [member("a"), member("b")] }, []],
+    ["is left where its owner may", { members: [member("a", inZone), member("b", inZone)] }, []],
+    [
+      "is left by the policy none",
+      { members: [member("a", inZone), member("b")], policy: undefined },
+      [],
+    ],
+  ])("%s", (_, changes, release) => {
+    expect(plan({ deployments: [zoned], ...changes }).release).toEqual(release);
+  });
+});
+
 describe("who may claim", () => {
   test("R8: the node with the fewest deployments; equal ones all may", () => {
     const free = row();
@@ -91,6 +109,7 @@ describe("who may claim", () => {
   test.each([
     ["of policy none", { claim_policy: "none" }],
     ["that drains", { draining: true }],
+    ["that is stopping", { tags: { node_unit: true, node_unit_leaving: true } }],
     ["that does not trust the package", { trusted_package_regexp: "" }],
     ["that lacks the label", { labels: {} }],
   ])("an idle node %s keeps nobody from claiming", (_, traits) => {

@@ -1,7 +1,9 @@
 import {
+  ADDRESS_SELECTOR,
   CLAIM_CANDIDATES_MAX,
   type DeploymentTerm,
   isDeploymentType,
+  isLeaving,
   type ListedDeployment,
   type MatchWhole,
   type Member,
@@ -11,7 +13,12 @@ import {
   unfitness,
   type ViewState,
 } from "@tenure/protocol";
-import { type ClaimMetricSnapshot, type ClaimPolicy, countByAddress } from "./policy.ts";
+import {
+  type ClaimMetricContext,
+  type ClaimMetricSnapshot,
+  type ClaimPolicy,
+  countByAddress,
+} from "./policy.ts";
 
 /** Everything a pass looks at. */
 export interface PassInput {
@@ -25,6 +32,8 @@ export interface PassInput {
   /** Deployments per owner, for whoever keeps count. */
   counts?: ReadonlyMap<string, number>;
   resource_usage: Readonly<Record<string, ResourceUsage>>;
+  /** Deployments per owner that came too lately for its sample to show them. */
+  recent?: () => ReadonlyMap<string, number>;
   /** `undefined`: the policy `none`. */
   policy: ClaimPolicy | undefined;
   draining: boolean;
@@ -35,7 +44,7 @@ export interface PassInput {
 
 /** What the pass should do. At most one claim and one reservation, decided by the server. */
 export interface PassPlan {
-  /** Addresses that own deployments and are not in the view. */
+  /** Addresses that own deployments and are not in the view, or may not run one that this node may. */
   release: string[];
   /** In order; more than one call may name. */
   claim: DeploymentTerm[];
@@ -88,9 +97,13 @@ export function planPass(input: PassInput): PassPlan {
   const offered = rows.filter(
     ({ address, moving_to }) => moving_to === "" && here.get(address)?.draining === true,
   );
+  const refused = rows
+    .filter((row) => row.moving_to === "" && isRefused(row, here.get(row.address), input.matches))
+    .filter((row) => verdictOf(row).canRun)
+    .map(({ address }) => address);
   return {
     ...idle,
-    release,
+    release: [...new Set([...release, ...refused])],
     claim: [...handedOver.sort(byAge), ...mine].map(termOf),
     // However long they are free: here nobody waits for his turn, and all would claim at once, whatever they have.
     aside: (input.aside ?? [])
@@ -101,6 +114,15 @@ export function planPass(input: PassInput): PassPlan {
     waiting: free.some((row) => verdictOf(row).canRun),
     reserve: offered.sort(byAge).filter(isEligible).slice(0, CLAIM_CANDIDATES_MAX).map(termOf),
   };
+}
+
+/** Whether its owner is there, stays, and may not run it. */
+export function isRefused(
+  row: ListedDeployment,
+  owner: Member | undefined,
+  matches: MatchWhole = matchWhole,
+): boolean {
+  return owner !== undefined && !owner.draining && unfitness(row, owner, matches).length > 0;
 }
 
 /** The seed's order, the same on every node: `updated_at, created_at, id`. */
@@ -132,15 +154,17 @@ function eligibility(
   verdictOf: (row: ListedDeployment) => Verdict;
   isEligible: (row: ListedDeployment) => boolean;
 } {
-  const { me, deployments, resource_usage, waitedIntervals, matches = matchWhole } = input;
+  const { me, deployments, resource_usage, recent, waitedIntervals, matches = matchWhole } = input;
   const counts = input.counts ?? countByAddress(deployments);
-  const context = { deployments, resource_usage, counts };
+  const context: ClaimMetricContext = { deployments, resource_usage, counts };
   const snapshots = new Map<string, ClaimMetricSnapshot[]>();
   const verdicts = new Map<string, Verdict>();
 
   /** Measured when the first row asks: on most passes none does. */
   function measure(): void {
     if (snapshots.size > 0 || policy.providers.length === 0) return;
+    // Only where there are samples: to know what they miss means to look at every deployment once.
+    if (recent && Object.keys(resource_usage).length > 0) context.recent = recent();
     for (const { address } of rivals)
       snapshots.set(
         address,
@@ -204,7 +228,10 @@ function fleetOf(members: readonly Member[], matches: MatchWhole = matchWhole): 
   if (former) return former;
   const fleet: Fleet = {
     here: new Map(members.map((member) => [member.address, member])),
-    rivals: members.filter(({ claim_policy, draining }) => claim_policy !== "none" && !draining),
+    rivals: members.filter(
+      ({ claim_policy, draining, tags }) =>
+        claim_policy !== "none" && !draining && !isLeaving(tags),
+    ),
     able: new Map(),
   };
   known.set(matches, fleet);
@@ -234,9 +261,16 @@ export function desiredHere(
       ({ type, enabled, address }) =>
         enabled && (type === "daemon" || (type === "deployment" && address === node.address)),
     )
-    .map((row) => ({ row, refused: unfitness(row, node, matches) }))
+    .map((row) => ({ row, refused: unfitness(asOwned(row), node, matches) }))
     .filter(({ row, refused }) => row.type !== "daemon" || !refused.includes("selector_mismatch"));
 }
+
+/** A deployment that is pinned to another node goes on here until that node takes it over. */
+const asOwned = (row: ListedDeployment): ListedDeployment => {
+  if (row.type === "daemon" || !Object.hasOwn(row.selector, ADDRESS_SELECTOR)) return row;
+  const { [ADDRESS_SELECTOR]: _, ...selector } = row.selector;
+  return { ...row, selector };
+};
 
 const termOf = ({ id, generation }: ListedDeployment): DeploymentTerm => ({ id, generation });
 

@@ -16,6 +16,8 @@ export interface ClaimMetricContext {
   resource_usage: Readonly<Record<string, ResourceUsage>>;
   /** The same for every candidate of a pass, so that a long list is counted once. */
   counts?: ReadonlyMap<string, number>;
+  /** Deployments per owner that came too lately for its sample to show them. */
+  recent?: ReadonlyMap<string, number>;
 }
 
 export interface ClaimMetricProvider {
@@ -79,15 +81,22 @@ const deploymentCount: ClaimMetricProvider = {
   }),
 };
 
+/**
+ * What one more deployment is taken to cost until a sample shows it, in percent of the machine. Samples are seconds old,
+ * and a node claims many times in a second: without this a whole batch went to the node that was least busy before it.
+ */
+const RECENT_PERCENT = 5;
+
 /** Shares of the machine, weighted. Weights are normalised: only their relation means something. */
 function resourceUsage({ cpu_weight, memory_weight }: ResourceWeights): ClaimMetricProvider {
   const total = cpu_weight + memory_weight;
   return {
     key: "resource_usage",
-    evaluate(address, { resource_usage }) {
+    evaluate(address, { resource_usage, recent }) {
       const sample = Object.hasOwn(resource_usage, address) ? resource_usage[address] : undefined;
       const value = sample
-        ? (sample.cpu_percent * cpu_weight + sample.memory_percent * memory_weight) / total
+        ? (sample.cpu_percent * cpu_weight + sample.memory_percent * memory_weight) / total +
+          (recent?.get(address) ?? 0) * RECENT_PERCENT
         : Number.POSITIVE_INFINITY;
       return { key: "resource_usage", value };
     },

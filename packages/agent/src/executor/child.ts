@@ -5,6 +5,7 @@ import type { Installed } from "../install/installer.ts";
 import { pumpLines } from "../logs/line-pump.ts";
 import type { LogWriter } from "../logs/log-writer.ts";
 import { createTail } from "../logs/tail.ts";
+import type { Cgroups } from "./cgroups.ts";
 import type { ExecutorLog } from "./contract.ts";
 import type { Directories } from "./directories.ts";
 import { childEnvironment } from "./environment.ts";
@@ -25,6 +26,7 @@ export interface ChildHost {
   stopGraceMs: number;
   guard: Guard;
   strays: Strays;
+  cgroups: Cgroups;
   log(line: ExecutorLog): void;
 }
 
@@ -60,11 +62,29 @@ export async function startChild(
   try {
     const program = { ...execution, env, directory: workDirectory };
     const pipes = await openPipes(join(host.directories.run, deploymentId));
-    const launched = await launch(program, host.guard, { lock, pipes });
+    const launched = await launch(program, host.guard, {
+      lock,
+      pipes,
+      onWaiting: (pid) => confine(pid, deploymentId, host),
+    });
     return childOf(launched, { deploymentId, lock, writer, host });
   } catch (error) {
     lock.release();
     throw error;
+  }
+}
+
+/** Before its first instruction, so that nothing it starts is elsewhere. */
+function confine(pid: number, deploymentId: string, host: ChildHost): void {
+  try {
+    host.cgroups.put(deploymentId, pid);
+  } catch (error) {
+    host.log({
+      level: "warn",
+      event: "child.not-confined",
+      message: "a child could not be put into a cgroup; it runs without one",
+      details: { deployment_id: deploymentId, reason: (error as Error).message },
+    });
   }
 }
 
@@ -109,6 +129,7 @@ function childOf(
         details: { deployment_id: deploymentId, processes: strays },
       });
     await exited;
+    host.cgroups.remove(deploymentId);
     host.guard.forget(pid);
     // Nobody is left who could write, so the pipes end; a process out of our sight must not hold us up.
     await Promise.race([said, wait(LAST_OUTPUT_MS, undefined, { ref: false })]);

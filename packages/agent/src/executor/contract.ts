@@ -27,8 +27,11 @@ export interface Wanted {
 export interface Executor {
   /** Everything that is wanted here. Whatever runs and is not named is stopped. Costs little when nothing changed. */
   want(all: readonly Wanted[]): void;
-  /** Stops the children of type `deployment` and starts none until `resume`; daemons go on. */
-  suspend(reason: string): void;
+  /**
+   * Stops the children of type `deployment` and starts none until `resume`; daemons go on. A child that runs and that
+   * `mayGoOn` names goes on too.
+   */
+  suspend(reason: string, mayGoOn?: (row: ListedDeployment) => boolean): void;
   resume(): void;
   /** Says the state of everything again, for a server that may have missed it. */
   reportAll(): void;
@@ -58,6 +61,10 @@ export interface ExecutorOptions {
   tenureUrl: string;
   stopGraceMs: number;
   startConcurrencyMax: number;
+  /** No limit unless given. */
+  packagesMaxMb?: number;
+  /** For ever unless given, or 0. */
+  workKeepDays?: number;
   /** Every change of state. Must not throw; whoever gets it sends it, and sends the newest again after a reconnect. */
   report(report: DeploymentReport): void;
   log(line: ExecutorLog): void;

@@ -355,6 +355,32 @@ describe("modes", () => {
     await Promise.all([reported(row, "running"), reported(late, "running")]);
     expect(executor.running()).toHaveLength(3);
   });
+
+  test("out of contact a child that may go on does, and a row that comes meanwhile waits", async () => {
+    const { executor, reported } = await startExecutor();
+    const [hasty, patient, late] = [1, 2, 3].map(() => aRow({ command: FOREVER }));
+    executor.want([wanted(hasty!), wanted(patient!)]);
+    await reported(hasty!, "running");
+    const { pid } = await reported(patient!, "running");
+    executor.suspend("no contact for 30 s", ({ id }) => id !== hasty!.id);
+    await reported(hasty!, "stopped");
+    executor.want([wanted(hasty!), wanted(patient!), wanted(late!)]);
+    await reported(late!, "stopped");
+    expect(executor.running()).toEqual([{ deploymentId: patient!.id, generation: 1, pid }]);
+    executor.suspend("no contact for 30 s");
+    await reported(patient!, "stopped");
+  });
+
+  test("a changed lost_after_ms is reported and restarts nothing", async () => {
+    const { executor, reported } = await startExecutor();
+    const row = aRow({ command: FOREVER, lost_after_ms: 60_000 });
+    executor.want([wanted(row)]);
+    const { pid, lost_after_ms } = await reported(row, "running");
+    expect(lost_after_ms).toBe(60_000);
+    executor.want([wanted({ ...row, lost_after_ms: 0 })]);
+    const again = await reported(row, "running", (report) => report.lost_after_ms === 0);
+    expect(again.pid).toBe(pid);
+  });
 });
 
 test("at most so many start at once, and each begins when another has", async () => {

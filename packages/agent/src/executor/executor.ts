@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn, setTimeout as wait } from "node:timers/promises";
-import { TenureError } from "@tenure/protocol";
+import { type ListedDeployment, TenureError } from "@tenure/protocol";
 import { systemClock } from "@tenure/sdk";
 import { createInstaller } from "../install/installer.ts";
 import { directoryName } from "../install/package-spec.ts";
@@ -22,9 +22,30 @@ const STARTED_AFTER_MS = 200;
  */
 export async function createExecutor(options: ExecutorOptions): Promise<Executor> {
   const { log, tuning = {} } = options;
-  const { directories, strays, guard, release } = await takeDirectory(options.dataDir, log);
+  const { directories, strays, cgroups, guard, release } = await takeDirectory(
+    options.dataDir,
+    log,
+  );
+  if (process.pid === 1)
+    log({
+      level: "warn",
+      event: "orphans.not-collected",
+      message:
+        "this agent is process 1, and Node does not collect orphans of its children; start it by the command tenure itself, or with an init (docker run --init)",
+    });
   const runNpm = createRunNpm(guard, options.env ?? process.env);
-  const installer = createInstaller({ directory: directories.packages, runNpm });
+  const installer = createInstaller({
+    directory: directories.packages,
+    runNpm,
+    ...(options.packagesMaxMb !== undefined && { bytesMax: options.packagesMaxMb * 1_048_576 }),
+    onDamaged: (name, reason) =>
+      log({
+        level: "warn",
+        event: "package.damaged",
+        message: "an installed package is not whole; it is installed again",
+        details: { package: name, reason },
+      }),
+  });
   const runners = new Map<string, Runner>();
   const logs = createLogs({
     directory: directories.logs,
@@ -44,6 +65,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     stopGraceMs: options.stopGraceMs,
     guard,
     strays,
+    cgroups,
     log,
     installer,
     slots: createSlots(options.startConcurrencyMax),
@@ -55,21 +77,25 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
   };
 
   let wanted = new Map<string, Wanted>();
-  let suspended: string | undefined;
+  let isInformed = false;
+  let suspended: { reason: string; mayGoOn: (row: ListedDeployment) => boolean } | undefined;
   let stopped: Promise<void> | undefined;
   await installer.removeUnfinished().catch(onHousekeepingFailed(log));
   const housekeeping = startHousekeeping({
     directories,
     installer,
     isWanted: (id) => runners.has(id),
+    isInformed: () => isInformed,
+    workKeepDays: options.workKeepDays ?? 0,
     isWantedPackage: (name) => [...runners.values()].some(({ goal }) => packageOf(goal) === name),
     log,
   });
 
   function aim(one: Wanted): void {
     const { id, generation } = one.row;
-    const goal = goalOf(one, suspended);
     const runner = runners.get(id);
+    const goesOn = isRunning(runner, generation) && suspended?.mayGoOn(one.row);
+    const goal = goalOf(one, goesOn ? undefined : suspended?.reason);
     if (goal && runner) runner.pursue(goal);
     else if (goal) runners.set(id, begin(goal));
     else if (runner && runner.goal.generation !== generation) runner.pursue(goneAfter(runner.goal));
@@ -97,13 +123,14 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
   return {
     want(all) {
       if (stopped) return;
+      isInformed = true;
       const next = new Map(all.map((one) => [one.row.id, one]));
       for (const [id, one] of next) if (!isSame(wanted.get(id), one)) aim(one);
       for (const [id, runner] of runners) if (!next.has(id)) runner.pursue(goneAfter(runner.goal));
       wanted = next;
     },
-    suspend(reason) {
-      suspended = reason;
+    suspend(reason, mayGoOn = () => false) {
+      suspended = { reason, mayGoOn };
       if (!stopped) wanted.forEach(aim);
     },
     resume() {
@@ -132,6 +159,9 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     },
   };
 }
+
+const isRunning = (runner: Runner | undefined, generation: number): boolean =>
+  runner?.goal.kind === "run" && runner.goal.generation === generation;
 
 const KILLED_MS = 15_000;
 const POLL_MS = 10;

@@ -9,6 +9,7 @@ export type Goal = GoalOf & {
   generation: number;
   specHash: string;
   isDaemon: boolean;
+  lostAfterMs: number;
   /** Equal keys mean that nothing has to change. */
   key: string;
 };
@@ -75,6 +76,7 @@ function goal(row: ListedDeployment, of: GoalOf): Goal {
     generation: row.generation,
     specHash,
     isDaemon: row.type === "daemon",
+    lostAfterMs: row.lost_after_ms,
     key: [of.kind, row.generation, specHash, reason].join(" "),
   };
 }

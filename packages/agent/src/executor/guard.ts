@@ -15,6 +15,8 @@ export interface Guard {
 export interface GuardOptions {
   /** Whoever was started below it, and left its group, is ended too. */
   workDirectory: string;
+  /** Where the cgroups of the deployments are, if there are any. */
+  cgroups: string | undefined;
   /**
    * The open lock of the data directory. The guard holds it as well, so that the next agent starts nothing before this
    * one's children are gone, and the guard does not take the new children for the old ones.
@@ -36,6 +38,19 @@ trap '' HUP INT TERM
 groups=
 while read -r list; do groups=$list; done
 for group in $groups; do kill -s KILL -- "-$group"; done
+if [ -n "$2" ]; then
+  for group in "$2"/*/; do
+    [ -e "\${group}cgroup.kill" ] && echo 1 >"\${group}cgroup.kill"
+    for round in 1 2 3 4 5 6 7 8 9; do
+      pids=$(cat "\${group}cgroup.procs")
+      [ -n "$pids" ] || break
+      for pid in $pids; do kill -s KILL "$pid"; done
+      sleep 0.02
+    done
+    rmdir "$group"
+  done
+  rmdir "$2"
+fi
 for file in $(grep -lzsF -e "$1" /proc/[0-9]*/environ); do
   pid=\${file#/proc/}
   kill -s KILL "\${pid%/environ}"
@@ -43,7 +58,7 @@ done
 `;
 
 /** Throws when there is no shell to be the guard: without one no child is started. */
-export function startGuard({ workDirectory, lockFd, log }: GuardOptions): Guard {
+export function startGuard({ workDirectory, cgroups, lockFd, log }: GuardOptions): Guard {
   const groups = new Set<number>();
   let closing = false;
   let shell = start();
@@ -51,7 +66,8 @@ export function startGuard({ workDirectory, lockFd, log }: GuardOptions): Guard 
     throw new Error("/bin/sh, which ends children with the agent, cannot be started");
 
   function start(): ChildProcess {
-    const started = spawn("/bin/sh", ["-c", GUARD, "tenure-guard", strayMark(workDirectory)], {
+    const values = [strayMark(workDirectory), cgroups ?? ""];
+    const started = spawn("/bin/sh", ["-c", GUARD, "tenure-guard", ...values], {
       detached: true, // a Ctrl-C in the agent's terminal is not for the guard
       env: { PATH: "/usr/local/bin:/usr/bin:/bin" },
       cwd: "/",

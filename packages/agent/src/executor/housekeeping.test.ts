@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, utimesSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
@@ -36,6 +36,7 @@ test("logs that nobody has written for a week go, with what else is empty; a chi
     directories,
     installer,
     isWanted: (id) => id === wanted,
+    workKeepDays: 0,
     isWantedPackage: () => false,
   });
 
@@ -48,4 +49,25 @@ test("logs that nobody has written for a week go, with what else is empty; a chi
   expect(existsSync(join(directories.work, used, "state.db"))).toBe(true);
   expect(existsSync(join(directories.run, `${used}.lock`))).toBe(true);
   expect(existsSync(join(directories.run, `${old}.lock`))).toBe(false);
+});
+
+test("files of a deployment go when it was not wanted here for longer than the setting says", async () => {
+  const directories = makeDirectories(scratchDirectory("node"));
+  const [gone, recent, wanted] = [aRow().id, aRow().id, aRow().id];
+  const daysAgo = (days: number) => new Date(Date.now() - days * 24 * 60 * 60_000);
+  for (const [id, days] of [
+    [gone, 31],
+    [recent, 29],
+    [wanted, 400],
+  ] as const) {
+    mkdirSync(join(directories.work, id));
+    writeFileSync(join(directories.work, id, "state.db"), "precious");
+    utimesSync(join(directories.work, id), daysAgo(days), daysAgo(days));
+  }
+  const options = { directories, installer, isWantedPackage: () => false };
+  await keepHouse({ ...options, isWanted: (id) => id === wanted, workKeepDays: 30 });
+  expect(readdirSync(directories.work).sort()).toEqual([recent, wanted].sort());
+  // It was wanted until now, so its time begins now.
+  await keepHouse({ ...options, isWanted: () => false, workKeepDays: 30 });
+  expect(readdirSync(directories.work).sort()).toEqual([recent, wanted].sort());
 });

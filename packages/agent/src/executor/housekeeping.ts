@@ -1,5 +1,5 @@
-import { rmSync } from "node:fs";
-import { readdir, rm, rmdir, stat } from "node:fs/promises";
+import { renameSync, rmSync } from "node:fs";
+import { readdir, rm, rmdir, stat, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import type { Installer } from "../install/installer.ts";
 import type { ExecutorLog } from "./contract.ts";
@@ -13,17 +13,24 @@ export interface HousekeepingOptions {
   installer: Installer;
   isWantedPackage(directoryName: string): boolean;
   isWanted(deploymentId: string): boolean;
+  /** False until a list was read: before that nothing is known to be unwanted. */
+  isInformed(): boolean;
+  /** How long files of a deployment stay that is not wanted here; 0: for ever. */
+  workKeepDays: number;
   log(line: ExecutorLog): void;
 }
 
 /** Long after the start: by then it is known what is wanted. */
 const EVERY_MS = 60 * 60_000;
 /** The server forgets what former owners said after the same time, and then asks nobody for these logs. */
-const UNUSED_AFTER_MS = 7 * 24 * 60 * 60_000;
+const REMOVING = ".removing-";
+const DAY_MS = 24 * 60 * 60_000;
+const UNUSED_AFTER_MS = 7 * DAY_MS;
 
 /** Removes now and then what belongs to nothing that is wanted here. */
 export function startHousekeeping(options: HousekeepingOptions): { stop(): void } {
   const timer = setInterval(() => {
+    if (!options.isInformed()) return;
     void keepHouse(options).catch(onHousekeepingFailed(options.log));
   }, EVERY_MS);
   timer.unref();
@@ -41,20 +48,47 @@ export const onHousekeepingFailed =
     });
 
 export async function keepHouse(
-  { directories, installer, isWanted, isWantedPackage }: Omit<HousekeepingOptions, "log">,
+  {
+    directories,
+    installer,
+    isWanted,
+    isWantedPackage,
+    workKeepDays,
+  }: Omit<HousekeepingOptions, "log" | "isInformed">,
   unusedAfterMs = UNUSED_AFTER_MS,
 ): Promise<void> {
   await installer.removeUnused(isWantedPackage);
+  if (workKeepDays > 0) await removeOldWork(directories.work, workKeepDays, isWanted);
   const isOld = async (path: string): Promise<boolean> =>
     Date.now() - (await stat(path)).mtimeMs > unusedAfterMs;
   for (const id of await readdir(directories.logs)) {
     const log = join(directories.logs, id);
     if (isWanted(id) || !(await isOldLog(log, isOld))) continue;
     await rm(log, { recursive: true, force: true });
-    // Only when it is empty: what a deployment has written is not ours to throw away.
+    // Only when it is empty: what a deployment has written stays for as long as the setting says.
     await rmdir(join(directories.work, id)).catch(() => {});
     removeFreeLock(directories, id);
     removePipes(join(directories.run, id));
+  }
+}
+
+/** The time of a directory says when its deployment was last wanted here, as with packages. */
+async function removeOldWork(
+  work: string,
+  keepDays: number,
+  isWanted: (deploymentId: string) => boolean,
+): Promise<void> {
+  for (const id of await readdir(work)) {
+    const path = join(work, id);
+    const now = new Date();
+    const { mtimeMs } = await stat(path);
+    if (isWanted(id)) await utimes(path, now, now).catch(() => {});
+    else if (now.getTime() - mtimeMs > keepDays * DAY_MS) {
+      // Out of the way in the same moment as it is unwanted: its child may be started while the files go.
+      const away = id.startsWith(REMOVING) ? path : join(work, `${REMOVING}${id}`);
+      if (away !== path) renameSync(path, away);
+      await rm(away, { recursive: true, force: true });
+    }
   }
 }
 

@@ -41,13 +41,23 @@ const LAUNCH = 'read -r go <&3 || exit 125; exec "$@" 3<&-';
 export async function launch(
   program: Program,
   guard: Guard,
-  { lock, pipes }: { lock?: FileLock; pipes?: OutputPipes | undefined } = {},
+  {
+    lock,
+    pipes,
+    onWaiting = () => {},
+  }: {
+    lock?: FileLock;
+    pipes?: OutputPipes | undefined;
+    /** It exists, and has not begun. */
+    onWaiting?: (pid: number) => void;
+  } = {},
 ): Promise<Launched> {
   const { child, exited } = spawnWaiting(program, { lock, pipes });
   const pid = await pidOf(child);
   try {
     lock?.note(identityOf(pid));
     await guard.watch(pid);
+    onWaiting(pid);
     await letGo(child.stdio[3] as Writable);
   } catch (error) {
     signalGroup(pid, "SIGKILL");

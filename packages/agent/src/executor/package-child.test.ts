@@ -76,6 +76,18 @@ test("what is taken over next is installed and not started, so that the start ta
   expect(statesOf(row)).toEqual(["installing", "stopped", "starting", "running"]);
 });
 
+test("an install for a handover that is broken off is no success", async () => {
+  const hanging = { name: "hanging", version: "1.0.0", files: { "index.js": SERVE } };
+  registry.publish({ ...hanging, tarball: "hanging" });
+  const { executor, reported, statesOf } = await startWithRegistry();
+  const row = aRow({ package_name: "hanging", package_version: "1.0.0" });
+  executor.want([wanted(row, "prepare")]);
+  await reported(row, "installing");
+  await executor.stop();
+  // "stopped" is what a finished install says, and the owner would stop for it.
+  expect(statesOf(row)).toEqual(["installing", "failed"]);
+});
+
 test("a command finds the commands of its package", async () => {
   registry.publish({
     name: "tool",

@@ -47,13 +47,14 @@ export function createRunner(
   let history = createHistory(first);
   let reported: DeploymentReport | undefined;
   let child: { of: Child; generation: number } | undefined;
+  let lostAfterMs = first.lostAfterMs;
 
   function say(of: Goal, state: DeploymentReport["state"], facts: Facts = {}): void {
     Object.assign(history, facts);
     const { restarts, pid, exit_code, signal, last_error, started_at } = history;
     const { deploymentId: deployment_id, generation, specHash: spec_hash } = of;
     const report = { pid, restarts, exit_code, signal, last_error, spec_hash, started_at };
-    reported = { deployment_id, generation, state, ...report };
+    reported = { deployment_id, generation, state, ...report, lost_after_ms: lostAfterMs };
     host.report(reported);
   }
 
@@ -82,8 +83,14 @@ export function createRunner(
         return aborted(signal);
       case "gone":
         // Said once: of one that was refused, or only prepared, there is nothing to add.
-        if (reported && !["stopped", "refused"].includes(reported.state))
-          say(present, "stopped", { pid: null });
+        if (!reported || ["stopped", "refused"].includes(reported.state)) return;
+        // "stopped" would mean that it is installed and its owner may stop.
+        if (history.of.kind === "prepare")
+          say(present, "failed", {
+            pid: null,
+            last_error: "not installed: it is wanted here no more",
+          });
+        else say(present, "stopped", { pid: null });
     }
   }
 
@@ -220,7 +227,16 @@ export function createRunner(
       return goal;
     },
     pursue(next) {
-      if (next.key === goal.key) return;
+      const isOther = next.lostAfterMs !== lostAfterMs;
+      lostAfterMs = next.lostAfterMs;
+      if (next.key === goal.key) {
+        // No reason for another child, but the server waits to hear which one this node goes by.
+        if (isOther && reported?.generation === next.generation) {
+          reported = { ...reported, lost_after_ms: lostAfterMs };
+          host.report(reported);
+        }
+        return;
+      }
       goal = next;
       changed.abort(new Error("the goal changed"));
     },

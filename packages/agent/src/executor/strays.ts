@@ -1,9 +1,10 @@
 import { readdir } from "node:fs/promises";
 import { setImmediate as nextTurn, setTimeout as wait } from "node:timers/promises";
+import type { Cgroups } from "./cgroups.ts";
 import { strayMark } from "./environment.ts";
 import { isAlive, readEnvironment, readProcess } from "./proc.ts";
 
-/** Finds processes of a deployment by their environment: also those that left their process group. */
+/** Finds processes of a deployment that left its process group: by its cgroup where there is one, and by their environment. */
 export interface Strays {
   /** Kills them, and whatever they start meanwhile. Answers how many there were. */
   end(deploymentId: string): Promise<number>;
@@ -13,14 +14,19 @@ export interface Strays {
 const ROUNDS_MAX = 20;
 const ROUND_MS = 20;
 
-export function createStrays(workDirectory: string): Strays {
-  const look = shareLooks(() => findMarked(strayMark(workDirectory)));
+export function createStrays(workDirectory: string, cgroups: Cgroups): Strays {
+  const look = shareLooks(async () => [
+    ...(await findMarked(strayMark(workDirectory))),
+    ...cgroups.members().filter(({ pid }) => isRunning(pid)),
+  ]);
 
   async function endWhere(isMeant: (deploymentId: string) => boolean): Promise<number> {
     const ended = new Set<number>();
     for (let round = 0; round < ROUNDS_MAX; round++) {
       const meant = (await look()).filter(({ deploymentId }) => isMeant(deploymentId));
       if (meant.length === 0) break;
+      for (const deploymentId of new Set(meant.map((one) => one.deploymentId)))
+        cgroups.kill(deploymentId);
       for (const { pid } of meant) {
         ended.add(pid);
         kill(pid);
@@ -58,9 +64,13 @@ async function findMarked(mark: string): Promise<Marked[]> {
 
 function markedBy(mark: string, pid: number): Marked[] {
   const variable = readEnvironment(pid).find((one) => one.startsWith(mark));
-  const entry = variable === undefined ? undefined : readProcess(pid);
-  if (variable === undefined || !entry || !isAlive(entry)) return [];
+  if (variable === undefined || !isRunning(pid)) return [];
   return [{ pid, deploymentId: variable.slice(mark.length) }];
+}
+
+function isRunning(pid: number): boolean {
+  const entry = readProcess(pid);
+  return entry !== undefined && isAlive(entry);
 }
 
 /** Everybody who asks while a look is under way shares the next one: the present one may have missed what he means. */

@@ -1,3 +1,4 @@
+import { type Cgroups, openCgroups } from "./cgroups.ts";
 import type { ExecutorLog } from "./contract.ts";
 import { type Directories, makeDirectories } from "./directories.ts";
 import { type Guard, startGuard } from "./guard.ts";
@@ -9,6 +10,7 @@ import { createStrays, type Strays } from "./strays.ts";
 export interface TakenDirectory {
   directories: Directories;
   strays: Strays;
+  cgroups: Cgroups;
   guard: Guard;
   release(): Promise<void>;
 }
@@ -21,7 +23,8 @@ export async function takeDirectory(
   const directories = makeDirectories(dataDir);
   const lock = await lockDataDirectory(directories.run);
   try {
-    const strays = createStrays(directories.work);
+    const cgroups = openCgroups(directories.root);
+    const strays = createStrays(directories.work, cgroups);
     const leftovers = await endLeftovers(directories, strays);
     if (leftovers > 0)
       log({
@@ -30,10 +33,24 @@ export async function takeDirectory(
         message: "processes that a former agent left running were killed",
         details: { processes: leftovers },
       });
-    const guard = startGuard({ workDirectory: directories.work, lockFd: lock.fd, log });
+    if (cgroups.directory === undefined)
+      log({
+        level: "warn",
+        event: "cgroups.missing",
+        message:
+          "children get no cgroup of their own; a process that leaves its group with an empty environment outlives its deployment",
+        details: { reason: cgroups.reason },
+      });
+    const guard = startGuard({
+      workDirectory: directories.work,
+      cgroups: cgroups.directory,
+      lockFd: lock.fd,
+      log,
+    });
     return {
       directories,
       strays,
+      cgroups,
       guard,
       async release() {
         await guard.close();

@@ -1,4 +1,12 @@
-import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { type FakeRegistry, startFakeRegistry } from "../../../../tests/support/fake-registry.ts";
@@ -10,6 +18,7 @@ import { tryLock } from "../executor/locks.ts";
 import { createRunNpm } from "../executor/npm-run.ts";
 import { findEntryPoint } from "./entry-point.ts";
 import { createInstaller } from "./installer.ts";
+import { writeListing } from "./listing.ts";
 import { findNpm, type NpmCommand } from "./npm.ts";
 import { problemOf } from "./package-spec.ts";
 
@@ -29,7 +38,12 @@ function anInstaller({ find = findNpm, env: more = {} } = {}) {
   const directory = scratchDirectory("packages");
   const lock = tryLock(join(scratchDirectory("run"), "lock"));
   if (!lock) throw new Error("the directory is new");
-  const guard = startGuard({ workDirectory: "/nowhere", lockFd: lock.fd, log: () => {} });
+  const guard = startGuard({
+    workDirectory: "/nowhere",
+    cgroups: undefined,
+    lockFd: lock.fd,
+    log: () => {},
+  });
   onTestFinished(() => guard.close());
   const env = {
     PATH: process.env.PATH,
@@ -41,14 +55,15 @@ function anInstaller({ find = findNpm, env: more = {} } = {}) {
   };
   const runs: string[] = [];
   const runNpm = createRunNpm(guard, env, find);
-  const installer = createInstaller({
-    directory,
-    runNpm(path, signal) {
-      runs.push(path);
-      return runNpm(path, signal);
-    },
-  });
-  return { installer, directory, runs };
+  const start = () =>
+    createInstaller({
+      directory,
+      runNpm(path, signal) {
+        runs.push(path);
+        return runNpm(path, signal);
+      },
+    });
+  return { installer: start(), directory, runs, restart: start };
 }
 
 function anInstallerWithoutNpm() {
@@ -181,6 +196,24 @@ describe("installing", () => {
     expect(runs).toHaveLength(1);
   });
 
+  test("a package that a power cut left with an empty file, or without its listing, is installed again", async () => {
+    registry.publish({ name: "cut", version: "1.0.0", files: { "index.js": "run();" } });
+    const { installer, directory, runs, restart } = anInstaller();
+    const spec = { name: "cut", version: "1.0.0" };
+    const program = join((await installer.install(spec, never)).directory, "index.js");
+    await restart().install(spec, never);
+    expect(runs).toHaveLength(1);
+    writeFileSync(program, "");
+    await restart().install(spec, never);
+    expect(readFileSync(program, "utf8")).toBe("run();");
+    rmSync(join(directory, "cut@1.0.0", ".tenure-installed.json"));
+    expect(installer.isInstalled(spec)).toBe(false);
+    await restart().install(spec, never);
+    expect(runs).toHaveLength(3);
+    expect(installer.isInstalled(spec)).toBe(true);
+    expect(readdirSync(directory)).toEqual(["cut@1.0.0"]);
+  });
+
   test("a package nobody has fails with what npm says, and leaves nothing", async () => {
     const { installer, directory } = anInstaller();
     await expect(installer.install({ name: "nobody", version: "1.0.0" }, never)).rejects.toThrow(
@@ -245,6 +278,26 @@ describe("installing", () => {
 });
 
 describe("removing", () => {
+  test("above the limit of all together the longest unused go first, and what is wanted stays", async () => {
+    const directory = scratchDirectory("packages");
+    const runNpm = () => Promise.reject(new Error("was not meant to run"));
+    const installer = createInstaller({ directory, runNpm, bytesMax: 250 });
+    for (const [name, hours] of [
+      ["wanted@1.0.0", 9],
+      ["older@1.0.0", 5],
+      ["newer@1.0.0", 1],
+    ] as const) {
+      const path = join(directory, name);
+      const at = new Date(Date.now() - hours * 60 * 60_000);
+      mkdirSync(path);
+      writeFileSync(join(path, "index.js"), "x".repeat(100));
+      await writeListing(path);
+      utimesSync(path, at, at);
+    }
+    await installer.removeUnused((name) => name === "wanted@1.0.0");
+    expect(readdirSync(directory).sort()).toEqual(["newer@1.0.0", "wanted@1.0.0"]);
+  });
+
   test("what was wanted within a week stays, also across restarts; the rest goes", async () => {
     const { installer, directory } = anInstallerWithoutNpm();
     const names = ["used@1.0.0", "@scope/old@1.0.0", "recent@1.0.0", ".unfinished-abc"];

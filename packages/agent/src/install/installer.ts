@@ -2,6 +2,7 @@ import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { readManifest } from "./entry-point.ts";
+import { damageOf, installedSize, LISTING, sync, writeListing } from "./listing.ts";
 import { directoryName, isSameVersion, type PackageSpec, problemOf } from "./package-spec.ts";
 
 /** An installed package. */
@@ -15,13 +16,13 @@ export interface Installed {
 export interface Installer {
   isInstalled(spec: PackageSpec): boolean;
   /**
-   * Installs a package unless it is there already. Whoever asks for the same one meanwhile shares the work; it is given
+   * Installs a package unless it is there already, and whole. A second caller for the same one meanwhile shares the work; it is given
    * up when nobody wants it any more. Rejects with what npm said.
    */
   install(spec: PackageSpec, signal: AbortSignal): Promise<Installed>;
   /** Removes what killed installs left behind. For the start, when none is under way. */
   removeUnfinished(): Promise<void>;
-  /** Removes what nobody has wanted for a week. */
+  /** Removes packages that were not wanted for a week, and sooner while all together are above the limit. */
   removeUnused(isWanted: (directoryName: string) => boolean): Promise<void>;
 }
 
@@ -34,6 +35,10 @@ export type RunNpm = (
 export interface InstallerOptions {
   directory: string;
   runNpm: RunNpm;
+  /** A package that was installed is not whole any more, and is installed again. */
+  onDamaged?: (name: string, damage: string) => void;
+  /** Above it, packages that are not wanted go at once, those wanted longest ago first. */
+  bytesMax?: number;
   unusedAfterMs?: number;
 }
 
@@ -43,12 +48,37 @@ const UNFINISHED = ".unfinished-";
 export function createInstaller({
   directory,
   runNpm,
+  onDamaged = () => {},
+  bytesMax = Number.POSITIVE_INFINITY,
   unusedAfterMs = UNUSED_AFTER_MS,
 }: InstallerOptions): Installer {
   const underway = new Map<string, SharedInstall>();
   const pathOf = (spec: PackageSpec): string => join(directory, directoryName(spec));
   const isInstalled = (spec: PackageSpec): boolean =>
-    problemOf(spec) === undefined && existsSync(pathOf(spec));
+    problemOf(spec) === undefined && existsSync(join(pathOf(spec), LISTING));
+  /** Checked, or installed, by this process. */
+  const whole = new Set<string>();
+
+  /** Looked at once per process: what a power cut damaged is found when the agent starts again after it. */
+  async function provide(spec: PackageSpec, signal: AbortSignal): Promise<void> {
+    if (existsSync(pathOf(spec))) {
+      const damage = await damageOf(pathOf(spec));
+      if (damage !== undefined) {
+        onDamaged(directoryName(spec), damage);
+        await removeWhole(pathOf(spec));
+      }
+    }
+    signal.throwIfAborted();
+    if (!existsSync(pathOf(spec))) await installAnew(spec, signal);
+    whole.add(directoryName(spec));
+  }
+
+  /** Out of the way first: half a package must not be found by its name. */
+  async function removeWhole(path: string): Promise<void> {
+    const away = await mkdtemp(join(directory, UNFINISHED));
+    await rename(path, away);
+    await rm(away, FORCE);
+  }
 
   /** Made beside and moved into place: the name does not exist, or is a whole package. */
   async function installAnew(spec: PackageSpec, signal: AbortSignal): Promise<void> {
@@ -61,8 +91,10 @@ export function createInstaller({
       if (problem !== undefined)
         throw new Error(`npm install ${problem}${output && `: ${output}`}`);
       await verify(spec, beside);
+      await writeListing(beside);
       await mkdir(dirname(pathOf(spec)), { recursive: true, mode: 0o700 });
       await rename(beside, pathOf(spec));
+      await sync(dirname(pathOf(spec)));
     } finally {
       await rm(beside, FORCE);
     }
@@ -80,7 +112,7 @@ export function createInstaller({
     const leave = (): void => {
       if (underway.get(key) === shared) underway.delete(key);
     };
-    const done = installAnew(spec, abandoned.signal).finally(leave);
+    const done = provide(spec, abandoned.signal).finally(leave);
     done.catch(() => {}); // told to whoever waits; there may be nobody left
     const giveUp = (): void => {
       leave(); // whoever asks from now on begins anew instead of sharing the failure
@@ -96,7 +128,7 @@ export function createInstaller({
     async install(spec, signal) {
       const problem = problemOf(spec);
       if (problem !== undefined) throw new Error(problem);
-      while (!isInstalled(spec)) {
+      while (!(whole.has(directoryName(spec)) && isInstalled(spec))) {
         signal.throwIfAborted();
         const shared = share(spec);
         try {
@@ -117,15 +149,20 @@ export function createInstaller({
       for (const name of names) await rm(join(directory, name), FORCE);
     },
     async removeUnused(isWanted) {
+      const unused: { name: string; size: number; wantedMs: number }[] = [];
+      let total = 0;
       for (const name of await listPackages(directory)) {
         const path = join(directory, name);
+        const size = await installedSize(path);
+        total += size;
         if (isWanted(name) || underway.has(name)) await touch(path);
-        else if (Date.now() - (await stat(path)).mtimeMs > unusedAfterMs) {
-          // Out of the way first: half a package must not be found by its name.
-          const away = await mkdtemp(join(directory, UNFINISHED));
-          await rename(path, away);
-          await rm(away, FORCE);
-        }
+        else unused.push({ name, size, wantedMs: (await stat(path)).mtimeMs });
+      }
+      for (const { name, size, wantedMs } of unused.sort((a, b) => a.wantedMs - b.wantedMs)) {
+        if (Date.now() - wantedMs <= unusedAfterMs && total <= bytesMax) break;
+        whole.delete(name);
+        await removeWhole(join(directory, name));
+        total -= size;
       }
     },
   };

@@ -1,4 +1,4 @@
-import type { ListedDeployment } from "@tenure/protocol";
+import type { ListedDeployment, SkippedDeployment } from "@tenure/protocol";
 import type { AgentLog } from "../log.ts";
 
 export interface Complaints {
@@ -7,13 +7,18 @@ export interface Complaints {
     invalid: readonly ListedDeployment[];
     strayAddress: readonly ListedDeployment[];
   }): void;
+  /** Rows that could not be read at all. */
+  skipped(rows: readonly SkippedDeployment[]): void;
   policyDisabled(): void;
 }
+
+const UNREADABLE_MAX = 10_000;
 
 /** The seed's error codes, each once per change and not once per pass. */
 export function createComplaints(log: AgentLog): Complaints {
   let told = new Map<string, string>();
   let policyTold = false;
+  const unreadable = new Map<string, string>();
 
   function tell(code: "ERR_INVALID_TYPE" | "ERR_DAEMON_ADDRESS_SET", row: ListedDeployment): void {
     const details = { code, deploymentId: row.id, name: row.name };
@@ -44,6 +49,20 @@ export function createComplaints(log: AgentLog): Complaints {
       for (const row of invalid) look("ERR_INVALID_TYPE", row);
       for (const row of strayAddress) look("ERR_DAEMON_ADDRESS_SET", row);
       told = now;
+    },
+    skipped(rows) {
+      for (const { id, reason } of rows) {
+        if (unreadable.get(id) === reason) continue;
+        // An id comes again only when its row changed or the whole list is read: what is remembered stays small.
+        if (unreadable.size >= UNREADABLE_MAX) unreadable.clear();
+        unreadable.set(id, reason);
+        log({
+          level: "error",
+          event: "deployment.skipped",
+          message: `the row cannot be read and is left as it is here: ${reason}`,
+          details: { code: "ERR_INVALID_ROW", deploymentId: id },
+        });
+      }
     },
     policyDisabled() {
       if (policyTold) return;

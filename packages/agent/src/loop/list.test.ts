@@ -1,4 +1,9 @@
-import { type CallResult, CLAIM_CANDIDATES_MAX, type ListedDeployment } from "@tenure/protocol";
+import {
+  type CallResult,
+  CLAIM_CANDIDATES_MAX,
+  type ListedDeployment,
+  type Member,
+} from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
 import { createHeldList } from "./list.ts";
 import { createRowIndex, FREE_ROWS_MAX } from "./row-index.ts";
@@ -21,6 +26,20 @@ const row = (id: string, changes: Partial<ListedDeployment> = {}): ListedDeploym
   move_state: "",
   created_at: "2026-01-01T00:00:00.000Z",
   updated_at: "2026-01-01T00:00:00.000Z",
+  ...changes,
+});
+const member = (changes: Partial<Member> = {}): Member => ({
+  address: "me",
+  name: "me",
+  instance_id: "i",
+  epoch: 1,
+  claim_policy: "deployment_count",
+  labels: {},
+  trusted_package_regexp: ".*",
+  custom_command: false,
+  draining: false,
+  tags: {},
+  joined_at: "2026-01-01T00:00:00.000Z",
   ...changes,
 });
 const answer = (changes: Partial<Answer>): Answer => ({
@@ -55,6 +74,24 @@ describe("the list", () => {
     expect([await list.read(), await list.read(), await list.read()]).toEqual([true, true, false]);
     expect(own()).toEqual(["b", "c"]);
     expect(asked).toEqual([undefined, "r1", "r2"]);
+  });
+
+  test("keeps what it has of a row that cannot be read, where it has an owner", async () => {
+    const bad = ["owned", "daemon", "free"].map((id) => ({ id, reason: "env: bad" }));
+    const { list, own } = scripted([
+      answer({
+        items: [row("owned"), row("daemon", { type: "daemon" }), row("free", { address: "" })],
+      }),
+      answer({ revision: "r2", answer: "delta", skipped: bad }),
+      answer({ revision: "r3", items: [row("new")], skipped: bad }),
+    ]);
+    await list.read();
+    await list.read();
+    expect(own().sort()).toEqual(["daemon", "owned"]);
+    expect(list.relevant(new Map()).map(({ id }) => id)).not.toContain("free");
+    await list.read();
+    expect(own().sort()).toEqual(["daemon", "new", "owned"]);
+    expect(list.skipped).toEqual(bad);
   });
 
   test("in pieces counts only when it is whole: half of it would stop the other half", async () => {
@@ -120,6 +157,7 @@ describe("the index", () => {
       row("free", { address: "" }),
       row("lost", { address: "gone" }),
       row("draining", { address: "drained" }),
+      row("unfit", { address: "other", selector: { zone: "x" } }),
       row("off", { address: "gone", enabled: false }),
       row("daemon", { type: "daemon", address: "" }),
       row("odd", { type: "cron" }),
@@ -127,9 +165,9 @@ describe("the index", () => {
     ];
     for (const one of rows) index.put(one);
     const members = new Map([
-      ["me", { draining: false }],
-      ["other", { draining: false }],
-      ["drained", { draining: true }],
+      ["me", member()],
+      ["other", member()],
+      ["drained", member({ draining: true })],
     ]);
     expect(index.relevant(members).map(({ id }) => id)).toEqual([
       "odd",
@@ -138,9 +176,10 @@ describe("the index", () => {
       "next",
       "lost",
       "draining",
+      "unfit",
     ]);
     expect(index.concerning("me").map(({ id }) => id)).toEqual(["mine", "next", "daemon"]);
-    expect(Object.fromEntries(index.counts)).toEqual({ me: 1, gone: 1, drained: 1, other: 1 });
+    expect(Object.fromEntries(index.counts)).toEqual({ me: 1, gone: 1, drained: 1, other: 2 });
   });
 
   test("gives of many free rows that ask for the same the oldest, in whatever order they came", () => {
@@ -155,7 +194,7 @@ describe("the index", () => {
     const oldest = Array.from({ length: FREE_ROWS_MAX }, (_, age) => `r${age}`);
     expect(given()).toEqual([...oldest, "other"]);
     for (let age = 0; age < 100; age++) index.put({ ...free(age), address: "me" });
-    const members = new Map([["me", { draining: false }]]);
+    const members = new Map([["me", member()]]);
     expect(index.relevant(members).map(({ id }) => id)).toEqual([
       ...Array.from({ length: FREE_ROWS_MAX }, (_, age) => `r${age + 100}`),
       "other",

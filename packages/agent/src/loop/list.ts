@@ -1,4 +1,10 @@
-import type { CallResult, ListedDeployment, Member } from "@tenure/protocol";
+import type {
+  CallResult,
+  ListedDeployment,
+  MatchWhole,
+  Member,
+  SkippedDeployment,
+} from "@tenure/protocol";
 import { createRowIndex, type RowIndex } from "./row-index.ts";
 
 export interface HeldList {
@@ -10,8 +16,11 @@ export interface HeldList {
   readonly isFresh: boolean;
   /** Fresh samples by address, as the newest answer had them. */
   readonly resourceUsage: CallResult<"deployment.list">["resource_usage"];
+  /** Rows of the last read that could not be read; this node goes on with what it has of them. */
+  readonly skipped: readonly SkippedDeployment[];
   readonly counts: ReadonlyMap<string, number>;
-  relevant(members: ReadonlyMap<string, Member>): ListedDeployment[];
+  recent(): ReadonlyMap<string, number>;
+  relevant(members: ReadonlyMap<string, Member>, matches?: MatchWhole): ListedDeployment[];
   aside(me: string): ListedDeployment[];
   concerning(address: string): ListedDeployment[];
 }
@@ -29,10 +38,12 @@ export function createHeldList(
   let coming: { index: RowIndex; at: string } | undefined;
   let distrusts = 0;
   let resourceUsage: HeldList["resourceUsage"] = {};
+  let skipped: SkippedDeployment[] = [];
   /** Changed and not told yet: also when a later piece of the same read did not come. */
   let changed = false;
 
   async function read(): Promise<boolean> {
+    skipped = [];
     // A full list comes in pieces, and half of one would stop the other half of what runs here. When one of seventy
     // does not come in time, the next read goes on from there: a busy server would never see the end of it.
     let index = coming?.index ?? held;
@@ -43,6 +54,13 @@ export function createHeldList(
       if (answer.answer === "full") index = createRowIndex();
       for (const id of answer.removed) index.remove(id);
       for (const row of answer.items) index.put(row);
+      for (const row of answer.skipped ?? []) {
+        const known = held.get(row.id);
+        // Where it has an owner its child goes on. A free one is not claimed: it cannot be run.
+        if (known && (known.type === "daemon" || known.address !== "")) index.put(known);
+        else index.remove(row.id);
+        skipped.push(row);
+      }
       changed ||= answer.answer !== "unchanged";
       at = answer.revision;
       if (begunAt === distrusts) {
@@ -76,10 +94,14 @@ export function createHeldList(
     get resourceUsage() {
       return resourceUsage;
     },
+    get skipped() {
+      return skipped;
+    },
     get counts() {
       return held.counts;
     },
-    relevant: (members) => held.relevant(members),
+    recent: () => held.recent(),
+    relevant: (members, matches) => held.relevant(members, matches),
     aside: (me) => held.aside(me),
     concerning: (address) => held.concerning(address),
   };

@@ -1,4 +1,9 @@
-import { type ListedDeployment, type Member, TenureError } from "@tenure/protocol";
+import {
+  type ListedDeployment,
+  type Member,
+  type ResourceUsage,
+  TenureError,
+} from "@tenure/protocol";
 import type { Cancel, Clock } from "@tenure/sdk";
 import { describe, expect, test } from "vitest";
 import { claimPolicyOf } from "../claim/policy.ts";
@@ -25,6 +30,38 @@ describe("a fleet converges", () => {
     expect(fleet.total("conflicts") / size.rows).toBeLessThan(0.1);
     // Calls take 5 ms of the fleet's own time, one at a time at the server: four hundred claims are 2 s of it.
     expect(fleet.clock.monotonicMs() - startMs).toBeLessThan(4_000);
+  });
+
+  test("by resource_usage, a batch on nodes at 10, 12 and 14 % is spread although samples come every 5 s", async () => {
+    const idle: Record<string, number> = { n0: 10, n1: 12, n2: 14 };
+    let samples: Record<string, ResourceUsage> = {};
+    const policies = Object.keys(idle).map(() => "resource_usage");
+    const fleet = createFleet(3, { policies, usage: () => samples });
+    const heartbeat = () => {
+      samples = Object.fromEntries(
+        Object.entries(idle).map(([address, percent]) => {
+          const cpu_percent = percent + 3 * fleet.owned(address);
+          return [address, { cpu_percent, memory_percent: cpu_percent, memory_mb: 0 }];
+        }),
+      );
+      fleet.clock.after(5_000, heartbeat);
+    };
+    heartbeat();
+    await fleet.passTime(100);
+    fleet.add(Array.from({ length: 24 }, () => row()));
+    await fleet.until(() => fleet.free() === 0, 30_000);
+    const counts = fleet.nodes.map((node) => fleet.owned(node.address));
+    expect(
+      counts.every((count) => count >= 7 && count <= 9),
+      counts.join("/"),
+    ).toBe(true);
+    expect(fleet.clock.monotonicMs()).toBeLessThan(5_000);
+    // A node that is much busier than the others gets nothing, also of a later batch.
+    idle.n2 = 90;
+    await fleet.passTime(20_000);
+    fleet.add(Array.from({ length: 6 }, () => row()));
+    await fleet.until(() => fleet.free() === 0, 30_000);
+    expect(fleet.owned("n2")).toBe(counts[2]);
   });
 
   test("what a lost node owned runs elsewhere, though nobody waits for an interval", async () => {
@@ -181,7 +218,13 @@ interface SimulatedNode {
 const CALL_MS = 5;
 
 /** Nodes whose server is a table in memory. A claim wakes nobody but its owner; a free row wakes everybody. */
-function createFleet(size: number, { policies = [] as string[] } = {}) {
+function createFleet(
+  size: number,
+  {
+    policies = [] as string[],
+    usage = () => ({}),
+  }: { policies?: string[]; usage?: () => Record<string, ResourceUsage> } = {},
+) {
   const { clock, settle, passTime } = createVirtualClock();
   const random = seeded(7);
   const table = new Map<string, { row: ListedDeployment; at: number }>();
@@ -210,7 +253,8 @@ function createFleet(size: number, { policies = [] as string[] } = {}) {
   }
 
   function put(next: ListedDeployment): void {
-    table.set(next.id, { row: next, at: ++position });
+    const updated_at = new Date(clock.monotonicMs()).toISOString();
+    table.set(next.id, { row: { ...next, updated_at }, at: ++position });
   }
 
   const nodes: SimulatedNode[] = Array.from({ length: size }, (_, n) => {
@@ -235,7 +279,7 @@ function createFleet(size: number, { policies = [] as string[] } = {}) {
             answer,
             items,
             removed: [],
-            resource_usage: {},
+            resource_usage: usage(),
           };
         }),
       release: (addresses) =>

@@ -4,6 +4,7 @@ import {
   type ListedDeployment,
   type MatchWhole,
   type Member,
+  RELEASE_ADDRESS_LENGTH_MAX,
   RELEASE_ADDRESSES_MAX,
   TenureError,
 } from "@tenure/protocol";
@@ -95,13 +96,14 @@ export function createPasses(
     const startedMs = clock.monotonicMs();
     const moved = await list.read();
     lookMs = clock.monotonicMs() - startedMs;
+    complaints.skipped(list.skipped);
     if (moved) ports.changed(list.concerning(me), list.isFresh);
     return moved;
   }
 
   function plan({ view, members }: MembersSeen): PassPlan {
     const nowMs = clock.monotonicMs();
-    const rows = list.relevant(members);
+    const rows = list.relevant(members, matches);
     const needsOwner = ({ type, enabled, address }: ListedDeployment) =>
       type === "deployment" && enabled && (address === "" || members.get(address)?.draining);
     patience.seen(rows.filter(needsOwner), nowMs);
@@ -113,6 +115,7 @@ export function createPasses(
       aside: list.aside(me),
       counts: list.counts,
       resource_usage: list.resourceUsage,
+      recent: list.recent,
       policy,
       draining: members.get(me)?.draining ?? false,
       waitedIntervals: (row) => patience.waitedIntervals(row, nowMs),
@@ -122,8 +125,10 @@ export function createPasses(
 
   /** Whether anything was freed: then there is a newer list. */
   async function release(addresses: readonly string[]): Promise<boolean> {
-    if (addresses.length === 0) return false;
-    const released = await ports.release(addresses.slice(0, RELEASE_ADDRESSES_MAX));
+    // A longer one is no address, and the server refuses the whole call for it.
+    const named = addresses.filter(({ length }) => length <= RELEASE_ADDRESS_LENGTH_MAX);
+    if (named.length === 0) return false;
+    const released = await ports.release(named.slice(0, RELEASE_ADDRESSES_MAX));
     if (released.length === 0) return false;
     counts.released += released.length;
     ports.log({

@@ -2,18 +2,41 @@ import type { ClusterView } from "@tenure/protocol";
 import { ROUTES } from "@tenure/sdk";
 import { Command } from "commander";
 import pc from "picocolors";
+import { confirmed } from "../confirm.ts";
 import type { Context } from "../context.ts";
 import { print, table } from "../output.ts";
 import { printable } from "../printable.ts";
 import { asksServer, connect, type RemoteFlags } from "../remote.ts";
 
+/** `tenure cluster`, and `tenure cluster confirm-timeline`. */
 export function clusterCommand(_: Context): Command {
-  return asksServer(new Command()).action(async (flags: RemoteFlags) =>
-    print(await connect(flags).call(ROUTES.readCluster, {}), flags, draw),
-  );
+  return asksServer(new Command())
+    .action(async (flags: RemoteFlags) =>
+      print(await connect(flags).call(ROUTES.readCluster, {}), flags, draw),
+    )
+    .addCommand(confirmTimeline());
 }
 
-function draw({ instance_id, instances, dependencies, phase2 }: ClusterView): string {
+function confirmTimeline(): Command {
+  return asksServer(
+    new Command("confirm-timeline")
+      .description("accept the history of this Postgres; nonces are given out again")
+      .exitOverride()
+      .showHelpAfterError("(--help shows what there is)"),
+  )
+    .option("--yes", "do not ask")
+    .action(async (_flags: RemoteFlags, command: Command) => {
+      const flags = command.optsWithGlobals<RemoteFlags & { yes?: boolean }>();
+      const what =
+        "Postgres may lack nonces that were given out: each signer should be raised above what its chain has seen";
+      if (!flags.yes && !(await confirmed(what)))
+        throw new Error(`${what}; nothing was changed (--yes confirms)`);
+      print(await connect(flags).call(ROUTES.confirmTimeline, {}), flags, draw);
+    });
+}
+
+function draw(view: ClusterView): string {
+  const { instance_id, instances, dependencies, phase2 } = view;
   const rows = instances.map((instance) => [
     instance.instance_id === instance_id ? `${instance.instance_id} ←` : instance.instance_id,
     instance.url,
@@ -28,5 +51,15 @@ function draw({ instance_id, instances, dependencies, phase2 }: ClusterView): st
     table(["INSTANCE", "URL", "VERSION", "STATE"], rows),
     "",
     `stores: ${stores.join(", ")}; phase2 ${phase2 ? "on" : "off"}`,
+    ...drawTimeline(view),
   ].join("\n");
+}
+
+function drawTimeline({ timeline }: ClusterView): string[] {
+  if (!timeline) return [];
+  const { state, reason } = timeline;
+  const why = reason ? ` (${printable(reason)})` : "";
+  const paint = state === "confirmed" ? pc.green : state === "unknown" ? pc.yellow : pc.red;
+  const next = "; no nonce is given out until: tenure cluster confirm-timeline";
+  return [`timeline: ${paint(state)}${why}${state === "unconfirmed" ? next : ""}`];
 }

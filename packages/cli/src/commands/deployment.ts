@@ -8,10 +8,11 @@ import type { Context } from "../context.ts";
 import { type Change, changeFor, needsNewProcess, parseDesired } from "../deployment/desired.ts";
 import { drawList, drawOne, type NodeNames } from "../deployment/draw.ts";
 import { followLog } from "../deployment/follow.ts";
-import { type RollItem, type RollStep, roll } from "../deployment/rolling.ts";
+import { currentStatuses, type RollItem, type RollStep, roll } from "../deployment/rolling.ts";
 import { print } from "../output.ts";
+import { inParallel } from "../parallel.ts";
 import { printable } from "../printable.ts";
-import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+import { asksServer, connect, type RemoteFlags, tokenOf } from "../remote.ts";
 
 /** `tenure deployment …`: what should run, and how it runs. */
 export function deploymentCommand(context: Context): Command {
@@ -20,6 +21,9 @@ export function deploymentCommand(context: Context): Command {
     command.addCommand(add(context).exitOverride());
   return command;
 }
+
+/** Enough to keep a server busy, and few enough to leave it room for others. */
+const CREATES_AT_ONCE = 32;
 
 const named = (name: string, summary: string): Command =>
   asksServer(new Command(name).description(summary));
@@ -59,7 +63,8 @@ function apply(context: Context): Command {
   return rolls(named("apply", "make the fleet what a file says; doing it again changes nothing"))
     .requiredOption("-f, --file <file>", "YAML or JSON; - reads standard input")
     .option("--dry-run", "only say what would change")
-    .action(async (flags: RollFlags & { file: string; dryRun?: boolean }) => {
+    .option("--force", "a lowered lost_after_ms counts at once; two copies are possible")
+    .action(async (flags: RollFlags & { file: string; dryRun?: boolean; force?: boolean }) => {
       const admin = connect(flags);
       const desired = parseDesired(readFileSync(flags.file === "-" ? 0 : flags.file, "utf8"));
       const present = new Map((await listAll(admin)).map((view) => [view.name, view]));
@@ -70,20 +75,33 @@ function apply(context: Context): Command {
         (rows) => rows.map(drawChange).join("\n") || "nothing in the file",
       );
       if (flags.dryRun) return;
-      for (const { action, fields } of changes)
-        if (action === "create")
-          await admin.call(ROUTES.createDeployment, { body: fields as DeploymentCreate });
+      const creates = changes.filter(({ action }) => action === "create");
+      await inParallel(creates, CREATES_AT_ONCE, (change) => createOnce(admin, change));
       const updates = changes.filter(({ action }) => action === "update");
       await rollAll(
         admin,
         flags,
         context,
-        updates.map((change) => updateItem(admin, change)),
+        updates.map((change) => updateItem(admin, change, flags.force)),
       );
     });
 }
 
-const updateItem = (admin: Admin, change: Change): RollItem => ({
+/**
+ * Creates what the file names. A create that was sent to a second server after the first did not answer may find its
+ * own row there, and so may two runs of the same file: a row that is as the file says is what was asked for.
+ */
+async function createOnce(admin: Admin, { name, fields }: Change): Promise<void> {
+  try {
+    await admin.call(ROUTES.createDeployment, { body: fields as DeploymentCreate });
+  } catch (error) {
+    if (!(error instanceof TenureError) || error.code !== "CONFLICT") throw error;
+    const present = await admin.call(ROUTES.readDeployment, { params: { id: name } });
+    if (changeFor({ ...fields, name }, present).action !== "none") throw error;
+  }
+}
+
+const updateItem = (admin: Admin, change: Change, force = false): RollItem => ({
   name: change.name,
   before: change.before,
   restarts: change.before?.enabled === true && needsNewProcess(change) && isRunning(change.before),
@@ -91,7 +109,7 @@ const updateItem = (admin: Admin, change: Change): RollItem => ({
     admin.call(ROUTES.updateDeployment, {
       params: { id: change.before!.id },
       // What the comparison was made with: whoever changed it since is not overwritten.
-      body: { ...change.fields, if_revision: change.before!.revision },
+      body: { ...change.fields, if_revision: change.before!.revision, ...(force && { force }) },
     }),
 });
 
@@ -232,16 +250,21 @@ function logs(): Command {
       }
       const stopping = new AbortController();
       process.once("SIGINT", () => stopping.abort());
-      const token = flags.token ?? process.env.TENURE_TOKEN;
-      const chunks = followLog({ url: flags.url, token, id, query, signal: stopping.signal });
-      try {
-        for await (const lines of chunks)
-          for (const line of lines) process.stdout.write(`${printable(line)}\n`);
-      } catch (error) {
-        if (!stopping.signal.aborted) throw error;
-      }
+      const { signal } = stopping;
+      const [admin, token] = [connect(flags), tokenOf(flags)];
+      const chunks = followLog({ admin, url: flags.url, token, id, query, signal, onMove });
+      for await (const lines of chunks)
+        for (const line of lines) process.stdout.write(`${printable(line)}\n`);
     });
 }
+
+const onMove = (address: string | undefined): void => {
+  const text =
+    address === undefined
+      ? "the log broke off; waiting for it to go on"
+      : `the log goes on at node ${address}`;
+  process.stderr.write(`${pc.dim(`--- ${printable(text)}`)}\n`);
+};
 
 function why(): Command {
   return named("why", "say why it is unassigned or not running")
@@ -312,9 +335,7 @@ async function rollAll(
 }
 
 const isRunning = (view: DeploymentView): boolean =>
-  view.status.some(
-    ({ state, generation }) => state === "running" && generation === view.generation,
-  );
+  currentStatuses(view).some(({ state }) => state === "running");
 
 const summarize = ({ name, action, fields, before }: Change) => ({
   name,

@@ -1,9 +1,9 @@
-import { resolve } from "node:path";
+import { join, relative, resolve } from "node:path";
 import { Command } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
 import { type Demo, startDemo } from "../dev/demo.ts";
-import { flag, URL_DEFAULT } from "../dev/draw.ts";
+import { EXAMPLES, flag, URL_DEFAULT } from "../dev/draw.ts";
 
 interface Flags {
   port?: string;
@@ -18,6 +18,7 @@ export function devCommand(context: Context): Command {
     .option("--data-dir <directory>", "where the embedded store keeps its files")
     .option("--no-demo", "only the server, without node-units and deployments to look at")
     .action(async (flags: Flags) => {
+      context.keepsRunning = true;
       const startedAtMs = performance.now();
       const { runServer } = await import("@tenure/server");
       let demo: Demo | undefined;
@@ -77,7 +78,7 @@ function greeting(app: { url: string; durability: string }, tookMs: number): str
     `    npx tenure health${flag(app.url)}`,
     `    npx tenure events -f${flag(app.url)}`,
     `    npx tenure signer allocate eip155:1:0x52908400098527886e0f7030069857d2e4169ee7${flag(app.url)}`,
-    `    ${env}node examples/send-transactions/main.js`,
+    `    ${env}node ${relative("", join(EXAMPLES, "send-transactions/main.js"))}`,
     "",
     pc.dim("  Ctrl-C stops it. What it wrote is still there at the next start."),
   ];

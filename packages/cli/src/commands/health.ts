@@ -16,7 +16,7 @@ export function healthCommand(context: Context): Command {
   });
 }
 
-function draw({ status, instance_id, dependencies }: HealthReady): string {
+function draw({ status, instance_id, dependencies, nonces }: HealthReady): string {
   const lines = dependencies.map(({ name, kind, ok, reason }) =>
     [
       ok ? pc.green("●") : pc.red("●"),
@@ -31,5 +31,15 @@ function draw({ status, instance_id, dependencies }: HealthReady): string {
   return [
     `${colour(status.replace("_", " "))} ${pc.dim(`instance ${instance_id}`)}`,
     ...lines,
+    ...drawTimeline(nonces),
   ].join("\n");
+}
+
+/** Said only when it is not as it should be. */
+function drawTimeline(nonces: HealthReady["nonces"]): string[] {
+  if (!nonces || nonces.timeline.state === "confirmed") return [];
+  const { state, reason } = nonces.timeline;
+  return [
+    `${pc.red("●")} nonces ${pc.dim(`(timeline ${state})`)} ${printable(reason ?? "")}`.trimEnd(),
+  ];
 }

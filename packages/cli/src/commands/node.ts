@@ -32,6 +32,12 @@ export function nodeCommand(context: Context): Command {
     async (id: string, flags: RemoteFlags) =>
       print(await connect(flags).call(ROUTES.resumeNode, { params: { id } }), flags, drawChange),
   );
+  asksServer(
+    node.command("rm <node>").description("forget a node-unit that is away and owns nothing"),
+  ).action(async (id: string, flags: RemoteFlags) => {
+    await connect(flags).call(ROUTES.removeNode, { params: { id } });
+    print({ removed: id }, flags, () => `${printable(id)} is forgotten`);
+  });
   return node;
 }
 

@@ -15,6 +15,7 @@ export function serverCommand(context: Context): Command {
     .option("--data-dir <directory>", "where the embedded store keeps its files")
     .option("--log-level <level>", "debug, info, warn, error or silent; logs go to stderr", "info")
     .action(async (flags: Flags) => {
+      context.keepsRunning = true;
       const { runServer } = await import("@tenure/server");
       context.exitCode = await runServer({
         configPath: flags.config,

@@ -1,7 +1,14 @@
 import { randomUUID } from "node:crypto";
-import type { NonceAllocated, NonceAllocation, NonceRecord, SignerView } from "@tenure/protocol";
+import {
+  isTenureError,
+  type NonceAllocated,
+  type NonceAllocation,
+  type NonceRecord,
+  type SignerView,
+} from "@tenure/protocol";
 import { ROUTES } from "@tenure/sdk";
 import { Command, InvalidArgumentError, Option } from "commander";
+import { confirmed } from "../confirm.ts";
 import type { Context } from "../context.ts";
 import { print, table } from "../output.ts";
 import { asksServer, connect, type RemoteFlags } from "../remote.ts";
@@ -90,9 +97,18 @@ function raise(): Command {
   return asksServer(part("raise", "raise the next number; it never goes down"))
     .argument("<signer>")
     .argument("<next-nonce>", "the next number to hand out", wholeNumber)
-    .action(async (signer: string, nextNonce: number, flags: RemoteFlags) => {
-      const input = { params: { signer }, body: { next_nonce: nextNonce } };
-      const view = await connect(flags).call(ROUTES.raiseSigner, input);
+    .option("--yes", "also when it skips more than ahead_max numbers")
+    .action(async (signer: string, nextNonce: number, flags: RemoteFlags & { yes?: boolean }) => {
+      const admin = connect(flags);
+      const send = (confirm: boolean | undefined) => {
+        const body = { next_nonce: nextNonce, confirm };
+        return admin.call(ROUTES.raiseSigner, { params: { signer }, body });
+      };
+      const view = await send(flags.yes).catch(async (error: unknown) => {
+        if (!isTenureError(error, "CONFIRMATION_REQUIRED")) throw error;
+        if (await confirmed(error.details.reason)) return send(true);
+        throw new Error(`${error.details.reason}; nothing was changed (--yes does it)`);
+      });
       print(view, flags, (each) => drawSigners([each]));
     });
 }

@@ -76,7 +76,12 @@ describe("what has to be done", () => {
   });
 
   test("a new one is created", () => {
-    expect(changeFor({ name: "new", package_name: "x" }, undefined).action).toBe("create");
+    const desired = { name: "new", package_name: "x", package_version: "1.0.0" };
+    expect(changeFor(desired, undefined).action).toBe("create");
+    for (const package_version of [undefined, "latest", "^1.0.0", "1"])
+      expect(() => changeFor({ ...desired, package_version }, undefined)).toThrow(
+        "new: package_version: must be an exact version such as 1.4.2",
+      );
     expect(() => changeFor({ name: "new" }, undefined)).toThrow("new: needs a package_name");
   });
 });

@@ -1,4 +1,11 @@
-import { ClientId, DeploymentCreate, type DeploymentView, fieldIssues } from "@tenure/protocol";
+import {
+  ClientId,
+  DeploymentCreate,
+  type DeploymentView,
+  fieldIssues,
+  isExactVersion,
+  notExact,
+} from "@tenure/protocol";
 import { parseAllDocuments } from "yaml";
 import * as z from "zod";
 
@@ -53,8 +60,12 @@ function parseEntry(entry: unknown, index: number): Desired {
 /** What has to be done. A field the file leaves out stays as it is. */
 export function changeFor(desired: Desired, before: DeploymentView | undefined): Change {
   const { name } = desired;
+  const { package_name, package_version } = { ...before, ...desired };
+  // Refused here, before any row of the file is applied.
+  const isNamed = desired.package_name !== undefined || desired.package_version !== undefined;
+  if (isNamed && package_name && !isExactVersion(package_version ?? ""))
+    throw new Error(`${name}: ${notExact(package_version)}`);
   if (!before) {
-    // Said before anything is done: half a file applied helps nobody.
     if (!desired.package_name && !desired.command)
       throw new Error(`${name}: needs a package_name or a command`);
     return { name, action: "create", fields: desired, before };
@@ -63,7 +74,9 @@ export function changeFor(desired: Desired, before: DeploymentView | undefined):
   const fields = Object.fromEntries(
     Object.entries(wanted).filter(
       ([field, value]) =>
-        value !== undefined && !isSame(value, presentValue(before, field as keyof Desired)),
+        value !== undefined &&
+        (isUnreadable(before, field) ||
+          !isSame(value, presentValue(before, field as keyof Desired))),
     ),
   );
   return { name, action: Object.keys(fields).length === 0 ? "none" : "update", fields, before };
@@ -75,6 +88,10 @@ function withPin(desired: Desired, before: DeploymentView): Desired {
   if (!desired.selector || desired.pin !== undefined || pinned === undefined) return desired;
   return { ...desired, selector: { ...desired.selector, address: pinned } };
 }
+
+/** What cannot be read is shown with an empty value, which may be just what the file says. */
+const isUnreadable = ({ invalid = [] }: DeploymentView, field: string): boolean =>
+  invalid.some(({ path }) => path.split(".", 1)[0] === field);
 
 function presentValue(before: DeploymentView, field: keyof Desired): unknown {
   if (field === "pin") return before.selector.address ?? null;

@@ -15,7 +15,7 @@ export function drawList(views: DeploymentView[], names: NodeNames = new Map()):
       view.name,
       view.type,
       view.command || `${view.package_name}@${view.package_version}`,
-      stateOf(view, names),
+      stateOf(view),
       view.type === "daemon" ? "every" : (names.get(view.address) ?? (short(view.address) || "-")),
       String(view.generation),
       String(view.revision),
@@ -44,7 +44,7 @@ export function drawOne(view: DeploymentView): string {
   ].filter(([, value]) => value);
   const statuses = view.status.map((status): Cell[] => [
     short(status.address),
-    status.state,
+    status.past ? { text: `was ${status.state}`, paint: pc.dim } : status.state,
     String(status.generation),
     String(status.pid ?? "-"),
     String(status.restarts),
@@ -60,19 +60,16 @@ export function drawOne(view: DeploymentView): string {
   ].join("\n");
 }
 
-function stateOf(view: DeploymentView, names: NodeNames): Cell {
+function stateOf(view: DeploymentView): Cell {
   if (!view.enabled) return { text: "disabled", paint: pc.dim };
-  // What a node said last stays after it is gone; a daemon that ran there does not run any more.
-  const isHere = ({ address }: { address: string }) =>
-    view.type !== "daemon" || names.size === 0 || names.has(address);
-  const states = currentStatuses(view)
-    .filter(isHere)
-    .map(({ state }) => state);
+  const states = currentStatuses(view).map(({ state }) => state);
   if (view.type === "daemon" && states.length > 0) {
     const running = states.filter((state) => state === "running").length;
     const paint = running === states.length ? pc.green : pc.yellow;
     return { text: `running ${running}/${states.length}`, paint };
   }
+  if (view.status.some(({ address, past }) => past && address === view.address))
+    return { text: "node gone", paint: pc.red };
   const state = states[0] ?? (view.address === "" ? "unassigned" : "assigned");
   const paint =
     state === "running"

@@ -1,42 +1,91 @@
-import { fromErrorBody, LogLines, ROUTES } from "@tenure/protocol";
+import { setTimeout as wait } from "node:timers/promises";
+import { LogLines, type LogPosition } from "@tenure/protocol";
+import { type Admin, ROUTES, serverEvents, TenureError } from "@tenure/sdk";
 
-/** Lines of a log as they come, until the node or the caller ends it. */
-export async function* followLog({
-  url,
-  token,
-  id,
-  query,
-  signal,
-}: {
+export interface FollowLogOptions {
+  admin: Admin;
   url: string;
   token: string | undefined;
+  /** The deployment, by id or name. */
   id: string;
   query: Record<string, string>;
   signal: AbortSignal;
-}): AsyncGenerator<string[]> {
-  const target = new URL(ROUTES.readLogs.path.replace(":id", encodeURIComponent(id)), url);
-  target.search = new URLSearchParams({ ...query, follow: "true" }).toString();
-  const response = await fetch(target, {
-    signal,
-    ...(token !== undefined && { headers: { authorization: `Bearer ${token}` } }),
-  });
-  if (!response.ok || !response.body)
-    throw fromErrorBody(await response.json().catch(() => undefined), response.status);
-  yield* linesOf(response.body);
+  /** Called when the log breaks off (`undefined`), and when it goes on at another node. */
+  onMove: (address: string | undefined) => void;
+  /** How often to look for another owner. */
+  lookEveryMs?: number;
 }
 
-/** Server-sent events: what stands after `data:`, one event between empty lines. */
-async function* linesOf(body: AsyncIterable<Uint8Array>): AsyncGenerator<string[]> {
-  const decoder = new TextDecoder();
-  let text = "";
-  for await (const bytes of body) {
-    text += decoder.decode(bytes, { stream: true });
-    const events = text.split("\n\n");
-    text = events.pop() ?? "";
-    for (const event of events) {
-      if (/^event: end$/m.test(event)) return;
-      const [, data] = /^data: (.*)$/m.exec(event) ?? [];
-      if (data !== undefined) yield LogLines.parse(JSON.parse(data)).lines;
+/**
+ * Lines of a log as they come, from one owner after another, until the caller ends it or the deployment is deleted.
+ * The same node is followed on from where it broke off; another node from the last lines of its own log.
+ */
+export async function* followLog(options: FollowLogOptions): AsyncGenerator<string[]> {
+  const { admin, id, query, signal, onMove, lookEveryMs = 1_000 } = options;
+  let reached: { node: string | undefined; next: LogPosition } | undefined;
+  let followed: string | undefined;
+  let opened = false;
+  for (; !signal.aborted; await wait(lookEveryMs, undefined, { signal }).catch(() => {})) {
+    const moved = new AbortController();
+    let watching: Promise<void> | undefined;
+    try {
+      const node = await owner();
+      if (opened && node === "") continue;
+      if (opened && node !== followed) onMove(node);
+      followed = node;
+      watching = watch(node, moved);
+      for await (const { lines, next } of chunks(node, AbortSignal.any([signal, moved.signal]))) {
+        reached = { node, next };
+        yield lines;
+      }
+      onMove(undefined);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!moved.signal.aborted && !(opened && mayPass(error))) throw error;
+      if (!moved.signal.aborted && watching) onMove(undefined);
+    } finally {
+      moved.abort();
+      await watching;
     }
   }
+
+  /** The node to follow: "" while there is none, `undefined` where the server chooses one that runs the daemon. */
+  async function owner(): Promise<string | undefined> {
+    const { type, address } = await admin.call(ROUTES.readDeployment, { params: { id } });
+    return query.node ?? (type === "daemon" ? undefined : address);
+  }
+
+  async function* chunks(node: string | undefined, signal: AbortSignal) {
+    const from = reached && reached.node === node ? { from: reached.next } : {};
+    const search = { ...query, ...(node && { node }), ...from, follow: "true" };
+    const path = ROUTES.readLogs.path.replace(":id", encodeURIComponent(id));
+    const { url, token } = options;
+    const onOpen = () => {
+      opened = true;
+    };
+    const events = serverEvents(`${path}?${new URLSearchParams(search)}`, {
+      ...{ url, token, signal, onOpen },
+    });
+    for await (const { event, data } of events) {
+      if (event === "end") return;
+      yield LogLines.parse(JSON.parse(data));
+    }
+  }
+
+  /** Aborts once another node owns it. A node that handed it over stays connected, so its log does not end. */
+  async function watch(node: string | undefined, moved: AbortController): Promise<void> {
+    if (query.node !== undefined || node === undefined) return;
+    while (!moved.signal.aborted) {
+      await wait(lookEveryMs, undefined, { signal: moved.signal }).catch(() => {});
+      const now = await owner().catch((): string | undefined => node);
+      if (now && now !== node) moved.abort();
+    }
+  }
+}
+
+/** A connection that broke, an instance or a node that is away for a while, a log that is not begun yet. */
+function mayPass(error: unknown): boolean {
+  if (!(error instanceof TenureError)) return error instanceof Error;
+  const { what } = error.details as { what?: string };
+  return error.retryable || (error.code === "NOT_FOUND" && what !== "deployment");
 }

@@ -97,3 +97,15 @@ test("one that never runs again is a failure after its time", async () => {
   expect(await roll(set.items, set.options(1))).toBe(false);
   expect(set.steps.at(-1)).toMatchObject({ name: "a", reason: "it did not run again in time" });
 });
+
+test("a daemon has rolled when it runs on the nodes that are there; one that left is not waited for", async () => {
+  const { items, options: optionsFor, steps } = fleet(["dmn"]);
+  const options = optionsFor(1);
+  const read = async (name: string) => {
+    const view = await options.read(name);
+    const gone = { ...view.status[0]!, address: "gone", state: "stopped" as const, past: true };
+    return { ...view, type: "daemon", status: [...view.status, gone] };
+  };
+  expect(await roll(items, { ...options, read })).toBe(true);
+  expect(steps.at(-1)).toEqual({ name: "dmn", outcome: "running" });
+});

@@ -85,11 +85,13 @@ function judge(
 
 type Status = DeploymentView["status"][number];
 
-/** What the nodes say that run it now: of its term, and for a deployment only its owner. */
+/** What the nodes say that run it now: of its term, of nodes that are there, and for a deployment only its owner. */
 export function currentStatuses(view: DeploymentView): Status[] {
   return view.status.filter(
-    ({ generation, address }) =>
-      generation === view.generation && (view.type === "daemon" || address === view.address),
+    ({ generation, address, past }) =>
+      !past &&
+      generation === view.generation &&
+      (view.type === "daemon" || address === view.address),
   );
 }
 

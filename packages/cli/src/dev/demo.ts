@@ -1,15 +1,13 @@
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
 import type { DeploymentCreate, DeploymentView, NodeView } from "@tenure/protocol";
 import { type Admin, createAdmin, ROUTES, TenureError } from "@tenure/sdk";
 import { type Desired, parseDesired } from "../deployment/desired.ts";
-import { drawDemo, drawLoss } from "./draw.ts";
+import { drawDemo, drawLoss, EXAMPLES } from "./draw.ts";
 import { type DemoJobs, type JobsSeen, startDemoJobs } from "./jobs.ts";
 import { type DemoUnit, startDemoUnit } from "./units.ts";
 
-const EXAMPLES = fileURLToPath(new URL("../../../../examples", import.meta.url));
 const FILE = join(EXAMPLES, "demo/deployments.yaml");
 const NAMES = ["alpha", "bravo"] as const;
 const LOOK_EVERY_MS = 200;
@@ -40,7 +38,7 @@ export function startDemo(options: {
 
   async function run(): Promise<void> {
     const admin = createAdmin({ url: options.url });
-    if (!existsSync(FILE) || !(await isOpen(admin))) return;
+    if (!(await isOpen(admin))) return;
     const desired = parseDesired(readFileSync(FILE, "utf8")).map(withExamples);
     await rest(admin, desired);
     for (const name of NAMES) {
@@ -53,7 +51,10 @@ export function startDemo(options: {
       return members.length >= units.length;
     });
     await wake(admin, desired);
-    await until(async () => (await demoOf(admin, desired)).every((view) => isRunning(view)));
+    const allRun = async () => (await demoOf(admin, desired)).every((view) => isRunning(view));
+    await until(allRun);
+    await evenOut(admin, desired);
+    await until(allRun);
     jobs = startDemoJobs({ url: options.url });
     options.print(drawDemo(await scene(admin, desired)));
     for (const unit of units) tellLoss(unit).catch(giveUp);
@@ -73,6 +74,25 @@ export function startDemo(options: {
       });
       if (!stopping.signal.aborted)
         options.print(drawLoss({ unit, end, ...(await scene(admin, desired)) }));
+    }
+  }
+
+  /**
+   * A former run may have left one node-unit with most of the demo. Draining that one moves them in good order, one
+   * after another; it claims again as soon as both have their share.
+   */
+  async function evenOut(admin: Admin, desired: readonly Desired[]): Promise<void> {
+    const nodes = await here(admin);
+    if (nodes.some(({ draining }) => draining)) return;
+    const before = await shares(admin, desired, nodes);
+    const most = before.at(-1);
+    if (!most || isEven(before)) return;
+    const params = { id: most.node_id };
+    await admin.call(ROUTES.drainNode, { params });
+    try {
+      await until(async () => isEven(await shares(admin, desired, nodes)));
+    } finally {
+      await admin.call(ROUTES.resumeNode, { params });
     }
   }
 
@@ -118,20 +138,34 @@ async function isOpen(admin: Admin): Promise<boolean> {
 }
 
 /**
- * Nobody may claim until both node-units are there, or the first one would take everything and keep it: what runs is
- * never moved only to be even. Rows that a former demo left uneven begin anew for the same reason.
+ * Disables what a former run left until both node-units are there: the first one would release and claim everything
+ * the other owned, and what runs is never moved only to be even.
  */
 async function rest(admin: Admin, desired: readonly Desired[]): Promise<void> {
-  const former = await demoOf(admin, desired);
-  const owned = former.filter(({ type }) => type === "deployment").map(({ address }) => address);
-  const counts = [...new Set(owned)].map((one) => owned.filter((other) => other === one).length);
-  const isUneven = counts.length < NAMES.length || Math.max(...counts) - Math.min(...counts) > 1;
-  for (const { id, type } of former) {
-    if (isUneven && type === "deployment")
-      await admin.call(ROUTES.deleteDeployment, { params: { id } });
-    else await admin.call(ROUTES.updateDeployment, { params: { id }, body: { enabled: false } });
-  }
+  for (const { id } of await demoOf(admin, desired))
+    await admin.call(ROUTES.updateDeployment, { params: { id }, body: { enabled: false } });
 }
+
+interface Share {
+  node_id: string;
+  owned: number;
+}
+
+/** How many deployments of the demo each node-unit owns, least first. */
+async function shares(
+  admin: Admin,
+  desired: readonly Desired[],
+  nodes: readonly NodeView[],
+): Promise<Share[]> {
+  const views = await demoOf(admin, desired);
+  const ownedBy = (node: string) => views.filter(({ address }) => address === node).length;
+  return nodes
+    .map(({ node_id }) => ({ node_id, owned: ownedBy(node_id) }))
+    .sort((a, b) => a.owned - b.owned);
+}
+
+const isEven = (sorted: readonly Share[]): boolean =>
+  (sorted.at(-1)?.owned ?? 0) - (sorted[0]?.owned ?? 0) <= 1;
 
 async function wake(admin: Admin, desired: readonly Desired[]): Promise<void> {
   const former = new Map((await demoOf(admin, desired)).map((view) => [view.name, view]));

@@ -1,3 +1,4 @@
+import { fileURLToPath } from "node:url";
 import type { DeploymentView, NodeView } from "@tenure/protocol";
 import pc from "picocolors";
 import { type Cell, table } from "../output.ts";
@@ -86,5 +87,7 @@ function placesOf(view: DeploymentView, names: ReadonlyMap<string, string>): Cel
 const indented = (text: string): string => text.replace(/^/gm, "  ");
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
+/** Copied here by the build, so that an installed package has them too. */
+export const EXAMPLES = fileURLToPath(new URL("../examples", import.meta.url));
 export const URL_DEFAULT = "http://127.0.0.1:7070";
 export const flag = (url: string): string => (url === URL_DEFAULT ? "" : ` --url ${url}`);

@@ -24,6 +24,7 @@ export function runCommand(context: Context): Command {
       new Option("--log-level <level>", "logs go to stderr").choices(LOG_LEVELS).default("info"),
     )
     .action(async (flags: Flags) => {
+      context.keepsRunning = true;
       context.exitCode = await runNode(flags);
     });
 }

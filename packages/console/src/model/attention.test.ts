@@ -49,7 +49,7 @@ test("what is broken comes before what may break", () => {
   const all = titles({
     cluster: cluster({
       dependencies: [{ name: "redis", kind: "redis", ok: false, reason: "gone" }],
-      timeline_confirmed: false,
+      timeline: { state: "unconfirmed" },
     }),
     membership: membership({ view: "settling", brake }),
     stats: stats({
@@ -61,7 +61,7 @@ test("what is broken comes before what may break", () => {
   });
   expect(all).toEqual([
     "Redis does not answer",
-    "Postgres came back as another history",
+    "Postgres came back as another history or an older copy",
     "The mass-loss brake is on",
     "1 deployment fails",
     "The members view is settling",

@@ -24,7 +24,7 @@ export function concernsOf({ cluster, membership, stats }: Fleet): Concern[] {
   return concerns.sort((a, b) => Number(b.tone === "bad") - Number(a.tone === "bad"));
 }
 
-function ofCluster({ dependencies, timeline_confirmed }: ClusterView): Concern[] {
+function ofCluster({ dependencies, timeline }: ClusterView): Concern[] {
   const down = dependencies
     .filter(({ ok }) => !ok)
     .map(
@@ -35,12 +35,12 @@ function ofCluster({ dependencies, timeline_confirmed }: ClusterView): Concern[]
         href: "/cluster",
       }),
     );
-  if (timeline_confirmed) return down;
+  if (timeline?.state !== "unconfirmed") return down;
   return [
     ...down,
     {
       tone: "bad",
-      title: "Postgres came back as another history",
+      title: "Postgres came back as another history or an older copy",
       detail: "No nonce is handed out until an operator confirms it.",
       href: "/cluster",
     },

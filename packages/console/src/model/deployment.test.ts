@@ -1,6 +1,13 @@
 import type { DeploymentStatus, DeploymentView } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
-import { deploymentCondition, groupOf, restartsOf, runs } from "./deployment.ts";
+import {
+  currentStatuses,
+  deploymentCondition,
+  groupOf,
+  restartsOf,
+  runs,
+  statusCondition,
+} from "./deployment.ts";
 
 const NOW = "2026-01-01T00:00:00.000Z";
 
@@ -110,4 +117,9 @@ test("what it runs, and how often it was restarted in this term", () => {
     status: [status({ restarts: 2 }), status({ generation: 1, restarts: 9 })],
   });
   expect(restartsOf(view)).toBe(2);
+});
+
+test("a status of the past is shown as what was", () => {
+  expect(statusCondition(status({ past: true }))).toEqual({ tone: "idle", word: "was running" });
+  expect(currentStatuses(deployment({ status: [status({ past: true })] }))).toEqual([]);
 });

@@ -18,8 +18,10 @@ const SEVERITY: readonly Tone[] = ["bad", "warn", "busy", "idle", "good"];
 /** What the nodes say in the current term; reports of an older owner tell nothing about now. */
 export function currentStatuses(view: DeploymentView): DeploymentStatus[] {
   return view.status.filter(
-    ({ generation, address }) =>
-      generation === view.generation && (view.type === "daemon" || address === view.address),
+    ({ generation, address, past }) =>
+      !past &&
+      generation === view.generation &&
+      (view.type === "daemon" || address === view.address),
   );
 }
 
@@ -41,7 +43,8 @@ export function deploymentCondition(
   return statusCondition(status);
 }
 
-export function statusCondition({ state, last_error }: DeploymentStatus): Condition {
+export function statusCondition({ state, last_error, past }: DeploymentStatus): Condition {
+  if (past) return { tone: "idle", word: `was ${state}` };
   const condition = { tone: TONES[state], word: state };
   return last_error && TONES[state] === "bad" ? { ...condition, detail: last_error } : condition;
 }

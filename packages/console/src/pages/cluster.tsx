@@ -28,7 +28,7 @@ export function ClusterPage() {
       sub={`Instances of one fleet; none of them leads. Version ${value.version}.`}
     >
       <Stale error={error} />
-      {!value.timeline_confirmed && <Timeline />}
+      {value.timeline?.state === "unconfirmed" && <Timeline />}
       <Card title="Instances" side={`${value.instances.length}`} flush>
         <List
           label="Instances"
@@ -61,8 +61,8 @@ function Timeline() {
   return (
     <div class="banner banner-bad banner-row" role="alert">
       <div>
-        <strong>Postgres came back as another history.</strong> It may lack numbers that were handed
-        out, so none is handed out until an operator has looked.
+        <strong>Postgres came back as another history, or as an older copy.</strong> It may lack
+        numbers that were handed out, so none is handed out until an operator has looked.
       </div>
       <Action
         label="Confirm"

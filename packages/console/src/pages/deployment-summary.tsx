@@ -165,7 +165,10 @@ const STATUS_COLUMNS: Column<DeploymentStatus>[] = [
     title: "State",
     width: "130px",
     narrow: "side",
-    cell: (status) => <Badge {...statusCondition(status)} />,
+    // A node may have gone since the answer came.
+    cell: (status) => (
+      <Badge {...statusCondition({ ...status, past: status.past || !isOnline(status.address) })} />
+    ),
   },
   {
     title: "Node",

@@ -332,15 +332,17 @@ function Raise({ signer, onDone }: { signer: SignerView; onDone: () => Promise<v
       onDo={async () => {
         await call("raiseSigner", {
           params: { signer: signer.signer },
-          body: { next_nonce: Number(next) },
+          body: { next_nonce: Number(next), confirm: true },
         });
         await onDone();
       }}
     >
       <p>
         For an account that was used before Tenure knew it. The numbers between {signer.next_nonce}{" "}
-        and the one you give are never handed out. It cannot be lowered again.
+        and the one you give are never handed out, and open numbers below it count as used. It
+        cannot be lowered again.
       </p>
+      {isHigher && <p>This skips {Number(next) - signer.next_nonce} numbers.</p>}
       <TextField
         label="Next number"
         value={next}

@@ -8,7 +8,7 @@ import {
   DeploymentWhy,
   FenceCheck,
 } from "../deployment.ts";
-import { Count, Generation, text } from "../formats.ts";
+import { Generation, SmallCount, text } from "../formats.ts";
 import {
   API_PREFIX,
   JSON_TYPE,
@@ -45,6 +45,7 @@ export const DEPLOYMENT_ROUTES = {
     roles: ["admin"],
     summary: "Create a deployment.",
     body: DeploymentCreate,
+    once: "name",
     reply: DeploymentView,
     statuses: [201],
   },
@@ -88,7 +89,7 @@ export const DEPLOYMENT_ROUTES = {
     roles: ["admin"],
     summary: "Go back to a former specification, the last one unless told.",
     params,
-    body: z.object({ revision: Count.optional() }).prefault({}),
+    body: z.object({ revision: SmallCount.optional() }).prefault({}),
     reply: DeploymentView,
   },
   listRevisions: {

@@ -16,6 +16,7 @@ export const JOB_ROUTES = {
     summary: "Submit a job; 200 when it ended within wait_ms, else 202.",
     query: z.object({ wait_ms: queryInt(JobWaitMs).optional() }),
     body: JobSpec,
+    once: "request_id",
     reply: Job,
     statuses: [200, 202],
   },

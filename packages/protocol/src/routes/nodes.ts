@@ -25,6 +25,14 @@ export const NODE_ROUTES = {
     params,
     reply: NodeView,
   },
+  removeNode: {
+    method: "DELETE",
+    path: `${PATH}/:id`,
+    roles: ["admin"],
+    summary: "Forget a node-unit that is away; 409 while it drains or a deployment names it.",
+    params,
+    statuses: [204],
+  },
   drainNode: {
     method: "POST",
     path: `${PATH}/:id/drain`,

@@ -62,6 +62,7 @@ export const SIGNER_ROUTES = {
     params: signerParams,
     query: z.object({ wait_ms: queryInt(NonceWaitMs).optional() }),
     body: NonceAllocate,
+    once: "request_id",
     reply: NonceAllocated,
   },
   markNonceUsed: {
@@ -71,6 +72,7 @@ export const SIGNER_ROUTES = {
     summary: "Say that a number was broadcast; final.",
     params: nonceParams,
     body: NonceUsed,
+    once: "hold_id",
     reply: NonceRecord,
   },
   markNonceRecyclable: {
@@ -80,6 +82,7 @@ export const SIGNER_ROUTES = {
     summary: "Give a number back that was never broadcast.",
     params: nonceParams,
     body: NonceRecyclable,
+    once: "hold_id",
     reply: NonceRecord,
   },
   resolveNonce: {

@@ -1,4 +1,5 @@
 import { BlockList, isIP } from "node:net";
+import { relative, resolve } from "node:path";
 import type { Setting } from "./layers.ts";
 import type { Config, ConfigPath } from "./schema.ts";
 import { NODE_ONLY_FIELDS, tokenSha256 } from "./tokens.ts";
@@ -59,12 +60,24 @@ export function isLoopback(host: string): boolean {
   return LOOPBACK.check(bare, family === 6 ? "ipv6" : "ipv4");
 }
 
+/** Whether `host` means every address of the machine: `0.0.0.0`, `::` and their other spellings. */
+export function isWildcard(host: string): boolean {
+  return /^(::ffff:)?[0.:]+$/i.test(host.replace(/^\[(.*)\]$/, "$1"));
+}
+
 const RELATIONS: readonly Relation[] = [
   {
     keys: ["server.host", "auth.tokens"],
     holds: ({ server, auth }) => isLoopback(server.host) || auth.tokens.length > 0,
     sentence:
       "non-loopback bind without auth: server.host lets other machines in, so auth.tokens (or TENURE_TOKENS) must have at least one token",
+  },
+  {
+    // The embedded store has one instance, so no other one calls it at the URL it advertises.
+    keys: ["server.host", "server.advertise_url", "server.postgres_uri"],
+    holds: ({ server }) => server.postgres_uri === "" || !isWildcard(advertisedHost(server)),
+    sentence:
+      "server.advertise_url must be set to a URL that other instances can call: server.host is a wildcard address, which names no machine",
   },
   {
     keys: ["scheduler.phase2.enabled", "scheduler.phase2.redis.mode", "scheduler.phase2.redis.url"],
@@ -132,6 +145,14 @@ const RELATIONS: readonly Relation[] = [
       "nonce.hold_ttl_ms must be at least nonce.lease_ttl_ms: a takeover must not find the holds of a live caller already run out",
   },
   {
+    keys: ["nonce.witness_file", "server.data_dir"],
+    holds: ({ nonce, server }) =>
+      nonce.witness_file === "" ||
+      relative(resolve(server.data_dir), resolve(nonce.witness_file)).startsWith(".."),
+    sentence:
+      "nonce.witness_file must be outside server.data_dir: a restored copy of the directory would bring it back too",
+  },
+  {
     keys: ["limits.payload_bytes", "limits.ws_frame_bytes"],
     holds: ({ limits }) => limits.payload_bytes < limits.ws_frame_bytes,
     sentence:
@@ -144,6 +165,9 @@ const RELATIONS: readonly Relation[] = [
       "limits.result_bytes must be less than limits.ws_frame_bytes: a result travels inside a frame",
   },
 ];
+
+const advertisedHost = ({ host, advertise_url }: Config["server"]): string =>
+  advertise_url === "" ? host : new URL(advertise_url).hostname;
 
 /** `nonce.hold_ttl_ms = 5000 from tenure.toml`. Texts are not shown: a URL may hold a password. */
 function found({ config, settings }: Pick<Judged, "config" | "settings">) {

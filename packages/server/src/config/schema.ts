@@ -48,10 +48,15 @@ export const Config = z.strictObject({
       emptyOr(url({ schemes: ["postgres:", "postgresql:"] })),
       "Postgres to use; `POSTGRES_URI` sets it too. Empty = the embedded store: nothing to install, but one instance only.",
     ),
+    postgres_connections_max: wholeNumber(
+      21,
+      { min: 5, max: 500 },
+      "Connections to Postgres that this instance opens at most: one listens for changes, the others are shared by halves between nonces and everything else. Keep the sum over all instances below Postgres' max_connections; one more per instance while it migrates.",
+    ),
     advertise_url: text(
       "",
       emptyOr(url({ schemes: ["http:", "https:"] })),
-      "URL under which other instances reach this one. Empty = built from host and port, which is wrong behind a proxy or a wildcard address.",
+      "URL under which other instances reach this one. Empty = built from host and port, which is wrong behind a proxy. With `postgres_uri` it must be set when host is a wildcard (`0.0.0.0`, `::`).",
     ),
     allowed_origins: textList(
       origin,
@@ -180,7 +185,7 @@ export const Config = z.strictObject({
         remove_stale_after_seconds: wholeNumber(
           600,
           seconds,
-          "How long a node that is gone stays listed, as offline. Long helps to see what was there; short keeps the list small.",
+          "How long what Redis knows of a node that is gone is kept. Node-units stay listed as offline for `membership.forget_after_days`.",
         ),
       }),
     }),
@@ -277,12 +282,22 @@ export const Config = z.strictObject({
       { min: 1, max: 1_000_000 },
       "Nonces issued above the oldest gap before QUEUE_FULL. More keeps going for longer; fewer leaves less stuck behind the gap.",
     ),
+    witness_file: text(
+      "",
+      anyText,
+      "File outside `data_dir`, one per instance, that remembers how far Postgres had got. With it a restored copy of the database is noticed although this server was restarted too; each commit of nonces waits for one more sync. Empty = no file.",
+    ),
   }),
 
   membership: z.strictObject({
     mass_loss_brake: flag(
       true,
       "Stop moving deployments when more than half of the node-units vanish at once. Off = a network fault may start everything twice.",
+    ),
+    forget_after_days: wholeNumber(
+      30,
+      { min: 0, max: 3650 },
+      "Days after which a node-unit that is away is forgotten, unless it drains or a deployment names it. Short keeps lists small; long shows what was there; 0 = never.",
     ),
   }),
 
@@ -323,7 +338,7 @@ export const Config = z.strictObject({
     peer_token: text(
       "",
       anyText,
-      "Secret that instances show each other. All must have the same; empty = they send none.",
+      "Secret that instances show each other. All must have the same. Empty = they send none; then an instance that has tokens refuses to start while another one is live.",
     ),
   }),
 });

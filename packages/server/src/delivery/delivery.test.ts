@@ -17,8 +17,7 @@ import { createDelivery } from "./delivery.ts";
 import { deliveryKeys } from "./delivery-keys.ts";
 import type { Doorbell, NewDoorbell } from "./doorbell.ts";
 import { takeUnread } from "./inbox-store.ts";
-import { retire } from "./roll.ts";
-import { listInstances } from "./roll-store.ts";
+import { closeInbox, listInstances } from "./roll-store.ts";
 
 const SETTINGS: DeliverySettings = {
   stream_group: "scheduler",
@@ -290,7 +289,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
   });
 
   test("an instance whose inbox was closed under it opens it again", async () => {
-    const a = instance("a");
+    const a = instance("a", { settings: { dlq_scan_interval_ms: 60_000 } });
     a.start();
     const open = () => until(entry, { what: "the inbox to be listed" });
     const entry = async () => {
@@ -298,7 +297,8 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
       return isOpen && (await listInstances(store)).find(({ instanceId }) => instanceId === "a");
     };
     const before = await open();
-    expect(await retire(store, before)).toBe(true);
+    // Not `retire`: the instance may list itself again before the second step of it, which then answers false.
+    expect(await closeInbox(store, "a")).toBe(true);
     expect((await open()).entry).not.toBe(before.entry);
     await instance("sender").send("a", bell());
     await settled(a);

@@ -5,6 +5,7 @@ import type { Log } from "../kernel/log.ts";
 import { type Random, uuid7 } from "../kernel/random.ts";
 import type { Service } from "../kernel/service.ts";
 import type { Membership } from "../membership/membership.ts";
+import { findNodeUnits } from "../membership/node-unit-store.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { createBoundedMatch } from "./bounded-match.ts";
@@ -66,6 +67,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     clock,
     log,
     view: () => members.current().view,
+    brakeTtlMs: config.membership.mass_loss_brake ? presenceTtlMs : undefined,
     connected: nodes.connected,
     samples,
     counts: {
@@ -89,12 +91,13 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     relay,
     newId: () => uuid7(random, clock.wallMs()),
     refresh: forNodes.copy.refresh,
-    surroundings: () => ({
-      nodes: members.current().rows,
-      view: members.current().view,
-      brake: members.brake(),
-      nowMs: clock.wallMs(),
-    }),
+    async surroundings(also) {
+      const { rows, view } = members.current();
+      const here = rows.filter(({ present }) => present);
+      const listed = new Set(here.map(({ address }) => address));
+      const others = (await findNodeUnits(db, also)).filter(({ address }) => !listed.has(address));
+      return { nodes: [...here, ...others], view, brake: members.brake(), nowMs: clock.wallMs() };
+    },
     matches: createBoundedMatch(),
   });
 

@@ -18,8 +18,10 @@ export interface ChangeLog {
   get(id: string): DeploymentRow | undefined;
   rows(): Iterable<DeploymentRow>;
   count(assignment: Assignment): number;
-  /** Whether a deployment that is enabled is this node's. */
+  /** Whether a deployment that is enabled is this node's, and not skipped. */
   owns(address: string): boolean;
+  /** Rows that node-units skip. */
+  skipped(): Iterable<DeploymentRow>;
   /** Whether a reader at this position can be told the rest as changes. */
   reaches(position: number): boolean;
   /** The last change of every row that changed after the position, oldest first. Lazy: readers stop when full. */
@@ -42,6 +44,7 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
   const gone = new Map<string, Entry>();
   const counts = new Map<Assignment, number>();
   const owned = new Map<string, number>();
+  const skipped = new Map<string, DeploymentRow>();
   let entries: Entry[] = [];
   let position = 0;
   /** Removals up to here are forgotten: whoever is behind it must read everything. */
@@ -74,6 +77,8 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
   function tally(row: DeploymentRow, by: 1 | -1): void {
     const assignment = assignmentOf(row);
     counts.set(assignment, (counts.get(assignment) ?? 0) + by);
+    if (by > 0 && row.skipped) skipped.set(row.id, row);
+    else skipped.delete(row.id);
     if (assignment !== "assigned") return;
     const left = (owned.get(row.address) ?? 0) + by;
     if (left > 0) owned.set(row.address, left);
@@ -117,6 +122,7 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
     },
     count: (assignment) => counts.get(assignment) ?? 0,
     owns: (address) => owned.has(address),
+    skipped: () => skipped.values(),
     reaches: (wanted) => wanted > 0 && wanted >= floor && wanted <= position,
     *since(wanted) {
       for (let index = firstAfter(wanted); index < entries.length; index++) {

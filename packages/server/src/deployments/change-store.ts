@@ -1,6 +1,7 @@
 import type { Db } from "../store/db.ts";
 import { sql } from "../store/sql.ts";
 import type { DeploymentRow } from "./deployment-row.ts";
+import { readDeploymentRow } from "./row-reader.ts";
 
 /** A place in the history of the table, as Postgres counts transactions. */
 export type Mark = string;
@@ -19,11 +20,9 @@ export async function currentMark(db: Db): Promise<Mark> {
 
 /** Rows written at or after the mark. A row may come twice; its last form is always among them. */
 export async function deploymentsSince(db: Db, mark: Mark): Promise<DeploymentRow[]> {
-  const { rows } = await db.query<DeploymentRow>(sql`
-    select id, name, package_name, package_version, command, args, env, type, address, enabled, selector,
-           lost_after_ms, generation, revision, moving_to, move_state, created_at, updated_at
-      from deployment where changed_xid >= ${mark}::xid8`);
-  return rows;
+  const { rows } = await db.query<{ row: Record<string, unknown> }>(sql`
+    select to_jsonb(deployment) - 'changed_xid' as row from deployment where changed_xid >= ${mark}::xid8`);
+  return rows.map(({ row }) => readDeploymentRow(row));
 }
 
 export async function removedSince(db: Db, mark: Mark): Promise<string[]> {

@@ -16,6 +16,7 @@ import { sql } from "../store/sql.ts";
 import { claimFirstFree, releaseLost } from "./claim-store.ts";
 import { ASSIGNMENTS, type Assignment, nextAssignment } from "./deployment.ts";
 import type { DeploymentRow } from "./deployment-row.ts";
+import { forgetLostAfter, recordReport } from "./status-store.ts";
 
 describe.each(DATABASES)("claims and releases on %s", (kind) => {
   let store: TestDb;
@@ -111,6 +112,42 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
       return freed.outcome === "released" ? freed.released.map(({ id }) => id) : freed;
     };
 
+    test("waits for the lost_after_ms that the owner goes by, until it has acknowledged a lower one", async () => {
+      const owner = await joinUnit(store.db, "lost");
+      const row = await addDeployment(store.db, { address: "lost", lost_after_ms: 60_000 });
+      const say = (lost_after_ms?: number) =>
+        recordReport(store.db, owner, {
+          ...{ deployment_id: row.id, generation: row.generation, state: "running" },
+          ...(lost_after_ms !== undefined && { lost_after_ms }),
+        });
+      const lower = (force = false) =>
+        store.db
+          .script(`update deployment set lost_after_ms = 0 where id = '${row.id}'`)
+          .then(async () => void (force && (await forgetLostAfter(store.db, row.id))));
+      await say(60_000);
+      await lower();
+      await leaveNodeUnit(store.db, owner);
+      expect(await release("lost")).toEqual([]);
+      await store.advance(59_000);
+      expect(await release("lost")).toEqual([]);
+      await lower(true);
+      expect(await release("lost")).toEqual([row.id]);
+    });
+
+    test.each([
+      ["has acknowledged a lower lost_after_ms", 0],
+      ["never says what it goes by, as 0.1.0", undefined],
+    ])("waits no longer than the row says for an owner that %s", async (_, said) => {
+      const owner = await joinUnit(store.db, "lost");
+      const row = await addDeployment(store.db, { address: "lost", lost_after_ms: 0 });
+      await recordReport(store.db, owner, {
+        ...{ deployment_id: row.id, generation: row.generation, state: "running" },
+        ...(said !== undefined && { lost_after_ms: said }),
+      });
+      await leaveNodeUnit(store.db, owner);
+      expect(await release("lost")).toEqual([row.id]);
+    });
+
     test("frees what a node had that left, in a new term, and doing it again changes nothing", async () => {
       const lost = await joinUnit(store.db, "lost");
       const row = await addDeployment(store.db, { address: "lost" });
@@ -139,7 +176,80 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
       await store.advance(PRESENCE_TTL_MS - 1_000);
       expect(await release("dead")).toEqual([]);
       await store.advance(2_000);
+      // The first caller was not heard since: it may be gone as well.
+      expect(await release("dead")).toEqual([]);
+      await store.advance(5_000);
       expect(await release("dead")).toEqual([row.id]);
+    });
+
+    test("after a silent loss waits until every present node-unit was heard, at most 5 s", async () => {
+      const [caller, other] = [
+        await joinUnit(store.db, "caller"),
+        await joinUnit(store.db, "other"),
+      ];
+      const waits = async (how: "closed" | "silent", lose: () => Promise<unknown>) => {
+        const lost = await joinUnit(store.db, how);
+        const row = await addDeployment(store.db, { address: how });
+        await leaveNodeUnit(store.db, lost, how === "silent");
+        const freed = async () => {
+          const outcome = await releaseLost(store.db, caller, [how]);
+          return outcome.outcome === "released" && outcome.released.some(({ id }) => id === row.id);
+        };
+        const before = await freed();
+        await lose();
+        return [before, await freed()];
+      };
+      const hear = (...heard: { address: string; epoch: number }[]) =>
+        renewPresence(store.db, heard, PRESENCE_TTL_MS);
+      expect(await waits("closed", async () => {})).toEqual([true, false]);
+      await hear(caller, other);
+      expect(await waits("silent", () => hear(caller))).toEqual([false, false]);
+      expect(await waits("silent", () => hear(caller, other))).toEqual([false, true]);
+      expect(await waits("silent", () => store.advance(4_500))).toEqual([false, false]);
+      expect(await waits("silent", () => store.advance(5_500))).toEqual([false, true]);
+    });
+
+    test("sees a mass loss that no instance has judged yet", async () => {
+      const caller = await joinUnit(store.db, "caller");
+      const lost = [];
+      for (const name of ["a", "b", "c"]) {
+        lost.push(await joinUnit(store.db, name));
+        await addDeployment(store.db, { address: name });
+      }
+      for (const unit of lost) await leaveNodeUnit(store.db, unit);
+      const all = ["a", "b", "c"];
+      expect(
+        await releaseLost(store.db, caller, all, { brakeTtlMs: PRESENCE_TTL_MS }),
+      ).toMatchObject({
+        released: [],
+      });
+      expect(await releaseLost(store.db, caller, all)).toMatchObject({
+        released: [expect.anything(), expect.anything(), expect.anything()],
+      });
+    });
+
+    test.each([
+      { instance: "ran out", at: "20 s ago", heard: 26_000, isFree: true },
+      { instance: "ran out", at: "20 s ago", heard: 20_000, isFree: false },
+      { instance: "ran out", at: "5 s ago", heard: 40_000, isFree: false },
+      { instance: "is live", at: "in 10 s", heard: 40_000, isFree: false },
+      { instance: "stopped in good order", at: "", heard: 40_000, isFree: false },
+    ])("of a node heard $heard ms ago whose instance $instance $at: $isFree", async (lost) => {
+      const { at, heard, isFree } = lost;
+      await joinUnit(store.db, "with-instance", { instance_id: "gone" });
+      const row = await addDeployment(store.db, { address: "with-instance" });
+      await store.advance(heard);
+      if (at !== "")
+        await store.db.query(sql`
+          insert into instance (instance_id, boot_id, url, version, expires_at)
+          values ('gone', gen_random_uuid(), 'http://x', '1',
+                  tenure_now() + ${at.startsWith("in") ? 10 : -Number.parseInt(at, 10)} * interval '1 s')`);
+      await store.db.script(
+        "update node_unit set renewed_at = tenure_now() where address <> 'with-instance'",
+      );
+      await store.advance(1);
+      expect(await release("with-instance")).toEqual(isFree ? [row.id] : []);
+      await store.db.script("delete from instance");
     });
 
     test.each([
@@ -173,6 +283,7 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
       const units = [];
       for (const name of ["a", "b", "c", "d"]) units.push(await joinUnit(store.db, name));
       const row = await addDeployment(store.db, { address: "a" });
+      for (const address of ["b", "c", "d"]) await addDeployment(store.db, { address });
       for (const unit of units.slice(0, 3)) await leaveNodeUnit(store.db, unit);
       await judgeBrake(store.db, PRESENCE_TTL_MS);
       expect(await release("a", "typo")).toEqual([]);

@@ -5,15 +5,25 @@ import {
   type DeploymentRevision,
   type DeploymentView,
   type DeploymentWhy,
+  ERRORS,
   type FenceCheck,
   isDeploymentType,
+  isExactVersion,
+  issueText,
   type List,
   type MatchWhole,
+  notExact,
   TenureError,
 } from "@tenure/protocol";
 import type { Db } from "../store/db.ts";
-import { appendEvent, type NewEvent } from "../store/event-store.ts";
-import { type DeploymentRow, renderDeployment, renderStatus } from "./deployment-row.ts";
+import { appendEvent, appendEventOnce, type NewEvent } from "../store/event-store.ts";
+import {
+  type DeploymentRow,
+  isPast,
+  renderDeployment,
+  renderStatus,
+  type StatusRow,
+} from "./deployment-row.ts";
 import {
   changeDeployment,
   createDeployment,
@@ -23,9 +33,11 @@ import {
   listDeployments,
   rollBackDeployment,
 } from "./deployment-store.ts";
+import { beginPinnedMoves } from "./move-store.ts";
 import type { FollowedLog, LogRequest, NodeRelay } from "./node-relay.ts";
-import { listRevisions } from "./revision-store.ts";
-import { listStatuses } from "./status-store.ts";
+import { findRevision, listRevisions } from "./revision-store.ts";
+import { isUnreadable } from "./row-reader.ts";
+import { forgetLostAfter, listStatuses } from "./status-store.ts";
 import { explain, type WhyInput } from "./why.ts";
 
 export interface DeploymentAdminOptions {
@@ -34,8 +46,10 @@ export interface DeploymentAdminOptions {
   relay: NodeRelay;
   /** Resolves when this instance's copy has what was just written. */
   refresh: () => Promise<void>;
-  /** What `why` looks at besides the deployment's own rows. */
-  surroundings: () => Pick<WhyInput, "nodes" | "view" | "brake" | "nowMs">;
+  /** What `why` looks at besides the deployment's own rows: the nodes that are present, and `also` these, by address or name. */
+  surroundings: (
+    also: readonly string[],
+  ) => Promise<Pick<WhyInput, "nodes" | "view" | "brake" | "nowMs">>;
   matches: MatchWhole;
 }
 
@@ -53,7 +67,7 @@ export interface DeploymentAdmin {
   revisions(
     id: string,
     page: { limit: number; before?: number | undefined },
-  ): Promise<DeploymentRevision[]>;
+  ): Promise<{ items: DeploymentRevision[]; last: number | undefined }>;
   why(id: string): Promise<DeploymentWhy>;
   fence(id: string, generation: number): Promise<FenceCheck>;
   readLog(id: string, query: LogQuery): ReturnType<NodeRelay["readLog"]>;
@@ -70,8 +84,30 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     return row;
   }
 
+  /** A row that cannot be read is left out, and said once. */
+  async function statusesOf(ids: readonly string[]): Promise<StatusRow[]> {
+    const { statuses, skipped } = await listStatuses(db, ids);
+    for (const { deployment_id, address, issues } of skipped) {
+      const what = `what node ${address} reported`;
+      await appendEventOnce(db, {
+        event: "status.skipped",
+        code: "ERR_INVALID_ROW",
+        message: ERRORS.ERR_INVALID_ROW.message({ what, reason: issueText(issues) }),
+        subject: deployment_id,
+        details: { address, issues },
+      });
+    }
+    return statuses;
+  }
+
   async function view(row: DeploymentRow): Promise<DeploymentView> {
-    return viewOf(row, await listStatuses(db, [row.id]));
+    return viewOf(row, await statusesOf([row.id]), await presentNodes());
+  }
+
+  /** The addresses of the node-units that are there. */
+  async function presentNodes(): Promise<ReadonlySet<string>> {
+    const { nodes } = await options.surroundings([]);
+    return new Set(nodes.filter((node) => node.present).map(({ address }) => address));
   }
 
   /** After a write: tell it, and let this instance's next answers know it. */
@@ -86,21 +122,21 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
 
   async function logRequest(id: string, { node, ...rest }: LogQuery): Promise<LogRequest> {
     const row = await find(id);
-    const address = node === undefined ? await lastRunner(row) : addressOf(node);
+    const address = node === undefined ? await lastRunner(row) : await addressOf(node);
     return { ...rest, deployment_id: row.id, address };
   }
 
   /** The node that ran it: its owner, else whoever spoke of it last. */
   async function lastRunner(row: DeploymentRow): Promise<string> {
-    const statuses = await listStatuses(db, [row.id]);
+    const statuses = await statusesOf([row.id]);
     const own = statuses.find(({ address }) => address === row.address);
     const address = own?.address ?? statuses[0]?.address ?? row.address;
     if (address !== "") return address;
     throw new TenureError("NOT_FOUND", { what: "log of deployment", id: row.name });
   }
 
-  function addressOf(node: string): string {
-    const { nodes } = options.surroundings();
+  async function addressOf(node: string): Promise<string> {
+    const { nodes } = await options.surroundings([node]);
     const found =
       nodes.find(({ address }) => address === node) ??
       nodes.find(({ name, present }) => name === node && present) ??
@@ -113,17 +149,15 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     async list(filter) {
       const rows = await listDeployments(db, { ...filter, limit: filter.limit + 1 });
       const page = rows.slice(0, filter.limit);
-      const statuses = await listStatuses(
-        db,
-        page.map(({ id }) => id),
-      );
+      const statuses = await statusesOf(page.map(({ id }) => id));
+      const present = await presentNodes();
       return {
-        items: page.map((row) => viewOf(row, statuses)),
-        next_cursor: rows.length > filter.limit ? page.at(-1)!.name : null,
+        items: page.map((row) => viewOf(row, statuses, present)),
+        next_cursor: rows.length > filter.limit ? cursorAfter(page.at(-1)!) : null,
       };
     },
     async create(body) {
-      refuseBadSpec({ type: "deployment", selector: {} }, body);
+      refuseBadSpec(NEW_ROW, body);
       const row = await createDeployment(db, options.newId(), body);
       if (!row) throw nameTaken(body.name ?? "");
       return written(row, { event: "deployment.created", says: "created" });
@@ -132,7 +166,7 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     async update(id, body) {
       const before = await find(id);
       refuseBadSpec(before, body);
-      const { if_revision, ...change } = body;
+      const { if_revision, force, ...change } = body;
       const row = await changeDeployment(db, before.id, {
         ...change,
         ifRevision: if_revision,
@@ -140,7 +174,11 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
         if ((error as { code?: string }).code === "23505") throw nameTaken(body.name ?? "");
         throw error;
       });
-      if (row) return written(row, { event: "deployment.changed", says: "changed" });
+      if (row) {
+        if (force) await forgetLostAfter(db, row.id);
+        await beginPinnedMoves(db);
+        return written(await find(row.id), { event: "deployment.changed", says: "changed" });
+      }
       const { revision } = await find(before.id);
       throw new TenureError("CONFLICT", {
         reason: `deployment ${before.name} is at revision ${revision}, not ${if_revision}`,
@@ -170,7 +208,12 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     },
     async rollBack(id, revision) {
       const row = await find(id);
-      const back = await rollBackDeployment(db, row.id, revision);
+      const found = await findRevision(db, row.id, revision);
+      if (found && "invalid" in found) {
+        const what = `revision ${revision ?? ""} of deployment ${row.name}`;
+        throw new TenureError("ERR_INVALID_ROW", { what, reason: issueText(found.invalid) });
+      }
+      const back = found && (await rollBackDeployment(db, row.id, found.revision));
       if (!back) {
         const what = `former revision of deployment ${row.name}`;
         throw new TenureError("NOT_FOUND", { what, id: String(revision ?? "") });
@@ -180,8 +223,10 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     revisions: async (id, page) => listRevisions(db, { ...page, id: (await find(id)).id }),
     async why(id) {
       const row = await find(id);
-      const statuses = await listStatuses(db, [row.id]);
-      return explain({ ...options.surroundings(), row, statuses, matches: options.matches });
+      const statuses = await statusesOf([row.id]);
+      const named = [row.address, row.moving_to, row.selector.address ?? ""];
+      const surroundings = await options.surroundings(named.filter((name) => name !== ""));
+      return explain({ ...surroundings, row, statuses, matches: options.matches });
     },
     async fence(id, generation) {
       const row = await find(id);
@@ -194,25 +239,28 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
 
   /** Where it runs in this term, of the nodes that are there. */
   async function runnersOf(row: DeploymentRow): Promise<string[]> {
-    const present = new Set(
-      options
-        .surroundings()
-        .nodes.filter((node) => node.present)
-        .map(({ address }) => address),
-    );
     if (row.type !== "daemon") return row.enabled && row.address !== "" ? [row.address] : [];
-    const statuses = await listStatuses(db, [row.id]);
+    const present = await presentNodes();
+    const statuses = await statusesOf([row.id]);
     return statuses
       .filter(({ generation, address }) => generation === row.generation && present.has(address))
       .map(({ address }) => address);
   }
 }
 
-/** The refusals that have codes of their own, and the one way to an address. */
+/** What is not given at a create. */
+const NEW_ROW = { type: "deployment", package_name: "", package_version: "" };
+
+/**
+ * The refusals that have codes of their own, and the one way to an address. What a row has already, by SQL or from an
+ * older version, is judged only when it is changed: such a row must still be possible to disable.
+ */
 function refuseBadSpec(
-  before: { type: string; selector: Record<string, string> },
-  { type = before.type, address = "", pin, selector }: DeploymentPatch,
+  before: { type: string; package_name: string; package_version: string },
+  body: DeploymentPatch,
 ): void {
+  const { type = before.type, address = "", pin, selector } = body;
+  const { package_name = before.package_name, package_version = before.package_version } = body;
   if (!isDeploymentType(type)) throw new TenureError("ERR_INVALID_TYPE", { type });
   if (type === "daemon" && (address !== "" || pin))
     throw new TenureError("ERR_DAEMON_ADDRESS_SET", { address: pin ?? address });
@@ -220,15 +268,29 @@ function refuseBadSpec(
     throw new TenureError("INVALID_REQUEST", { reason: "address: changes only by pin" });
   if (pin && selector && Object.hasOwn(selector, ADDRESS_SELECTOR))
     throw new TenureError("INVALID_REQUEST", { reason: "selector: its address is set by pin" });
+  const isNamed = body.package_name !== undefined || body.package_version !== undefined;
+  if (isNamed && package_name !== "" && !isExactVersion(package_version))
+    throw new TenureError("INVALID_REQUEST", { reason: notExact(package_version) });
 }
 
 function viewOf(
   row: DeploymentRow,
-  statuses: Awaited<ReturnType<typeof listStatuses>>,
+  statuses: readonly StatusRow[],
+  present: ReadonlySet<string>,
 ): DeploymentView {
   const own = statuses.filter(({ deployment_id }) => deployment_id === row.id);
-  return { ...renderDeployment(row), status: own.map(renderStatus) };
+  const isPresent = (address: string) => present.has(address);
+  const { invalid } = row;
+  return {
+    ...renderDeployment(row),
+    status: own.map((status) => renderStatus(status, isPast(row, status, isPresent))),
+    ...(invalid && { invalid: [...invalid] }),
+  };
 }
+
+/** A name that is too long was cut: the next page begins after all names that begin like it. */
+const cursorAfter = (row: DeploymentRow): string =>
+  isUnreadable(row, "name") ? `${row.name}\u{10ffff}` : row.name;
 
 const nameTaken = (name: string): TenureError =>
   new TenureError("CONFLICT", { reason: `another deployment is named ${name}` });

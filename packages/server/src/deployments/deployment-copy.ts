@@ -12,6 +12,9 @@ import {
   reportedSince,
 } from "./change-store.ts";
 import type { DeploymentRow } from "./deployment-row.ts";
+import { lastGoodSpecifications } from "./revision-store.ts";
+import { hasGoodSpecification } from "./row-reader.ts";
+import { skippedForm } from "./skipped-row.ts";
 
 const CHANNEL = "tenure_deployment";
 const FALLBACK_INTERVAL_MS = 5_000;
@@ -76,7 +79,8 @@ export function createDeploymentCopy({
         since === BEGINNING ? [] : removedSince(db, since),
         since === BEGINNING ? [] : reportedSince(db, since),
       ]);
-      const seen = apply(rows, since === BEGINNING ? absentFrom(rows) : removed);
+      const kept = await keepLastGood(rows);
+      const seen = apply(kept, since === BEGINNING ? absentFrom(rows) : removed);
       mark = next;
       lastLookMs = clock.monotonicMs();
       // Answered before the rest: whoever wrote a row waits only until it is readable here.
@@ -96,6 +100,18 @@ export function createDeploymentCopy({
   function absentFrom(rows: DeploymentRow[]): string[] {
     const ids = new Set(rows.map(({ id }) => id));
     return [...changes.rows()].map(({ id }) => id).filter((id) => !ids.has(id));
+  }
+
+  /** Rows that node-units skip go on as they were: their present owner, with the last specification that was good. */
+  async function keepLastGood(rows: DeploymentRow[]): Promise<DeploymentRow[]> {
+    const withoutSpec = rows.filter((row) => !hasGoodSpecification(row));
+    const specs = await lastGoodSpecifications(
+      db,
+      withoutSpec.map(({ id }) => id),
+    );
+    return rows.map((row) =>
+      skippedForm(row, { spec: specs.get(row.id), former: changes.get(row.id) }),
+    );
   }
 
   function apply(rows: DeploymentRow[], removed: string[]): RowChange[] {

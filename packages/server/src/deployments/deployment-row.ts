@@ -1,15 +1,32 @@
-import type { DeploymentReport, DeploymentStatus, StoredDeployment } from "@tenure/protocol";
+import type {
+  DeploymentReport,
+  DeploymentStatus,
+  FieldIssue,
+  StoredDeployment,
+} from "@tenure/protocol";
+import type { NewEvent } from "../store/event-store.ts";
 
-/** A row of `deployment`, as both drivers give it. */
+/** What is wrong with a row, as the event that says so. */
+export type RowProblem = NewEvent & { subject: string; details: Record<string, unknown> };
+
+/** A row of `deployment`, every column of the type it should have. */
 export interface DeploymentRow extends Omit<StoredDeployment, "created_at" | "updated_at"> {
   created_at: Date;
   updated_at: Date;
+  /** Columns that could not be read. Each has a neutral value here. */
+  invalid?: readonly FieldIssue[];
+  /** In the copy: why node-units skip it. What it says to run is then the last good specification. */
+  skipped?: RowProblem;
+  /** In the copy: no specification of it is known to be good, or no term. Node-units go on with what they have of it. */
+  isHidden?: boolean;
 }
 
 /** A row of `deployment_status`. */
-export interface StatusRow extends Omit<DeploymentStatus, "started_at" | "updated_at"> {
+export interface StatusRow extends Omit<DeploymentStatus, "started_at" | "updated_at" | "past"> {
   started_at: Date | null;
   updated_at: Date;
+  /** What the node goes by when it is out of contact. */
+  lost_after_ms?: number | null | undefined;
 }
 
 export interface NodeTerm {
@@ -43,7 +60,7 @@ export function renderDeployment(row: DeploymentRow): StoredDeployment {
   };
 }
 
-export function renderStatus(row: StatusRow): DeploymentStatus {
+export function renderStatus(row: StatusRow, past: boolean): DeploymentStatus {
   return {
     deployment_id: row.deployment_id,
     address: row.address,
@@ -57,5 +74,17 @@ export function renderStatus(row: StatusRow): DeploymentStatus {
     spec_hash: row.spec_hash,
     started_at: row.started_at?.toISOString() ?? null,
     updated_at: row.updated_at.toISOString(),
+    past,
   };
+}
+
+/** Whether a status says what was and not what is: its term is over, it is not this node's any more, or the node is away. */
+export function isPast(
+  row: Pick<DeploymentRow, "type" | "generation" | "address" | "moving_to">,
+  status: Pick<StatusRow, "address" | "generation">,
+  isPresent: (address: string) => boolean,
+): boolean {
+  const { address, generation } = status;
+  const isIts = row.type === "daemon" || address === row.address || address === row.moving_to;
+  return generation !== row.generation || !isIts || !isPresent(address);
 }

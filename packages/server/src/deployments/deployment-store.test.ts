@@ -27,16 +27,16 @@ import {
   rollBackDeployment,
 } from "./deployment-store.ts";
 import { dropDeadMoves, giveMoveBack, markMoveReady, markStopped } from "./move-store.ts";
-import { listStatuses, recordReport } from "./status-store.ts";
+import { forgetOldStatuses, listStatuses, recordReport } from "./status-store.ts";
+
+const DAY_MS = 86_400_000;
 
 test("R3, R4: the column type comes to a table with rows, and makes them deployments", async () => {
   const database = await createDatabase(stores().postgresAdminUri);
   const db = openPostgres({ uri: database.uri, poolMax: 1 });
   const all = readMigrations();
-  await migrate(
-    db,
-    all.filter(({ name }) => name !== "deployment_type"),
-  );
+  const before = all.findIndex(({ name }) => name === "deployment_type");
+  await migrate(db, all.slice(0, before));
   await db.script(`
     insert into deployment (package_name, address) values ('old', 'n');
     update deployment set package_version = '1.0.0'`);
@@ -57,7 +57,7 @@ test("R3, R4: the column type comes to a table with rows, and makes them deploym
   const { rows: old } = await db.query<{ id: string }>(
     sql`select id from deployment where package_name = 'old'`,
   );
-  expect(await rollBackDeployment(db, old[0]!.id, undefined)).toMatchObject({
+  expect(await rollBackDeployment(db, old[0]!.id, 1)).toMatchObject({
     package_version: "",
     type: "deployment",
   });
@@ -110,11 +110,11 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
     expect(await change({ ifRevision: 3, command: "x" })).toMatchObject({ revision: 4 });
   });
 
-  test("a rollback brings the last specification back, or the one named, as a new revision", async () => {
+  test("a rollback brings the specification that was named back as a new revision", async () => {
     const { id } = await addDeployment(store.db, { package_version: "1.0.0", env: { A: "1" } });
     for (const package_version of ["2.0.0", "3.0.0"])
       await changeDeployment(store.db, id, { package_version, env: {}, ifRevision: undefined });
-    expect(await rollBackDeployment(store.db, id, undefined)).toMatchObject({
+    expect(await rollBackDeployment(store.db, id, 2)).toMatchObject({
       package_version: "2.0.0",
       revision: 4,
     });
@@ -174,13 +174,13 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
           former_state: "running",
         },
       );
-      expect(await listStatuses(store.db, [row.id])).toMatchObject([
+      expect((await listStatuses(store.db, [row.id])).statuses).toMatchObject([
         { state: "backoff", pid: null, exit_code: 1, restarts: 2, last_error: "once" },
       ]);
       await assign(store.db, row.id, "");
       await claimFirstFree(store.db, node, [{ id: row.id, generation: 2 }]);
       await say(node, { ...term, generation: 3, state: "starting" });
-      expect(await listStatuses(store.db, [row.id])).toMatchObject([
+      expect((await listStatuses(store.db, [row.id])).statuses).toMatchObject([
         { state: "starting", generation: 3, exit_code: null, restarts: 0, last_error: null },
       ]);
     });
@@ -197,7 +197,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
         current: false,
       });
       expect(await say(node, { ...report, deployment_id: randomUUID() })).toBeUndefined();
-      expect(await listStatuses(store.db, [row.id])).toEqual([]);
+      expect((await listStatuses(store.db, [row.id])).statuses).toEqual([]);
     });
 
     test("of a daemon comes from every node", async () => {
@@ -205,10 +205,38 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
       const { id } = await addDeployment(store.db, { type: "daemon" });
       for (const node of nodes)
         await say(node, { deployment_id: id, generation: 0, state: "running" });
-      expect((await listStatuses(store.db, [id])).map(({ address }) => address).sort()).toEqual([
-        "a",
-        "b",
-      ]);
+      const { statuses } = await listStatuses(store.db, [id]);
+      expect(statuses.map(({ address }) => address).sort()).toEqual(["a", "b"]);
+    });
+
+    test("of a daemon stays while its node is there, however long ago it was, and goes a week after its node", async () => {
+      const stays = await joinUnit(store.db, "stays");
+      const leaves = await joinUnit(store.db, "leaves");
+      const { id } = await addDeployment(store.db, { type: "daemon" });
+      for (const node of [stays, leaves])
+        await say(node, { deployment_id: id, generation: 0, state: "running" });
+      const kept = async () =>
+        (await listStatuses(store.db, [id])).statuses.map(({ address }) => address).sort();
+      await store.advance(8 * DAY_MS);
+      await renewPresence(store.db, [stays, leaves], 45_000);
+      await leaveNodeUnit(store.db, leaves);
+      await forgetOldStatuses(store.db);
+      expect(await kept()).toEqual(["leaves", "stays"]);
+      await store.advance(8 * DAY_MS);
+      await renewPresence(store.db, [stays], 45_000);
+      await forgetOldStatuses(store.db);
+      expect(await kept()).toEqual(["stays"]);
+    });
+
+    test("of a former owner goes after a week, that of the owner stays", async () => {
+      const [former, owner] = [await joinUnit(store.db, "former"), await joinUnit(store.db, "o")];
+      const row = await addDeployment(store.db, { address: "former" });
+      await say(former, { deployment_id: row.id, generation: 1, state: "running" });
+      await assign(store.db, row.id, "o");
+      await say(owner, { deployment_id: row.id, generation: 2, state: "running" });
+      await store.advance(8 * DAY_MS);
+      await forgetOldStatuses(store.db);
+      expect((await listStatuses(store.db, [row.id])).statuses).toMatchObject([{ address: "o" }]);
     });
   });
 
@@ -278,6 +306,15 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
         ({ next }: { next: { address: string; epoch: number } }) => leaveNodeUnit(store.db, next),
       ],
       ["the next node drains", () => setDraining(store.db, "next", true)],
+      ["the row is disabled", () => store.db.script("update deployment set enabled = false")],
+      [
+        "the next node never claims",
+        () => store.db.script("update node_unit set claim_policy = 'none' where address = 'next'"),
+      ],
+      [
+        "the next node does not fit any more",
+        () => store.db.script(`update deployment set selector = '{"zone": "x"}'`),
+      ],
       ["the drain ended", () => setDraining(store.db, "owner", false)],
       [
         "the install takes for ever",

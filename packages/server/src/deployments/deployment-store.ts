@@ -1,6 +1,15 @@
 import type { Db } from "../store/db.ts";
 import { json, sql } from "../store/sql.ts";
 import type { DeploymentRow } from "./deployment-row.ts";
+import { readDeploymentRow } from "./row-reader.ts";
+
+/** A row as JSON: whatever SQL wrote into a column, the others can be read. */
+interface JsonRow {
+  row: Record<string, unknown>;
+}
+
+const readRows = (rows: readonly JsonRow[]): DeploymentRow[] =>
+  rows.map(({ row }) => readDeploymentRow(row));
 
 /** What may be said of a deployment from outside. `pin: null` takes a pin off. */
 export interface DeploymentChange {
@@ -25,7 +34,7 @@ export async function createDeployment(
 ): Promise<DeploymentRow | undefined> {
   const { pin } = change;
   const selector = pin ? { ...change.selector, address: pin } : (change.selector ?? {});
-  const { rows } = await db.query<DeploymentRow>(sql`
+  const { rows } = await db.query<JsonRow>(sql`
     insert into deployment (id, name, package_name, package_version, command, args, env, type, address, enabled,
                             selector, lost_after_ms, generation)
     values (${id}, ${change.name ?? id}, ${change.package_name ?? ""}, ${change.package_version ?? ""},
@@ -33,13 +42,14 @@ export async function createDeployment(
             ${change.type ?? "deployment"}, ${pin ?? ""}, ${change.enabled ?? true}, ${json(selector)},
             ${change.lost_after_ms ?? 0}, ${pin ? 1 : 0})
     on conflict (name) do nothing
-    returning *`);
-  return rows[0];
+    returning to_jsonb(deployment) as row`);
+  return readRows(rows)[0];
 }
 
 /**
- * Changes what was given and leaves the rest, if the specification still is the one at `ifRevision`. A pin is a
- * new owner and so a new term, which the table's trigger counts. `undefined`: gone, or another revision.
+ * Changes what was given and leaves the rest, if the specification still is the one at `ifRevision`. A pin is the new
+ * owner at once where nothing runs; else the row keeps its owner and is handed over (`beginPinnedMoves`). `undefined`:
+ * gone, or another revision.
  */
 export async function changeDeployment(
   db: Db,
@@ -47,7 +57,7 @@ export async function changeDeployment(
   change: DeploymentChange & { ifRevision: number | undefined },
 ): Promise<DeploymentRow | undefined> {
   const { pin } = change;
-  const { rows } = await db.query<DeploymentRow>(sql`
+  const { rows } = await db.query<JsonRow>(sql`
     update deployment
        set name            = coalesce(${change.name ?? null}, name),
            package_name    = coalesce(${change.package_name ?? null}, package_name),
@@ -58,28 +68,30 @@ export async function changeDeployment(
            type            = coalesce(${change.type ?? null}, type),
            enabled         = coalesce(${change.enabled ?? null}::boolean, enabled),
            lost_after_ms   = coalesce(${change.lost_after_ms ?? null}::int, lost_after_ms),
-           selector        = case when ${pin === null} then coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector) - 'address'
-                                  else coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector)
+           selector        = case when ${pin === undefined} then coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector)
+                                  when jsonb_typeof(coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector)) <> 'object'
+                                  then ${json(pin ? { address: pin } : {})}::jsonb
+                                  else coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector) - 'address'
                                        || ${json(pin ? { address: pin } : {})}::jsonb end,
            address         = case when coalesce(${change.type ?? null}, type) = 'daemon' then ''
-                                  else coalesce(${pin ?? null}, address) end,
+                                  when address = '' or not enabled then coalesce(${pin ?? null}, address)
+                                  else address end,
            updated_at      = tenure_now()
      where id = ${id} and (${change.ifRevision ?? null}::int is null or revision = ${change.ifRevision ?? null})
-    returning *`);
-  return rows[0];
+    returning to_jsonb(deployment) as row`);
+  return readRows(rows)[0];
 }
 
-/** Brings a former specification back as a new revision. `undefined`: gone, or no such revision. */
+/** Brings a former specification that can be read back as a new revision. `undefined`: gone, or no such revision. */
 export async function rollBackDeployment(
   db: Db,
   id: string,
-  revision: number | undefined,
+  revision: number,
 ): Promise<DeploymentRow | undefined> {
-  const { rows } = await db.query<DeploymentRow>(sql`
+  const { rows } = await db.query<JsonRow>(sql`
     with former as (
       select spec from deployment_revision
-       where deployment_id = ${id} and (${revision ?? null}::int is null or revision = ${revision ?? null})
-       order by revision desc limit 1)
+       where deployment_id = ${id} and revision = ${revision})
     update deployment
        set package_name    = spec ->> 'package_name',
            package_version = spec ->> 'package_version',
@@ -93,8 +105,8 @@ export async function rollBackDeployment(
            updated_at      = tenure_now()
       from former
      where id = ${id}
-    returning deployment.*`);
-  return rows[0];
+    returning to_jsonb(deployment) as row`);
+  return readRows(rows)[0];
 }
 
 export async function deleteDeployment(db: Db, id: string): Promise<boolean> {
@@ -104,12 +116,12 @@ export async function deleteDeployment(db: Db, id: string): Promise<boolean> {
 
 /** By id, else by name: a name may look like an id, but an id is never taken for a name. */
 export async function findDeployment(db: Db, idOrName: string): Promise<DeploymentRow | undefined> {
-  const { rows } = await db.query<DeploymentRow>(sql`
-    select * from deployment
+  const { rows } = await db.query<JsonRow>(sql`
+    select to_jsonb(deployment) as row from deployment
      where id = ${isUuid(idOrName) ? idOrName : null}::uuid or name = ${idOrName}
      order by (id::text = ${idOrName.toLowerCase()}) desc
      limit 1`);
-  return rows[0];
+  return readRows(rows)[0];
 }
 
 export interface DeploymentFilter {
@@ -123,15 +135,15 @@ export interface DeploymentFilter {
 
 /** By name, in the order of the bytes: a cursor must mean the same on every server. */
 export async function listDeployments(db: Db, filter: DeploymentFilter): Promise<DeploymentRow[]> {
-  const { rows } = await db.query<DeploymentRow>(sql`
-    select * from deployment
+  const { rows } = await db.query<JsonRow>(sql`
+    select to_jsonb(deployment) as row from deployment
      where (${filter.type ?? null}::text is null or type = ${filter.type ?? null})
        and (${filter.enabled ?? null}::boolean is null or enabled = ${filter.enabled ?? null}::boolean)
        and (${filter.address ?? null}::text is null or address = ${filter.address ?? null})
        and (${filter.afterName ?? null}::text is null or name collate "C" > ${filter.afterName ?? null})
      order by name collate "C"
      limit ${filter.limit}`);
-  return rows;
+  return readRows(rows);
 }
 
 const isUuid = (text: string): boolean =>

@@ -35,6 +35,8 @@ export function nextAssignment(current: Assignment, event: AssignmentEvent): Ass
 }
 
 export interface Assignable {
+  /** Set when node-units skip the row. */
+  skipped?: unknown;
   type: string;
   enabled: boolean;
   address: string;
@@ -44,7 +46,7 @@ export function assignmentOf(
   row: Assignable,
   isPresent: (address: string) => boolean = () => true,
 ): Assignment {
-  if (!isDeploymentType(row.type)) return "invalid";
+  if (row.skipped || !isDeploymentType(row.type)) return "invalid";
   if (!row.enabled) return "disabled";
   if (row.type === "daemon") return "daemon";
   if (row.address === "") return "unassigned";

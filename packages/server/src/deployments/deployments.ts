@@ -2,25 +2,45 @@ import {
   type CallParams,
   type CallResult,
   type DeploymentTerm,
+  type NodeTraits,
   type ResourceUsage,
   type ServerToNode,
   TenureError,
+  unfitness,
   type ViewState,
 } from "@tenure/protocol";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
-import { appendEvent, appendEventOnce } from "../store/event-store.ts";
+import { appendEventOnce } from "../store/event-store.ts";
 import { createBoundedMatch } from "./bounded-match.ts";
-import { type ClaimOutcome, claimFirstFree, releaseLost, reserveFirst } from "./claim-store.ts";
+import {
+  type ClaimOutcome,
+  claimFirstFree,
+  listRefused,
+  releaseLost,
+  releaseRefused,
+  reserveFirst,
+} from "./claim-store.ts";
 import type { Assignment } from "./deployment.ts";
 import { type CopyLook, createDeploymentCopy, type DeploymentCopy } from "./deployment-copy.ts";
-import { dropDeadMoves, giveMoveBack, markMoveReady, markStopped } from "./move-store.ts";
+import type { NodeTerm } from "./deployment-row.ts";
+import { giveBack } from "./give-back-store.ts";
+import {
+  beginPinnedMoves,
+  dropDeadMoves,
+  finishPinnedMoves,
+  giveMoveBack,
+  markMoveReady,
+  markStopped,
+} from "./move-store.ts";
 import { answerList, currentRevision, type ListReader, type WrittenList } from "./node-list.ts";
 import { createReleases } from "./releases.ts";
 import { reportEvent } from "./report-event.ts";
+import { appendReportEvent } from "./report-event-store.ts";
 import { daemonTwins, rowProblems } from "./row-problems.ts";
+import { createSilentLossWait } from "./silent-loss-wait.ts";
 import { type RecordedReport, recordReport } from "./status-store.ts";
 import { wakeFor } from "./wake.ts";
 
@@ -48,6 +68,8 @@ export interface DeploymentsOptions {
   clock: Clock;
   log: Log;
   view: () => ViewState;
+  /** Within how long losses count together for the mass-loss brake; undefined where it is switched off. */
+  brakeTtlMs: number | undefined;
   connected: () => readonly DeploymentNode[];
   /** Fresh samples by address, of everybody in the fleet. */
   samples: () => Record<string, ResourceUsage>;
@@ -85,11 +107,22 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
   const { origin, db, clock, log, counts } = options;
   const matches = createBoundedMatch();
   const copy = createDeploymentCopy({ db, clock, log, onLook });
-  const moves = every(MOVES_INTERVAL_MS, async () => void (await dropDeadMoves(db)), {
+  const waitAfterSilentLoss = createSilentLossWait({
+    db,
+    clock,
+    wake: () => tell([{ everybody: true, nodes: [] }]),
+  });
+  const moves = every(MOVES_INTERVAL_MS, sweepMoves, {
     clock,
     onError: (error) =>
       log.warn({ event: "moves.not-swept", error }, "reservations of lost nodes are kept"),
   });
+
+  async function sweepMoves(): Promise<void> {
+    await dropDeadMoves(db);
+    await finishPinnedMoves(db);
+    await beginPinnedMoves(db);
+  }
 
   async function onLook({ changes, reported }: CopyLook): Promise<void> {
     tell(changes.map(({ before, after }) => wakeFor(before, after)));
@@ -97,8 +130,13 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
     for (const id of reported) options.onChange(id, "changed");
     for (const assignment of ["unassigned", "assigned", "disabled", "daemon", "invalid"] as const)
       counts.onRows(assignment, copy.log.count(assignment));
-    for (const { after } of changes) {
+    for (const { before, after } of changes) {
       if (!after) continue;
+      if (after.skipped && after.skipped.message !== before?.skipped?.message)
+        log.error(
+          { event: after.skipped.event, code: after.skipped.code, deploymentId: after.id },
+          after.skipped.message,
+        );
       const problems = [...rowProblems(after), ...daemonTwins(after, copy.log.rows())];
       for (const problem of problems) await appendEventOnce(db, problem);
     }
@@ -117,12 +155,31 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
 
   const release = createReleases({
     owns: copy.log.owns,
-    async run(caller: { address: string; epoch: number }, addresses) {
-      const freed = await releaseLost(db, caller, addresses);
-      if (freed.outcome === "released" && freed.released.length > 0) await copy.refresh();
-      return freed;
+    async run({ node, ...caller }: NodeTerm & { node: DeploymentNode }, addresses) {
+      const skipped = [...copy.log.skipped()].map(({ id }) => id);
+      const freed = await releaseLost(db, caller, addresses, {
+        except: skipped,
+        brakeTtlMs: options.brakeTtlMs,
+      });
+      if (freed.outcome === "refused") return freed;
+      if (freed.waitsSince) void waitAfterSilentLoss(freed.waitsSince);
+      const refused = await releaseRefused(db, caller, await judgeRefused(node, addresses));
+      const released = [...freed.released, ...refused];
+      if (released.length > 0) await copy.refresh();
+      return { ...freed, released };
     },
   });
+
+  /** Rows of present owners that may not run them, and that this node may. */
+  async function judgeRefused(node: DeploymentNode, addresses: readonly string[]) {
+    const refused = await listRefused(db, addresses);
+    return refused.filter(({ id, revision, owner }) => {
+      const row = copy.log.get(id);
+      if (row?.revision !== revision || row.skipped) return false;
+      const isFit = (traits: NodeTraits) => unfitness(row, traits, matches).length === 0;
+      return isFit(readerOf(node)) && !isFit(owner);
+    });
+  }
 
   async function take(
     node: DeploymentNode,
@@ -163,13 +220,14 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
       counts.onList(answer.answer);
       return answer;
     },
-    async release(node, { addresses }) {
+    async release(node, { addresses, stopped }) {
       const { nodeId: address, epoch } = unitOf(node);
       if (node.snapshot.claim_policy === "none")
         throw new TenureError("ERR_POLICY_DISABLED", { address });
+      if (stopped) return releaseStopped({ address, epoch }, stopped);
       // The list of members may be incomplete now: an absent node is not known to be lost.
       if (options.view() !== "ready") return { released: [] };
-      const freed = await release({ address, epoch }, addresses);
+      const freed = await release({ address, epoch, node }, addresses);
       if (!freed) return { released: [] };
       if (freed.outcome === "refused") throw refusal(freed, { address, epoch, candidates: [] });
       counts.onReleased(freed.released.length);
@@ -190,9 +248,10 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
         });
       }
       const event = reportEvent({ address, report, recorded });
-      if (event) await appendEvent(db, event);
+      if (event) await appendReportEvent(db, event, !recorded.was_stable);
       await move({ id, address, generation }, report.state, recorded);
-      return {};
+      const { lost_after_ms } = report;
+      return lost_after_ms === undefined ? {} : { lost_after_ms };
     },
     start() {
       copy.start();
@@ -202,6 +261,14 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
       await Promise.all([copy.stop(), moves.stop()]);
     },
   };
+
+  async function releaseStopped(caller: NodeTerm, stopped: DeploymentTerm[]) {
+    const given = await giveBack(db, caller, stopped);
+    if (given.outcome === "refused") throw refusal(given, { ...caller, candidates: [] });
+    if (given.released.length > 0) await copy.refresh();
+    counts.onReleased(given.released.length);
+    return { released: given.released };
+  }
 
   /** A report may be a step of a handing over; see docs/protocol.md. */
   async function move(
@@ -213,7 +280,11 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
     if (step.address === moving_to) {
       if (state === "failed" || state === "refused") await giveMoveBack(db, step);
       else if (state === "stopped" && move_state === "installing") await markMoveReady(db, step);
-    } else if (step.address === address && state === "stopped" && move_state === "ready") {
+    } else if (
+      step.address === address &&
+      (state === "stopped" || state === "refused") &&
+      move_state === "ready"
+    ) {
       await markStopped(db, step);
     }
   }

@@ -1,10 +1,12 @@
 import { createHash } from "node:crypto";
 import {
   type CallResult,
+  isDeploymentType,
   type ListedDeployment,
   type MatchWhole,
   type NodeTraits,
   type ResourceUsage,
+  type SkippedDeployment,
   unfitness,
 } from "@tenure/protocol";
 import type { ChangeLog } from "./change-log.ts";
@@ -59,6 +61,7 @@ export function answerList(options: ListOptions): WrittenList {
   }
   const items: Buffer[] = [];
   const removed: string[] = [];
+  const skipped: SkippedDeployment[] = [];
   let bytes = 0;
   let reached = known;
   let more = false;
@@ -68,7 +71,12 @@ export function answerList(options: ListOptions): WrittenList {
       break;
     }
     reached = position;
-    if (!row) {
+    if (row?.skipped && row.isHidden && concerns(row, reader)) {
+      skipped.push({ id, reason: row.skipped.message });
+      bytes += row.skipped.message.length;
+      continue;
+    }
+    if (!row || isNotForReader(row, reader)) {
       if (known > 0) removed.push(id);
       bytes += 40;
       continue;
@@ -82,6 +90,7 @@ export function answerList(options: ListOptions): WrittenList {
     answer: known > 0 ? "delta" : "full",
     items,
     removed,
+    ...(skipped.length > 0 && { skipped }),
     ...(more && { more }),
     resource_usage,
   };
@@ -112,6 +121,15 @@ function withoutSecrets(row: DeploymentRow): ListedDeployment {
   const { args, env, ...rest } = renderDeployment(row);
   return rest;
 }
+
+/** What a skipped row is to a node that does not run it: nothing to claim, to release or to take over. */
+function isNotForReader(row: DeploymentRow, reader: ListReader): boolean {
+  if (!row.skipped) return false;
+  return row.isHidden === true || (isDeploymentType(row.type) && !concerns(row, reader));
+}
+
+const concerns = ({ type, enabled, address }: DeploymentRow, reader: ListReader): boolean =>
+  enabled && (type === "daemon" || address === reader.address);
 
 function runs(row: DeploymentRow, reader: ListReader, matches: MatchWhole): boolean {
   if (row.type === "daemon") return row.enabled && unfitness(row, reader, matches).length === 0;

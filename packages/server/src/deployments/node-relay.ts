@@ -6,7 +6,9 @@ import {
   type Route,
   TenureError,
 } from "@tenure/protocol";
+import { reasonOfConnectionError } from "../kernel/connection-error.ts";
 import type { LogFollower, NodeLink } from "../membership/nodes.ts";
+import { PEER_TOKEN_REFUSED } from "../membership/peer-token.ts";
 
 /** Marks a request that has had its one hop: whoever gets it answers from its own nodes, or not at all. */
 export const FORWARDED_HEADER = "x-tenure-forwarded";
@@ -75,12 +77,15 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
         ...(route.method !== "GET" && { "content-type": "application/json" }),
         ...(options.peerToken && { authorization: `Bearer ${options.peerToken}` }),
       },
-    }).catch((error: unknown) => {
-      const dependency = `the instance at ${url}`;
-      throw new TenureError("DEPENDENCY_DOWN", { dependency }, { cause: error });
-    });
+    }).catch((error: unknown) => peerDown(url, error));
     if (response.ok) return response;
-    throw fromErrorBody(await response.json().catch(() => undefined), response.status);
+    const failure = fromErrorBody(await response.json().catch(() => undefined), response.status);
+    // The caller of this instance is allowed to call; it was this instance that its peer did not let in.
+    if (response.status === 401 || response.status === 403) {
+      const reason = response.status === 401 ? PEER_TOKEN_REFUSED : failure.message;
+      throw new TenureError("DEPENDENCY_DOWN", { dependency: `the instance at ${url}`, reason });
+    }
+    throw failure;
   }
 
   return {
@@ -92,12 +97,11 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
         return { deployment_id, address, file, files, lines, next };
       }
       const signal = AbortSignal.timeout(PEER_LIMIT_MS);
-      const response = await ask(ROUTES.readLogs, await peerOf(address, forwarded), {
-        id: deployment_id,
-        query: logQuery(selection, address),
-        signal,
-      });
-      return ROUTES.readLogs.reply.parse(await response.json());
+      const url = await peerOf(address, forwarded);
+      const query = logQuery(selection, address);
+      const response = await ask(ROUTES.readLogs, url, { id: deployment_id, query, signal });
+      const page = await response.json().catch((error: unknown) => peerDown(url, error));
+      return ROUTES.readLogs.reply.parse(page);
     },
     async followLog({ address, forwarded, ...selection }, signal) {
       const link = linkOf(address);
@@ -132,6 +136,15 @@ const logQuery = ({ lines, file, from }: LogSelection, node: string) => ({
   from,
   node,
 });
+
+/** Also in the middle of an answer: its connection may break at any byte. */
+function peerDown(url: string, error: unknown): never {
+  const details = {
+    dependency: `the instance at ${url}`,
+    reason: reasonOfConnectionError(error as Error),
+  };
+  throw new TenureError("DEPENDENCY_DOWN", details, { cause: error });
+}
 
 const unreachable = (address: string): TenureError =>
   new TenureError("DEPENDENCY_DOWN", {

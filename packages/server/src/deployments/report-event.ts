@@ -1,6 +1,7 @@
 import type { DeploymentState } from "@tenure/protocol";
 import type { NewEvent } from "../store/event-store.ts";
 import type { Report } from "./deployment-row.ts";
+import type { ReportEvent } from "./report-event-store.ts";
 import type { RecordedReport } from "./status-store.ts";
 
 const TOLD: Partial<Record<DeploymentState, { event: NewEvent["event"]; says: string }>> = {
@@ -21,7 +22,7 @@ export function reportEvent({
   address: string;
   report: Report;
   recorded: RecordedReport;
-}): NewEvent | undefined {
+}): ReportEvent | undefined {
   const { deployment_id: subject, state, generation, last_error } = report;
   const details = {
     address,
@@ -30,12 +31,13 @@ export function reportEvent({
     ...(report.signal != null && { signal: report.signal }),
     ...(last_error != null && { last_error }),
   };
+  if (recorded.former_state === state) return undefined;
   if (recorded.type === "daemon" && last_error?.startsWith("ERR_DAEMON_MISSING")) {
     const message = `daemon ${recorded.name} is enabled but was found not running`;
     return { event: "daemon.missed", code: "ERR_DAEMON_MISSING", message, subject, details };
   }
   const told = TOLD[state];
-  if (!told || recorded.former_state === state) return undefined;
+  if (!told) return undefined;
   const message = `deployment ${recorded.name} ${told.says}`;
   return { event: told.event, message, subject, details };
 }

@@ -1,38 +1,47 @@
-import { ERRORS, isDeploymentType } from "@tenure/protocol";
-import type { NewEvent } from "../store/event-store.ts";
-import type { DeploymentRow } from "./deployment-row.ts";
-
-export type RowProblem = NewEvent & { subject: string; details: Record<string, unknown> };
+import { ERRORS, isDeploymentType, issueText } from "@tenure/protocol";
+import type { DeploymentRow, RowProblem } from "./deployment-row.ts";
 
 /**
- * What is wrong with a row as it is now. The details name the revision or the term that brought it: the same
+ * Why node-units skip a row; `undefined` when they do not. The details name the revision that brought it: the same
  * mistake made again is another event, the same one seen again is not.
  */
+export function skipProblem(row: DeploymentRow): RowProblem | undefined {
+  const { id, type, revision, invalid } = row;
+  if (invalid) {
+    const what = `deployment ${row.name}`;
+    const said = ERRORS.ERR_INVALID_ROW.message({ what, reason: issueText(invalid) });
+    return {
+      event: "deployment.skipped",
+      code: "ERR_INVALID_ROW",
+      message: `${said}; node-units skip it`,
+      subject: id,
+      details: { issues: invalid, revision },
+    };
+  }
+  if (isDeploymentType(type)) return undefined;
+  return {
+    event: "deployment.skipped",
+    code: "ERR_INVALID_TYPE",
+    message: `${row.name}: ${ERRORS.ERR_INVALID_TYPE.message({ type })}; node-units skip it`,
+    subject: id,
+    details: { type, revision },
+  };
+}
+
+/** What is wrong with a row of the copy. */
 export function rowProblems(row: DeploymentRow): RowProblem[] {
-  const { id, type, address, revision, generation } = row;
-  if (!isDeploymentType(type)) {
-    return [
-      {
-        event: "deployment.skipped",
-        code: "ERR_INVALID_TYPE",
-        message: `${row.name}: ${ERRORS.ERR_INVALID_TYPE.message({ type })}; node-units skip it`,
-        subject: id,
-        details: { type, revision },
-      },
-    ];
-  }
-  if (type === "daemon" && address !== "") {
-    return [
-      {
-        event: "daemon.address-ignored",
-        code: "ERR_DAEMON_ADDRESS_SET",
-        message: `${row.name}: ${ERRORS.ERR_DAEMON_ADDRESS_SET.message({ address })}; it is ignored`,
-        subject: id,
-        details: { address, generation, revision },
-      },
-    ];
-  }
-  return [];
+  const { id, type, address, revision, generation, skipped } = row;
+  if (skipped) return [skipped];
+  if (type !== "daemon" || address === "") return [];
+  return [
+    {
+      event: "daemon.address-ignored",
+      code: "ERR_DAEMON_ADDRESS_SET",
+      message: `${row.name}: ${ERRORS.ERR_DAEMON_ADDRESS_SET.message({ address })}; it is ignored`,
+      subject: id,
+      details: { address, generation, revision },
+    },
+  ];
 }
 
 /** Two enabled daemons of one package and version run it twice on every node: allowed, but rarely meant. */

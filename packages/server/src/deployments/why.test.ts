@@ -31,6 +31,7 @@ const node = (address: string, changes: Partial<WhyNode> = {}): WhyNode => ({
   online: true,
   left_at: null,
   presence_expires_at: new Date(NOW_MS + 45_000),
+  tags: {},
   draining: false,
   claim_policy: "deployment_count",
   labels: {},
@@ -99,10 +100,10 @@ describe("why a deployment is unassigned", () => {
     expect(why({}, { nodes: [node("a", gone)], view: "settling" }).answer).toContain("settling");
   });
 
-  test("it is pinned to a node that is not there, or that nobody knows", () => {
+  test("it is pinned to a node that is not there, or that is not known", () => {
     const nodes = [node("a"), node("b", gone)];
     expect(why({ selector: { address: "b" } }, { nodes }).answer).toContain("which is not there");
-    expect(why({ selector: { address: "x" } }, { nodes }).answer).toContain("nobody knows");
+    expect(why({ selector: { address: "x" } }, { nodes }).answer).toContain("not known");
   });
 
   test("nothing speaks against it: somebody takes it in a moment", () => {

@@ -1,8 +1,12 @@
 import {
+  ADDRESS_SELECTOR,
   type Brake,
   type DeploymentWhy,
   isDeploymentType,
+  isLeaving,
+  issueText,
   type MatchWhole,
+  type Tags,
   type Unfitness,
   unfitness,
   type ViewState,
@@ -18,6 +22,7 @@ export interface WhyNode {
   left_at: Date | null;
   presence_expires_at: Date;
   draining: boolean;
+  tags: Tags;
   claim_policy: string;
   labels: Record<string, string>;
   trusted_package_regexp: string;
@@ -51,13 +56,32 @@ export function explain(input: WhyInput): DeploymentWhy {
 
 function reasonsFor(input: WhyInput): Reason[] {
   const { row } = input;
+  if (row.invalid) return [invalidReason(row.invalid), ...keptReasons(input)];
   if (!isDeploymentType(row.type)) {
     const message = `its type ${JSON.stringify(row.type)} is neither "daemon" nor "deployment", so every node skips it`;
-    return [{ code: "ERR_INVALID_TYPE", message }];
+    return [{ code: "ERR_INVALID_TYPE", message }, ...keptReasons(input)];
   }
   if (!row.enabled) return [{ code: "disabled", message: "it is disabled" }];
   if (row.type === "daemon") return daemonReasons(input);
   return row.address === "" ? unassignedReasons(input) : assignedReasons(input);
+}
+
+// --- a row that node-units skip ---
+
+function invalidReason(invalid: NonNullable<DeploymentRow["invalid"]>): Reason {
+  const message = `its row cannot be read (${issueText(invalid)}), so every node leaves it as it is: not claimed, moved or taken from a lost node`;
+  return { code: "ERR_INVALID_ROW", message };
+}
+
+/** Where a child of it goes on with the last specification that was good. */
+function keptReasons({ row, nodes, statuses }: WhyInput): Reason[] {
+  if (!row.enabled) return [{ code: "disabled", message: "it is disabled" }];
+  return statuses.flatMap(({ address, state, generation }) => {
+    const node = nodes.find((one) => one.address === address && one.present);
+    if (!node || state !== "running" || generation !== row.generation) return [];
+    const message = `it goes on at node ${nameOf(node)} with its last good specification`;
+    return [{ code: "running", message, address }];
+  });
 }
 
 // --- a daemon: one answer per node ---
@@ -121,6 +145,8 @@ function unwillingReason(node: WhyNode): Reason | undefined {
   }
   if (node.draining)
     return { code: "node_draining", message: `node ${nameOf(node)} is draining`, address };
+  if (isLeaving(node.tags))
+    return { code: "node_leaving", message: `node ${nameOf(node)} is stopping`, address };
   return undefined;
 }
 
@@ -128,7 +154,7 @@ function summaryOf(against: readonly Reason[], { row, nodes }: WhyInput): string
   const pinned = row.selector.address;
   if (pinned !== undefined) {
     const node = nodes.find(({ address }) => address === pinned);
-    if (!node) return `it is pinned to ${pinned}, a node nobody knows`;
+    if (!node) return `it is pinned to ${pinned}, a node that is not known`;
     if (!node.present) return `it is pinned to node ${nameOf(node)}, which is not there`;
   }
   if (against.length === 1) return against[0]!.message;
@@ -147,6 +173,8 @@ function assignedReasons(input: WhyInput): Reason[] {
     return [
       ...moveReasons(input),
       ...drainReasons(input, owner),
+      ...pinReasons(input, owner),
+      ...unfitOwnerReasons(input, owner),
       stateReason(input, owner.address, nameOf(owner)),
     ];
   return [lossReason(input, owner), ...holdReasons(input, owner)];
@@ -157,7 +185,7 @@ function lossReason({ row }: WhyInput, owner: WhyNode | undefined): Reason {
   if (!owner)
     return {
       code: "owner_unknown",
-      message: `it belongs to ${JSON.stringify(address)}, a node nobody knows; the next pass of a node releases it`,
+      message: `it belongs to ${JSON.stringify(address)}, a node that is not known; the next pass of a node releases it`,
       address,
     };
   const how = owner.online ? "does not answer any more" : "left";
@@ -170,7 +198,7 @@ function lossReason({ row }: WhyInput, owner: WhyNode | undefined): Reason {
 
 /** What keeps a lost owner's row from being released now. */
 function holdReasons(input: WhyInput, owner: WhyNode | undefined): Reason[] {
-  const { row, view, brake, nodes, nowMs } = input;
+  const { view, brake, nodes, nowMs } = input;
   const held: Reason[] = [];
   if (brake.active)
     held.push({
@@ -182,7 +210,7 @@ function holdReasons(input: WhyInput, owner: WhyNode | undefined): Reason[] {
       code: "view_settling",
       message: "the list of members may be incomplete for a moment, so nothing is released",
     });
-  const waitMs = owner ? lostAtMs(owner) + row.lost_after_ms - nowMs : 0;
+  const waitMs = owner ? lostAtMs(owner) + lostAfterMs(input) - nowMs : 0;
   if (waitMs > 0)
     held.push({
       code: "lost_after_wait",
@@ -200,6 +228,14 @@ function holdReasons(input: WhyInput, owner: WhyNode | undefined): Reason[] {
   return held;
 }
 
+/** The row's, or the older one that its owner still goes by as far as is known. */
+function lostAfterMs({ row, statuses }: WhyInput): number {
+  const said = statuses.find(
+    ({ address, generation }) => address === row.address && generation === row.generation,
+  );
+  return Math.max(row.lost_after_ms, said?.lost_after_ms ?? 0);
+}
+
 const lostAtMs = ({ online, left_at, presence_expires_at }: WhyNode): number =>
   (online ? presence_expires_at : (left_at ?? presence_expires_at)).getTime();
 
@@ -209,6 +245,39 @@ function moveReasons({ row, nodes }: WhyInput): Reason[] {
   const message = `it is being handed over to node ${target ? nameOf(target) : row.moving_to} (${row.move_state})`;
   return [{ code: "moving", message, address: row.moving_to }];
 }
+
+/** It is bound to another node, which has not begun to take it over. */
+function pinReasons({ row, nodes }: WhyInput, owner: WhyNode): Reason[] {
+  const pinned = row.selector[ADDRESS_SELECTOR];
+  if (pinned === undefined || pinned === owner.address || row.moving_to !== "") return [];
+  const target = nodes.find(({ address }) => address === pinned);
+  const then = !target
+    ? `to ${pinned}, a node that is not known`
+    : target.present
+      ? `to node ${nameOf(target)}, which takes it over next`
+      : `to node ${nameOf(target)}, which is not there`;
+  const message = `it is pinned ${then}; until then it stays at node ${nameOf(owner)}`;
+  return [{ code: "pinned_elsewhere", message, address: pinned }];
+}
+
+/** Its node may not run it as it is now: who could. */
+function unfitOwnerReasons(input: WhyInput, owner: WhyNode): Reason[] {
+  const { row, nodes, matches } = input;
+  const isPinnedAway = Object.hasOwn(row.selector, ADDRESS_SELECTOR);
+  const [unfit] = unfitness(row, owner, matches);
+  const isRefused = stateReason(input, owner.address, "").code === "refused";
+  if (!unfit || !isRefused || isPinnedAway || owner.draining || row.moving_to !== "") return [];
+  const others = nodes.filter(({ present, address }) => present && address !== owner.address);
+  const able = others.filter((node) => takeOverReason(input, node) === undefined);
+  const then =
+    able.length > 0
+      ? `${able.slice(0, NAMED_MAX).map(nameOf).join(", ")}${able.length > NAMED_MAX ? ` and ${able.length - NAMED_MAX} more` : ""} may run it; the next pass of such a node takes it from there`
+      : "no other node-unit that is present may run it";
+  const message = `${unfitReason(unfit, input, owner).message}; ${then}`;
+  return [{ code: "owner_unfit", message, address: owner.address }];
+}
+
+const NAMED_MAX = 5;
 
 /** Its node is to be empty, and nobody has begun to take it over. */
 function drainReasons(input: WhyInput, owner: WhyNode): Reason[] {

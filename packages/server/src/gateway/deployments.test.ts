@@ -25,6 +25,8 @@ const ENV = {
   TENURE_MEMBERSHIP_MASS_LOSS_BRAKE: "false",
 };
 
+const NOT_EXACT = "INVALID_REQUEST";
+
 describe("deployments on two instances", () => {
   let database: Awaited<ReturnType<typeof openServer>>;
   let a: App;
@@ -101,6 +103,23 @@ describe("deployments on two instances", () => {
     expect(await unit.call("deployment.list", { revision: next.revision })).toMatchObject({
       answer: "unchanged",
     });
+  });
+
+  test("what a node said before it left is shown as past, at every instance", async () => {
+    const { id } = await post(a, "/deployments", { name: "web", command: "run" });
+    const unit = await node(b, { custom_command: true });
+    await unit.call("deployment.claim", { candidates: [{ id, generation: 0 }] });
+    await unit.call("deployment.report", { deployment_id: id, generation: 1, state: "running" });
+    const shown = async (app: App) =>
+      ((await get(app, "/deployments/web")) as DeploymentView).status;
+    for (const app of [a, b])
+      await until(async () => (await shown(app))[0]?.past === false, { what: "a present status" });
+    await open.pop()!.close();
+    for (const app of [a, b])
+      await until(async () => (await shown(app))[0]?.past === true, { what: "a past status" });
+    expect(await shown(a)).toMatchObject([{ state: "running", generation: 1 }]);
+    const { items } = (await get(a, "/deployments")) as { items: DeploymentView[] };
+    expect(items).toMatchObject([{ status: [{ past: true }] }]);
   });
 
   test("a report of an old generation is fenced, and a claim of one is a conflict", async () => {
@@ -320,6 +339,14 @@ describe("deployments on two instances", () => {
     );
   });
 
+  test("a row whose version is not exact, written by SQL, can still be disabled and corrected", async () => {
+    await addDeployment(database.db, { name: "tagged", package_version: "latest" });
+    const change = (body: object) => ask(a, "PATCH", "/deployments/tagged", body);
+    expect((await change({ enabled: false })).status).toBe(200);
+    expect((await change({ package_name: "other" })).status).toBe(400);
+    expect((await change({ package_version: "1.0.0" })).status).toBe(200);
+  });
+
   test("a restart reaches the node wherever it is, and is refused when nothing runs", async () => {
     const { id } = await addDeployment(database.db);
     expect(await post(a, `/deployments/${id}/restart`, {})).toMatchObject({
@@ -347,8 +374,13 @@ describe("deployments on two instances", () => {
       "ERR_DAEMON_ADDRESS_SET",
     ],
     ["POST", "/deployments", { package_name: "x", address: "n" }, 400, "INVALID_REQUEST"],
-    ["POST", "/deployments", { package_name: "x", name: "taken" }, 409, "CONFLICT"],
+    ["POST", "/deployments", { command: "x", name: "taken" }, 409, "CONFLICT"],
     ["POST", "/deployments", { package_name: "x", env: { "A=B": "1" } }, 400, "INVALID_REQUEST"],
+    ["POST", "/deployments", { package_name: "x" }, 400, "INVALID_REQUEST"],
+    ["POST", "/deployments", { package_name: "x", package_version: "latest" }, 400, NOT_EXACT],
+    ["POST", "/deployments", { package_name: "x", package_version: "^1.0.0" }, 400, NOT_EXACT],
+    ["PATCH", "/deployments/taken", { package_version: "latest" }, 400, NOT_EXACT],
+    ["PATCH", "/deployments/taken", { package_version: "" }, 400, NOT_EXACT],
     ["PATCH", "/deployments/nobody", {}, 404, "NOT_FOUND"],
     ["PATCH", "/deployments/taken", { if_revision: 9, command: "x" }, 409, "CONFLICT"],
     ["PATCH", "/deployments/taken", { type: "cron" }, 400, "ERR_INVALID_TYPE"],
@@ -368,7 +400,7 @@ describe("deployments on two instances", () => {
 
   test("values of env are for admins only, and lists come in pages by name", async () => {
     for (const name of ["c", "a", "b"])
-      await post(a, "/deployments", { name, package_name: "x", env: { KEY: "s3cret" } });
+      await post(a, "/deployments", { name, command: "x", env: { KEY: "s3cret" } });
     const masked = JSON.stringify(await get(a, "/deployments", "look"));
     expect(masked).toContain("KEY");
     expect(masked).not.toContain("s3cret");

@@ -175,6 +175,32 @@ describe.each(HOT_STORES)("a fleet on two instances: %s", (hot) => {
   });
 });
 
+test("node_snapshot.enabled = false: an instance neither tells of its workers nor reads of others'", async () => {
+  const database = await openServer();
+  const options = { postgresUri: database.uri, hot: "redis" as const, prefix: uniqueKeyPrefix() };
+  const env = { TENURE_SCHEDULER_PHASE2_NODE_SNAPSHOT_ENABLED: "false" };
+  const [silent, open] = await Promise.all([
+    startTestApp({ ...options, env }),
+    startTestApp(options),
+  ]);
+  const [onSilent, onOpen] = [
+    await connectRawNode({ url: silent.url }),
+    await connectRawNode({ url: open.url }),
+  ];
+  for (const worker of [onSilent, onOpen]) await worker.register({ tags: {}, pools: ["p"] });
+  const unit = await connectRawNode({ url: open.url });
+  await unit.register();
+  // A node-unit is in Postgres: when both know it, each has had a round after the workers came.
+  for (const app of [silent, open]) await nodeSeenBy(app, unit.key.address, ({ online }) => online);
+  const workersOf = async (app: App) =>
+    (await nodesOf(app)).flatMap((node) => (node.node_unit ? [] : [node.node_id]));
+  expect(await workersOf(silent)).toEqual([onSilent.key.address]);
+  expect(await workersOf(open)).toEqual([onOpen.key.address]);
+  for (const node of [onSilent, onOpen, unit]) await node.close();
+  await Promise.all([silent.stop(), open.stop()]);
+  await database.close();
+});
+
 describe("I11: our own stop is no LEAVE", () => {
   test("a stopping instance sends its nodes to the other and nobody is lost", async () => {
     const database = await openServer();

@@ -15,7 +15,12 @@ describe("a socket of messages", () => {
   let url: string;
   let limits: FrameLimits;
   let receive: (message: Numbered) => Promise<void> | void;
-  let accepted: Array<{ link: MessageSocket<unknown>; socket: WebSocket; closed: boolean }>;
+  let accepted: Array<{
+    link: MessageSocket<unknown>;
+    socket: WebSocket;
+    closed: boolean;
+    silently?: boolean;
+  }>;
 
   beforeEach(async () => {
     limits = FRAME_LIMITS;
@@ -31,8 +36,9 @@ describe("a socket of messages", () => {
         limits,
         handlers: {
           receive: (message) => receive(message),
-          closed: () => {
+          closed: (silently) => {
             entry.closed = true;
+            entry.silently = silently;
           },
         },
       });
@@ -81,6 +87,19 @@ describe("a socket of messages", () => {
     );
     say(good, 7);
     await until(() => got.includes(7), { what: "the other socket's message" });
+  });
+
+  test("a close or a reset is not a silent loss; no answer is", async () => {
+    limits = { ...FRAME_LIMITS, pingIntervalMs: 20 };
+    const [polite, killed, frozen] = [await open(), await open(), await open()];
+    expect(await accepted[2]!.link.ping(1_000)).toBe(true);
+    polite.close();
+    killed.terminate();
+    frozen.pause();
+    expect(await accepted[2]!.link.ping(30)).toBe(false);
+    await until(() => accepted.every(({ closed }) => closed), { what: "all three to be closed" });
+    expect(accepted.map(({ silently }) => silently)).toEqual([false, false, true]);
+    expect(await accepted[2]!.link.ping(30)).toBe(false);
   });
 
   test("two bad frames are forgiven", async () => {

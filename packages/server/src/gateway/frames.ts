@@ -39,13 +39,15 @@ export interface MessageSocket<Out> {
   /** The same for a message that is JSON already: a payload is not parsed and written again on its way. */
   sendText(message: string | Buffer): void;
   close(code: CloseCode, reason: string): void;
+  /** Whether the other end answers a ping within `limitMs`. */
+  ping(limitMs: number): Promise<boolean>;
 }
 
 export interface MessageHandlers<In> {
   /** Messages of one socket are handed over one after another, in the order they came. */
   receive(message: In): Promise<void> | undefined | void;
-  /** Called once, whoever closed it. */
-  closed(): void;
+  /** Called once. `silently`: the other end stopped answering; no close, FIN or reset came from it. */
+  closed(silently: boolean): void;
 }
 
 /**
@@ -137,25 +139,55 @@ export function speak<In, Out>(
     if (++badFrames >= BAD_FRAMES_MAX) socket.close(CLOSE_CODES.BAD_FRAMES, "too many bad frames");
   }
 
+  let pings = 0;
+  let isSilent = false;
+  const awaited = new Map<string, (answered: boolean) => void>();
+
+  /** By a number that the pong repeats: a pong that was under way already proves nothing. */
+  function ping(limitMs: number): Promise<boolean> {
+    if (socket.readyState !== socket.OPEN) return Promise.resolve(false);
+    return new Promise((resolve) => {
+      const name = String(++pings);
+      const settle = (answered: boolean) => {
+        clearTimeout(timer);
+        awaited.delete(name);
+        resolve(answered);
+      };
+      const timer = setTimeout(() => settle(false), limitMs);
+      awaited.set(name, settle);
+      socket.ping(name);
+    });
+  }
+
   const pinging = setInterval(() => {
-    if (missedPings >= MISSED_PINGS_MAX) return socket.terminate();
+    if (missedPings >= MISSED_PINGS_MAX) {
+      isSilent = true;
+      return socket.terminate();
+    }
     if (socket.bufferedAmount > limits.unsentBytesMax) return cutOff();
     missedPings += 1;
     return socket.ping();
   }, limits.pingIntervalMs);
 
   socket.on("message", accept);
-  socket.on("pong", () => {
+  socket.on("pong", (data) => {
     missedPings = 0;
+    awaited.get(data.toString())?.(true);
   });
   // What the frame layer refuses (oversize, bad UTF-8) closes the socket by itself.
-  socket.on("error", () => {});
+  socket.on("error", (error: NodeJS.ErrnoException) => {
+    isSilent ||= SILENT_ERRORS.has(error.code ?? "");
+  });
   socket.once("close", () => {
     clearInterval(pinging);
-    handlers.closed();
+    for (const settle of [...awaited.values()]) settle(false);
+    handlers.closed(isSilent);
   });
-  return { send, sendText, close: (code, reason) => socket.close(code, reason) };
+  return { send, sendText, ping, close: (code, reason) => socket.close(code, reason) };
 }
+
+/** The network gave up on the other end, which said nothing. */
+const SILENT_ERRORS = new Set(["ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN"]);
 
 type Subject = { request_id?: string; job_id?: string };
 

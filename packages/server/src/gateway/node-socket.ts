@@ -59,10 +59,10 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     schema: NodeToServer,
     handlers: {
       receive: (message) => (node ? receive(node, message) : register(message)),
-      closed() {
+      closed(silently) {
         clearTimeout(impatience);
         line.end();
-        if (node) void left(node);
+        if (node) void left(node, silently);
       },
     },
     limits: options.limits,
@@ -87,7 +87,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       const running = (message.running ?? []).map(attemptOf);
       await holdSlots(message, running);
       const joined = await nodes.join(message, { ...link, call: line.call, follow: line.follow });
-      if (socket.readyState !== socket.OPEN) return await left(joined);
+      if (socket.readyState !== socket.OPEN) return await left(joined, false);
       node = joined;
       clearTimeout(impatience);
       link.send({
@@ -146,8 +146,8 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
   }
 
   /** Whoever sees a node leave sees to its jobs. Unsure, with a store down, the due index does. */
-  async function left(gone: NodeConnection): Promise<void> {
-    const isLeave = await gone.left().catch(() => false);
+  async function left(gone: NodeConnection, silently: boolean): Promise<void> {
+    const isLeave = await gone.left(silently).catch(() => false);
     await jobs.left(gone, isLeave).catch(() => {});
   }
 

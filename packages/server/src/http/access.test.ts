@@ -137,3 +137,25 @@ test("the numbers of the overview are there from the start", async () => {
     interval_ms: 5_000,
   });
 });
+
+describe("a write without a content type", () => {
+  const cancel = async (headers: Record<string, string>, body?: Uint8Array<ArrayBuffer>) => {
+    const path = `${API}/jobs/0193f0a0-0000-7000-8000-000000000000/cancel`;
+    const init = { method: "POST", headers, ...(body && { body }) };
+    return (await fetch(app.url + path, init)).status;
+  };
+  const bearer = { authorization: "Bearer talk" };
+
+  test("is taken with a bearer token and without a body: no other page can send that", async () => {
+    expect(await cancel(bearer)).toBe(404);
+  });
+
+  test("is refused with a cookie, with Basic, with nothing, and with a body", async () => {
+    const cookie = await signIn("look");
+    expect(await cancel({ cookie, origin: app.url })).toBe(400);
+    expect(await cancel({ authorization: "Basic dGFsaw==" })).toBe(400);
+    expect(await cancel({})).toBe(400);
+    expect(await cancel(bearer, new TextEncoder().encode("{}"))).toBe(400);
+    expect(await cancel({ ...bearer, "content-type": "text/plain" })).toBe(400);
+  });
+});

@@ -1,4 +1,4 @@
-import { ROUTES } from "@tenure/protocol";
+import { ROUTES, type TimelineStatus } from "@tenure/protocol";
 import type { Health } from "../health.ts";
 import type { Instance } from "../membership/instance-store.ts";
 import { VERSION } from "../version.ts";
@@ -11,8 +11,7 @@ export interface ClusterSource {
   instances: () => Promise<Instance[]>;
   /** What waits for an instance; asked only with a shared hot state. */
   backlog: (instanceId: string) => Promise<Backlog>;
-  timelineConfirmed: () => Promise<boolean>;
-  confirmTimeline: () => Promise<void>;
+  timeline: { status(): TimelineStatus; confirm(): Promise<void> };
 }
 
 export interface Backlog {
@@ -45,13 +44,14 @@ export function clusterRoutes(source: ClusterSource): Served[] {
     phase2,
     instances: await Promise.all((await instances()).map(render)),
     dependencies: (await health()).dependencies,
-    timeline_confirmed: await source.timelineConfirmed(),
+    timeline_confirmed: source.timeline.status().state === "confirmed",
+    timeline: source.timeline.status(),
   });
 
   return [
     serve(ROUTES.readCluster, view),
     serve(ROUTES.confirmTimeline, async () => {
-      await source.confirmTimeline();
+      await source.timeline.confirm();
       return view();
     }),
   ];

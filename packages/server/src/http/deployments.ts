@@ -36,11 +36,10 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
     ),
     serve(ROUTES.listRevisions, async ({ params, query: { limit, cursor }, principal }) => {
       const before = cursor === undefined ? undefined : parseRevision(cursor);
-      const items = await deployments.revisions(params.id, { limit, before });
-      const last = items.length === limit ? items.at(-1) : undefined;
+      const { items, last } = await deployments.revisions(params.id, { limit, before });
       return {
         items: items.map((item) => shownTo(principal, item)),
-        next_cursor: last ? String(last.revision) : null,
+        next_cursor: last === undefined ? null : String(last),
       };
     }),
     serve(ROUTES.explainDeployment, async ({ params }) => deployments.why(params.id)),

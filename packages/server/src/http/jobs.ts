@@ -2,10 +2,21 @@ import { ROUTES } from "@tenure/protocol";
 import type { HttpJobs } from "../jobs/client-desk.ts";
 import { type Served, serve } from "./route.ts";
 
+/** The caller's span by W3C's `traceparent`; of a later version what version 00 has of it, else nothing. */
+function traceOf(header: unknown): string | undefined {
+  const form =
+    /^(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?$/;
+  const [, fields, more] = form.exec(String(header)) ?? [];
+  if (fields === undefined || (more && String(header).startsWith("00"))) return undefined;
+  return `00-${fields}`;
+}
+
 export function jobRoutes(jobs: HttpJobs): Served[] {
   return [
-    serve(ROUTES.submitJob, async ({ principal: { tenant }, query, body, reply }) => {
-      const { job, ended } = await jobs.submit(body, { tenant, waitMs: query.wait_ms ?? 0 });
+    serve(ROUTES.submitJob, async ({ principal: { tenant }, query, body, request, reply }) => {
+      const trace_id = body.trace_id ?? traceOf(request.headers.traceparent);
+      const waitMs = query.wait_ms ?? 0;
+      const { job, ended } = await jobs.submit({ ...body, trace_id }, { tenant, waitMs });
       reply.code(ended ? 200 : 202);
       return job;
     }),

@@ -7,37 +7,59 @@ import {
   TenureError,
   type ViewState,
 } from "@tenure/protocol";
-import { pageOf } from "./page.ts";
 import { type Served, serve } from "./route.ts";
 
 export interface NodesSource {
-  views: () => NodeView[];
+  page: (filter: {
+    online?: boolean | undefined;
+    nodeUnit?: boolean | undefined;
+    after: string;
+    limit: number;
+  }) => Promise<NodeView[]>;
+  /** Those with this address or name. */
+  find: (id: string) => Promise<NodeView[]>;
   setDraining: (node: NodeView, draining: boolean) => Promise<void>;
+  /** `false` when the node-unit may not be removed. */
+  remove: (address: string) => Promise<boolean>;
 }
 
-export function nodeRoutes({ views, setDraining }: NodesSource): Served[] {
-  const read = (id: string): NodeView => findNode(views(), id);
+export function nodeRoutes({ page, find, setDraining, remove }: NodesSource): Served[] {
+  const read = async (id: string): Promise<NodeView> => pickNode(await find(id), id);
   const drain = (draining: boolean) => async (id: string) => {
-    await setDraining(read(id), draining);
-    return { ...read(id), draining };
+    const node = await read(id);
+    await setDraining(node, draining);
+    return { ...(await read(node.node_id)), draining };
   };
   return [
     serve(ROUTES.listNodes, async ({ query }): Promise<List<NodeView>> => {
-      const wanted = views().filter(
-        (node) =>
-          (query.online === undefined || node.online === query.online) &&
-          (query.node_unit === undefined || node.node_unit === query.node_unit),
-      );
-      return pageOf(wanted, (node) => node.node_id, query);
+      const { online, node_unit: nodeUnit, limit, cursor: after = "" } = query;
+      const nodes = await page({ online, nodeUnit, after, limit: limit + 1 });
+      const items = nodes.slice(0, limit);
+      return { items, next_cursor: nodes.length > limit ? items.at(-1)!.node_id : null };
     }),
     serve(ROUTES.readNode, async ({ params }) => read(params.id)),
     serve(ROUTES.drainNode, async ({ params }) => drain(true)(params.id)),
     serve(ROUTES.resumeNode, async ({ params }) => drain(false)(params.id)),
+    serve(ROUTES.removeNode, async ({ params, reply }) => {
+      const node = await read(params.id);
+      if (!(await remove(node.node_id))) throw notRemoved(await read(params.id));
+      reply.code(204);
+      return undefined;
+    }),
   ];
 }
 
+function notRemoved({ name, online, draining }: NodeView): TenureError {
+  const why = online
+    ? "is online; stop it first"
+    : draining
+      ? "is draining; end that with resume first"
+      : "still owns a deployment, or one is on its way to it";
+  return new TenureError("CONFLICT", { reason: `node ${name} ${why}` });
+}
+
 /** By address, or by name where only one node has it. */
-function findNode(nodes: NodeView[], id: string): NodeView {
+function pickNode(nodes: NodeView[], id: string): NodeView {
   const found = nodes.find((node) => node.node_id === id);
   if (found) return found;
   const named = nodes.filter((node) => node.name === id);

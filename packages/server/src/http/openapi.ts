@@ -1,4 +1,4 @@
-import { ErrorBody, ROUTES, type Route } from "@tenure/protocol";
+import { ErrorBody, ROUTES, type Route, type RouteName } from "@tenure/protocol";
 import * as z from "zod";
 import { VERSION } from "../version.ts";
 import { type Served, serve } from "./route.ts";
@@ -21,6 +21,8 @@ function documentOf(routes: readonly Route[]): Record<string, unknown> {
       description: "One owner at a time for every deployment, job and nonce.",
       license: { name: "Apache-2.0" },
     },
+    // Relative to where this document was read: an instance does not know the names its proxies have.
+    servers: [{ url: "/" }],
     components: {
       securitySchemes: { bearer: { type: "http", scheme: "bearer" } },
       schemas: { Error: schemaOf(ErrorBody) },
@@ -40,6 +42,7 @@ function pathsOf(routes: readonly Route[]): Record<string, Record<string, unknow
 
 function operationOf(route: Route): Record<string, unknown> {
   return {
+    operationId: NAMES.get(route),
     summary: route.summary,
     // Who may call it, in a form that programs can read; the bearer scheme itself knows no roles.
     "x-roles": route.roles,
@@ -55,11 +58,22 @@ function operationOf(route: Route): Record<string, unknown> {
   };
 }
 
-function responsesOf({
-  reply,
-  statuses = [200],
-  produces = ["application/json"],
-}: Route): Record<string, unknown> {
+const NAMES: ReadonlyMap<Route, RouteName> = new Map(
+  (Object.entries(ROUTES) as [RouteName, Route][]).map(([name, route]) => [route, name]),
+);
+
+/** Refusals that a caller of this route can meet, besides those that `default` stands for. */
+function refusalsOf({ roles, params, query, body }: Route): Record<number, string> {
+  return {
+    ...((params || query || body) && { 400: "the request is not valid" }),
+    ...(roles !== "public" && { 401: "no valid token" }),
+    403: "not allowed: the role, the Host or the Origin",
+    ...(params && { 404: "it does not exist" }),
+  };
+}
+
+function responsesOf(route: Route): Record<string, unknown> {
+  const { reply, statuses = [200], produces = ["application/json"] } = route;
   const content =
     reply &&
     Object.fromEntries(produces.map((type) => [type, { schema: schemaOf(reply, "output") }]));
@@ -67,13 +81,16 @@ function responsesOf({
     status,
     { description: "answer", ...(content && { content }) },
   ]);
-  const error = { $ref: "#/components/schemas/Error" };
+  const error = (description: string) => ({
+    description,
+    content: { "application/json": { schema: { $ref: "#/components/schemas/Error" } } },
+  });
   return {
     ...Object.fromEntries(answers),
-    default: {
-      description: "refused or failed",
-      content: { "application/json": { schema: error } },
-    },
+    ...Object.fromEntries(
+      Object.entries(refusalsOf(route)).map(([status, says]) => [status, error(says)]),
+    ),
+    default: error("refused or failed"),
   };
 }
 
@@ -94,6 +111,17 @@ interface JsonSchema {
 }
 
 function schemaOf(schema: z.ZodType, io: "input" | "output" = "input"): JsonSchema {
-  const { $schema, ...rest } = z.toJSONSchema(schema, { io, unrepresentable: "any" });
+  const { $schema, ...rest } = z.toJSONSchema(schema, {
+    io,
+    unrepresentable: "any",
+    // Of a record by an enum zod requires the names and describes none of them.
+    override({ jsonSchema }) {
+      const { required, properties, additionalProperties } = jsonSchema;
+      if (!required || properties || !additionalProperties) return;
+      jsonSchema.properties = Object.fromEntries(
+        required.map((name) => [name, additionalProperties]),
+      );
+    },
+  });
   return rest as JsonSchema;
 }

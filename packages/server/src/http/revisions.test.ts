@@ -44,3 +44,11 @@ test("they come in pages", async () => {
   expect((await ask("GET", "/web/revisions?cursor=x")).status).toBe(400);
   expect((await ask("GET", "/nothing/revisions")).status).toBe(404);
 });
+
+test("a revision beyond what the column holds is refused as a bad request", async () => {
+  const tooLarge = 2 ** 31;
+  const patched = await ask("PATCH", "/web", { command: "other", if_revision: tooLarge });
+  expect(patched).toMatchObject({ status: 400, body: { error: { code: "INVALID_REQUEST" } } });
+  const rolled = await ask("POST", "/web/rollback", { revision: tooLarge });
+  expect(rolled).toMatchObject({ status: 400, body: { error: { code: "INVALID_REQUEST" } } });
+});

@@ -1,6 +1,6 @@
 import { mayCall, type Route, TenureError } from "@tenure/protocol";
 import Fastify, { type FastifyInstance, type FastifyRequest } from "fastify";
-import type { Config } from "../config.ts";
+import { type Config, isWildcard } from "../config.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { type Authenticator, bearerOf, type Principal } from "./auth.ts";
@@ -35,6 +35,8 @@ export function createHttp({
   const app = Fastify({
     bodyLimit: bodyBytesMax,
     forceCloseConnections: "idle",
+    // The guard below judges a missing `Host`: Node would refuse probes that send none.
+    http: { requireHostHeader: false },
     logger: false,
     routerOptions: { maxParamLength: 16_384 },
   });
@@ -51,12 +53,12 @@ export function createHttp({
   app.addHook("onRequest", async (request, reply) => {
     reply.header("x-content-type-options", "nosniff");
     const { host, origin } = request.headers;
-    if (!guard.hostAllowed(host))
+    if (!guard.hostAllowed(host) && !isProbe(request))
       refuse("host", forbidden(`this server is not known as ${shown(host)}`));
     if (!guard.originAllowed(origin, host ?? "")) {
       refuse("origin", forbidden(`pages of ${shown(origin)} may not call this server`));
     }
-    if (!isRead(request) && !isJson(request)) {
+    if (!isRead(request) && !isJson(request) && !isEmptyWithBearer(request)) {
       const reason = "a request that changes something needs content-type: application/json";
       refuse("content_type", new TenureError("INVALID_REQUEST", { reason }));
     }
@@ -145,11 +147,27 @@ const isRead = (request: FastifyRequest): boolean =>
   ["GET", "HEAD", "OPTIONS"].includes(request.method);
 const isJson = (request: FastifyRequest): boolean =>
   /^application\/json\s*(;|$)/i.test(request.headers["content-type"] ?? "");
+/**
+ * The content type keeps pages of other sites out, which cannot send JSON without asking first. They cannot send a
+ * bearer token either, so a write that has one and says all in its path needs no content type. A cookie, or `Basic`,
+ * is sent by the browser itself and does not count.
+ */
+const isEmptyWithBearer = ({ headers }: FastifyRequest): boolean =>
+  bearerOf(headers.authorization) !== undefined &&
+  headers["content-type"] === undefined &&
+  headers["transfer-encoding"] === undefined &&
+  Number(headers["content-length"] ?? 0) === 0;
+/**
+ * Load balancers ask for health without a `Host`. Every browser sends one, so a page that was made to call this
+ * server by another name still gets nothing.
+ */
+const isProbe = ({ headers, routeOptions }: FastifyRequest): boolean =>
+  !headers.host && (routeOptions.url?.startsWith("/health/") ?? false);
 const shown = (text: string | undefined): string => JSON.stringify((text ?? "").slice(0, 100));
 
 /** A wildcard is no address to call; an IPv6 address stands in brackets. */
 function urlHost(host: string): string {
-  if (host === "0.0.0.0" || host === "::") return "127.0.0.1";
+  if (isWildcard(host)) return "127.0.0.1";
   return host.includes(":") ? `[${host}]` : host;
 }
 

@@ -30,7 +30,10 @@ export interface SignerSource {
     },
     arrival: Arrival,
   ): Promise<NonceRecord>;
-  raise(ask: { signer: string; nextNonce: number }, arrival: Arrival): Promise<SignerView>;
+  raise(
+    ask: { signer: string; nextNonce: number; confirmed: boolean },
+    arrival: Arrival,
+  ): Promise<SignerView>;
   read(signer: string): Promise<SignerView>;
   list(page: { fromSigner: string; limit: number }): Promise<SignerView[]>;
   listNonces(page: {
@@ -48,9 +51,11 @@ export function signerRoutes(nonces: SignerSource): Served[] {
       return { items: page.slice(0, limit), next_cursor: page[limit]?.signer ?? null };
     }),
     serve(ROUTES.readSigner, ({ params }) => nonces.read(params.signer)),
-    serve(ROUTES.raiseSigner, ({ params, body, request }) =>
-      nonces.raise({ signer: params.signer, nextNonce: body.next_nonce }, arrivalOf(request)),
-    ),
+    serve(ROUTES.raiseSigner, ({ params, body, request }) => {
+      const confirmed = body.confirm === true;
+      const raise = { signer: params.signer, nextNonce: body.next_nonce, confirmed };
+      return nonces.raise(raise, arrivalOf(request));
+    }),
     serve(ROUTES.listNonces, async ({ params, query: { limit, cursor, status } }) => {
       const fromNonce = parseCursor(cursor);
       const page = await nonces.listNonces({ ...params, status, fromNonce, limit: limit + 1 });

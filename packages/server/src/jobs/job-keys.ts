@@ -17,6 +17,8 @@ export const jobKeys = {
   unavailable: (prefix: string, nodeId: string) =>
     `${prefix}:v1:nodes:{node:${nodeId}}:unavailable`,
   reports: (prefix: string, nodeId: string) => `${prefix}:v1:nodes:{node:${nodeId}}:na_count`,
+  notice: (prefix: string, service: string) =>
+    `${prefix}:v1:services:{service:${service}}:na_notice`,
   undelivered: (prefix: string, sessionId: string) =>
     `${prefix}:v1:sessions:{session:${sessionId}}:undelivered`,
 };

@@ -78,7 +78,7 @@ export function createJobs(options: JobsOptions): Jobs {
   const context: JobsContext = {
     ...options,
     ...{ hot, trouble, book, links, roster, waiting, deadlines, telling },
-    tracing: createTracing(),
+    tracing: createTracing(log),
     ring: delivery.send,
     storeNowMs: () => Math.floor(clock.monotonicMs() + storeOffsetMs),
   };

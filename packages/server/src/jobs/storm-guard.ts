@@ -1,5 +1,5 @@
 import type { JobsContext } from "./context.ts";
-import { markUnavailable } from "./storm-store.ts";
+import { markUnavailable, opensNotice } from "./storm-store.ts";
 
 /** Nodes that say they cannot serve a service are left out for it for a while, on every instance. */
 export interface StormGuard {
@@ -16,14 +16,16 @@ export function createStormGuard({
   clock,
   log,
 }: JobsContext): StormGuard {
-  /** When a line about a service was written last. */
-  const told = new Map<string, number>();
+  /** When the store was last asked whether to log about a service: a storm asks it once per window. */
+  const asked = new Map<string, number>();
 
-  function tell(nodeId: string, service: string): void {
+  /** One line per service and window for all instances together. */
+  async function logOnce(nodeId: string, service: string): Promise<void> {
     const nowMs = clock.monotonicMs();
-    if (nowMs - (told.get(service) ?? Number.NEGATIVE_INFINITY) < storm.debounceWindowMs) return;
-    if (told.size >= SERVICES_MAX) told.clear();
-    told.set(service, nowMs);
+    if (nowMs - (asked.get(service) ?? Number.NEGATIVE_INFINITY) < storm.debounceWindowMs) return;
+    if (asked.size >= SERVICES_MAX) asked.clear();
+    asked.set(service, nowMs);
+    if (!(await opensNotice(hot, service, storm.debounceWindowMs))) return;
     log.warn({ event: "service.unavailable", service, nodeId }, "a node cannot serve it for now");
   }
 
@@ -38,7 +40,8 @@ export function createStormGuard({
       });
       meter.stormReported(result);
       if (result !== "limited") roster.mark(nodeId, service, storm.unavailableTtlMs);
-      tell(nodeId, service);
+      // The retry of the job does not wait for a log line, nor fail with it.
+      logOnce(nodeId, service).catch(() => {});
     },
   };
 }

@@ -39,6 +39,18 @@ const readScript = defineScript({
   return ["unavailable", ...live.sort((a, b) => a[1] - b[1]).map(([service]) => service)];
 });
 
+const noticeScript = defineScript({
+  file: new URL("./lua/open-notice.lua", import.meta.url),
+  keys: ["notice"],
+  args: z.object({ window_ms: z.int().positive() }),
+  reply: z.tuple([z.enum(["opened", "open"])]),
+}).inMemory((space, { notice }, { window_ms }) => {
+  const now = space.nowMs();
+  if (now < Number(space.get(notice) ?? 0)) return ["open"];
+  space.set(notice, String(now + window_ms), window_ms);
+  return ["opened"];
+});
+
 /** A node's `MODEL_NOT_AVAILABLE`, and how much of it is heeded. */
 export interface UnavailableReport {
   nodeId: string;
@@ -73,4 +85,15 @@ export async function readUnavailable(hot: HotStore, nodeId: string): Promise<st
   const unavailable = jobKeys.unavailable(hot.prefix, nodeId);
   const [, ...services] = await hot.run(readScript, { unavailable }, {});
   return services;
+}
+
+/** Whether this instance is the one to log about the service in this window: `true` for one of them. */
+export async function opensNotice(
+  hot: HotStore,
+  service: string,
+  windowMs: number,
+): Promise<boolean> {
+  const notice = jobKeys.notice(hot.prefix, service);
+  const [outcome] = await hot.run(noticeScript, { notice }, { window_ms: windowMs });
+  return outcome === "opened";
 }

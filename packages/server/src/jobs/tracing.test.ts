@@ -90,6 +90,31 @@ const spansOf = async (jobId: string) => {
   return { job, attempts: spans.filter(({ parentSpanId }) => parentSpanId === job.spanId) };
 };
 
+test.each([
+  ["the caller's span", `00-${"12".repeat(16)}-${"34".repeat(8)}-01`, "34".repeat(8)],
+  [
+    "a later version of the header",
+    `01-${"12".repeat(16)}-${"34".repeat(8)}-01-new`,
+    "34".repeat(8),
+  ],
+  ["more than version 00 has", `00-${"12".repeat(16)}-${"34".repeat(8)}-01-new`, undefined],
+  ["an empty trace", `00-${"00".repeat(16)}-${"34".repeat(8)}-01`, undefined],
+  ["no span at all", "from here", undefined],
+])("POST /jobs with the header traceparent: %s", async (_, traceparent, parentSpanId) => {
+  const response = await fetch(`${a.url}/api/v1/jobs`, {
+    method: "POST",
+    headers: { "content-type": "application/json", traceparent },
+    body: JSON.stringify({ request_id: crypto.randomUUID(), pool: "nowhere", payload: 1 }),
+  });
+  expect(response.status).toBe(202);
+  const { job_id } = (await response.json()) as { job_id: string };
+  const span = await until(
+    () => spans.find(({ attributes }) => attributes["tenure.job_id"] === job_id),
+    { what: "the job's span" },
+  );
+  expect(span.parentSpanId).toBe(parentSpanId);
+});
+
 test("a job is a span, with one for each of its attempts, in the trace it was submitted with", async () => {
   const nodes = [await fleet.node(a), await fleet.node(a)];
   const client = await fleet.session(a);

@@ -1,4 +1,11 @@
-import { context as otel, type Span, SpanStatusCode, trace } from "@opentelemetry/api";
+import {
+  context as otel,
+  ProxyTracerProvider,
+  type Span,
+  SpanStatusCode,
+  trace,
+} from "@opentelemetry/api";
+import type { Log } from "../kernel/log.ts";
 import type { LiveJob } from "./live-job.ts";
 import type { JobEnd } from "./wire.ts";
 
@@ -20,13 +27,14 @@ const OFF: JobTracing = {
   jobLeft() {},
 };
 
-/** Without an SDK nothing is recorded, and nothing is spent on it: one question at the start. */
-export function createTracing(): JobTracing {
+/** Without an SDK nothing is recorded, and nothing is spent on it: one question at the start, whose answer is logged. */
+export function createTracing(log: Log): JobTracing {
+  if (!hasSdk()) {
+    log.info({ event: "tracing.off", reason: whyOff() }, "jobs are not traced");
+    return OFF;
+  }
+  log.info({ event: "tracing.on" }, "jobs are traced: an OpenTelemetry SDK is registered");
   const tracer = trace.getTracer("tenure");
-  const probe = tracer.startSpan("tenure.start");
-  const isOn = probe.isRecording();
-  probe.end();
-  if (!isOn) return OFF;
   const spans = new Map<string, { job: Span; attempt: Span | undefined }>();
 
   function endAttempt(jobId: string, status?: string): void {
@@ -73,6 +81,23 @@ export function createTracing(): JobTracing {
       spans.delete(jobId);
     },
   };
+}
+
+/** Whether a provider is registered that this copy of the API can use. A span would not tell: it may be sampled out. */
+function hasSdk(): boolean {
+  const provider = trace.getTracerProvider();
+  const none = new ProxyTracerProvider().getDelegate();
+  return !(provider instanceof ProxyTracerProvider) || provider.getDelegate() !== none;
+}
+
+/** An SDK that registered with an older copy of the API than ours is invisible to it, and says nothing. */
+function whyOff(): string {
+  const registered = (globalThis as Record<symbol, { version?: string; trace?: unknown }>)[
+    Symbol.for("opentelemetry.js.api.1")
+  ];
+  return registered?.trace === undefined
+    ? "no OpenTelemetry SDK is registered"
+    : `an OpenTelemetry SDK is registered with another copy of @opentelemetry/api (${registered.version}), older than the one used here; install one version for both`;
 }
 
 /** A `trace_id` in W3C's form (`00-<trace>-<span>-<flags>`) makes the job a part of that trace. */

@@ -38,3 +38,15 @@ test("leaves no listener behind on a signal that outlives many sleeps", async ()
 test("wall time is the time of day", () => {
   expect(Math.abs(systemClock.wallMs() - Date.now())).toBeLessThan(1_000);
 });
+
+test("sleeps on when asked for longer than a timer can count", async () => {
+  const stopping = new AbortController();
+  let awake = false;
+  const asleep = systemClock.sleep(2 ** 31, stopping.signal).then(() => {
+    awake = true;
+  });
+  await systemClock.sleep(20);
+  expect(awake).toBe(false);
+  stopping.abort();
+  await asleep;
+});

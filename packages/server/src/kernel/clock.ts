@@ -13,6 +13,9 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
+/** A timer of Node turns anything longer into 1 ms. */
+const TIMER_MAX_MS = 2_147_483_647;
+
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
   wallMs: () => Date.now(),
@@ -24,7 +27,7 @@ export const systemClock: Clock = {
         signal?.removeEventListener("abort", wake);
         resolve();
       };
-      const timer = setTimeout(wake, ms);
+      const timer = setTimeout(wake, Math.min(ms, TIMER_MAX_MS));
       signal?.addEventListener("abort", wake, { once: true });
     }),
 };

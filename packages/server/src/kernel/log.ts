@@ -30,9 +30,20 @@ export function createLog(level: LogLevel, destination: DestinationStream = stde
   return pino(options, destination);
 }
 
-export const silentLog: Log = createLog("silent");
+export const silentLog: Log = createLog("silent", { write() {} });
 
-// Synchronous: the last line before a crash is the one that matters, and a buffered one is lost with it.
+const UNSENT_BYTES_MAX = 1_048_576;
+
+/**
+ * Node writes files and terminals synchronously, and to a pipe at once while there is room in it: the last line before a
+ * crash is not lost. A line that cannot be written is dropped: a full disk, or a reader that ended or stands still, must
+ * not end the server.
+ */
 function stderr(): DestinationStream {
-  return pino.destination({ fd: 2, sync: true });
+  process.stderr.on("error", () => {});
+  return {
+    write(line) {
+      if (process.stderr.writableLength < UNSENT_BYTES_MAX) process.stderr.write(line);
+    },
+  };
 }

@@ -1,28 +1,63 @@
 import type { NodeView } from "@tenure/protocol";
 import { isNodeUnit } from "@tenure/protocol";
+import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { lastSeenKeys, takeUnseen, touch } from "./last-seen-store.ts";
-import type { NodeUnitRow } from "./node-unit-store.ts";
+import { findNodeUnits, type NodeUnitRow, pageOfNodeUnits } from "./node-unit-store.ts";
 import type { NodeConnection, Nodes } from "./nodes.ts";
 import { forgetNodes, type NodeSnapshot, readDraining, readSnapshots } from "./snapshot-store.ts";
 
 export interface FleetOptions {
+  db: Db;
   hot: HotStore;
   nodes: Nodes;
   rows: () => readonly NodeUnitRow[];
   removeStaleAfterMs: number;
+  /** Whether to read of nodes connected to other instances. */
+  readsOthers: boolean;
 }
 
 export interface Fleet {
   /** One round: renew our own, read everybody's, forget who is gone for long. */
   refresh(): Promise<void>;
-  /** Everybody in the fleet, present or not, by name and address. */
+  /** The nodes that are present, and node-units that went away a moment ago, by address. */
   views(): NodeView[];
+  /** One page of all nodes, by address; node-units that left are read from Postgres. */
+  page(filter: NodeFilter): Promise<NodeView[]>;
+  /** Those with this address or name, present or not. */
+  find(id: string): Promise<NodeView[]>;
+}
+
+export interface NodeFilter {
+  online?: boolean | undefined;
+  nodeUnit?: boolean | undefined;
+  after: string;
+  limit: number;
 }
 
 /** Every node of the fleet as this instance knows it, wherever the node is connected. */
-export function createFleet({ hot, nodes, rows, removeStaleAfterMs }: FleetOptions): Fleet {
+export function createFleet({
+  db,
+  hot,
+  nodes,
+  rows,
+  removeStaleAfterMs,
+  readsOthers,
+}: FleetOptions): Fleet {
   let snapshots = new Map<string, NodeSnapshot>();
+
+  /** Our own connections first-hand: the last round may be two seconds old. */
+  const known = (): Map<string, NodeSnapshot> =>
+    new Map([...snapshots, ...nodes.connected().map(ownSnapshot)]);
+
+  function views(): NodeView[] {
+    const hot = known();
+    const units = new Map(rows().map((row) => [row.address, row]));
+    const addresses = new Set([...units.keys(), ...hot.keys()]);
+    return [...addresses]
+      .flatMap((address) => viewOf(units.get(address), hot.get(address)) ?? [])
+      .sort(byAddress);
+  }
 
   return {
     async refresh() {
@@ -38,21 +73,46 @@ export function createFleet({ hot, nodes, rows, removeStaleAfterMs }: FleetOptio
           own.map(({ nodeId }) => nodeId),
         );
       await forgetNodes(hot, await takeUnseen(hot, key, removeStaleAfterMs));
+      if (!readsOthers) return;
       snapshots = new Map(
         (await readSnapshots(hot)).map((snapshot) => [snapshot.node_id, snapshot]),
       );
     },
-    views() {
-      // Our own connections first-hand: the last round may be two seconds old.
-      const known = new Map([...snapshots, ...nodes.connected().map(ownSnapshot)]);
-      const units = new Map(rows().map((row) => [row.address, row]));
-      const addresses = new Set([...units.keys(), ...known.keys()]);
-      return [...addresses]
-        .flatMap((address) => viewOf(units.get(address), known.get(address)) ?? [])
-        .sort((a, b) => (a.node_id < b.node_id ? -1 : 1));
+    views,
+    async page({ online, nodeUnit, after, limit }) {
+      const here = views().filter((node) => node.online);
+      // A worker that is away is not known at all.
+      const workers = nodeUnit || online === false ? [] : here.filter((node) => !node.node_unit);
+      const units = nodeUnit === false ? [] : online ? here.filter(isUnit) : await stored();
+      return [...units, ...workers]
+        .filter(({ node_id }) => node_id > after)
+        .sort(byAddress)
+        .slice(0, limit);
+
+      async function stored(): Promise<NodeView[]> {
+        const hot = known();
+        const rows = await pageOfNodeUnits(db, { after, limit, present: online });
+        return rows.map((row) => viewOfUnit(row, hot.get(row.address)));
+      }
+    },
+    async find(id) {
+      const here = views().filter(({ node_id, name }) => node_id === id || name === id);
+      const listed = new Set(here.map(({ node_id }) => node_id));
+      const hot = known();
+      const units = await findNodeUnits(db, [id]);
+      return [
+        ...here,
+        ...units
+          .filter(({ address }) => !listed.has(address))
+          .map((row) => viewOfUnit(row, hot.get(row.address))),
+      ];
     },
   };
 }
+
+const isUnit = (node: NodeView): boolean => node.node_unit;
+
+const byAddress = (a: NodeView, b: NodeView): number => (a.node_id < b.node_id ? -1 : 1);
 
 const ownSnapshot = ({ nodeId, snapshot }: NodeConnection) => [nodeId, snapshot] as const;
 
@@ -61,12 +121,24 @@ function viewOf(
   row: NodeUnitRow | undefined,
   snapshot: NodeSnapshot | undefined,
 ): NodeView | undefined {
-  if (!row) return snapshot && viewOfSnapshot(snapshot);
+  return row ? viewOfUnit(row, snapshot) : snapshot && viewOfSnapshot(snapshot);
+}
+
+function viewOfUnit(row: NodeUnitRow, snapshot: NodeSnapshot | undefined): NodeView {
   const hot = snapshot?.epoch === row.epoch ? snapshot : undefined;
-  const { address, present, present_for_ms: _, instance_id, joined_at, left_at, ...rest } = row;
+  const { present, instance_id, joined_at, left_at } = row;
   return {
-    ...rest,
-    node_id: address,
+    node_id: row.address,
+    name: row.name,
+    version: row.version,
+    boot_id: row.boot_id,
+    epoch: row.epoch,
+    claim_policy: row.claim_policy,
+    labels: row.labels,
+    trusted_package_regexp: row.trusted_package_regexp,
+    custom_command: row.custom_command,
+    draining: row.draining,
+    tags: row.tags,
     node_unit: true,
     online: present,
     instance_id: present ? instance_id : null,

@@ -121,6 +121,14 @@ describe("with Redis", () => {
     expect(await presenceOf(hot, "present")).toBeNull();
   });
 
+  test("it is renewed there every third of its TTL", async () => {
+    const { hot } = await openTestHot("redis");
+    onTestFinished(() => hot.close());
+    const { clock, renewals } = await join("short", { hot: { store: hot, presenceTtlMs: 900 } });
+    clock.advance(300);
+    await until(() => renewals.length === 1, { what: "the renewal after a third of the TTL" });
+  });
+
   test("that is down, the row in Postgres is renewed all the same", async () => {
     const redis = await startRedis();
     onTestFinished(() => redis.discard());

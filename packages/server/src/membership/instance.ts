@@ -47,7 +47,8 @@ export async function joinInstances(options: InstanceOptions): Promise<Service> 
   }
 
   await enter(options, term);
-  const renewal = every(INSTANCE_RENEW_MS, renew, {
+  const renewMs = hot ? Math.min(INSTANCE_RENEW_MS, hot.presenceTtlMs / 3) : INSTANCE_RENEW_MS;
+  const renewal = every(renewMs, renew, {
     clock,
     onError: (error) => {
       options.onRenewal("error");

@@ -1,10 +1,11 @@
-import type { Member, ViewState } from "@tenure/protocol";
+import { ERRORS, issueText, type Member, type ViewState } from "@tenure/protocol";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { appendEvent, appendEventOnce } from "../store/event-store.ts";
 import { type BrakeRow, judgeBrake, readBrake, releaseBrake } from "./brake-store.ts";
+import { requestConfirmation } from "./confirmation-store.ts";
 import {
   changesBetween,
   type MemberChange,
@@ -13,7 +14,12 @@ import {
   type Settling,
   viewState,
 } from "./members-view.ts";
-import { expectedAddresses, listNodeUnits, type NodeUnitRow } from "./node-unit-store.ts";
+import {
+  expectedAddresses,
+  listOnlineUnits,
+  type NodeUnitRow,
+  readNodeUnits,
+} from "./node-unit-store.ts";
 
 const CHANNEL = "tenure_membership";
 
@@ -30,6 +36,7 @@ export interface MembersOptions {
 }
 
 export interface MembersLook {
+  /** Those online, and those that went offline since the last look. */
   rows: readonly NodeUnitRow[];
   /** Each with the number it goes out under. Numbers never skip: whoever sees a gap missed something. */
   changes: readonly (MemberChange & { seq: number })[];
@@ -48,6 +55,8 @@ export interface MembersService extends Service {
     settlesInMs: number;
   };
   brake(): BrakeRow;
+  /** Rejects while the last look failed. */
+  checkRead(): Promise<void>;
   /** `false` when it was not on. */
   releaseBrake(): Promise<boolean>;
 }
@@ -66,11 +75,16 @@ export function createMembers(options: MembersOptions): MembersService {
   let seq = 0;
   let lastLookMs: number | undefined;
   let waiting: Array<() => void> = [];
+  /** What was said of rows that cannot be read: once per change. */
+  const badRows = new Map<string, string>();
+  let failure: unknown;
 
   const loop = every(options.refreshIntervalMs, look, {
     clock,
-    onError: (error) =>
-      log.warn({ event: "members.not-read", error }, "could not read the members from Postgres"),
+    onError: (error) => {
+      failure = error;
+      log.warn({ event: "members.not-read", error }, "could not read the members from Postgres");
+    },
   });
 
   async function look(): Promise<void> {
@@ -78,9 +92,10 @@ export function createMembers(options: MembersOptions): MembersService {
     waiting = [];
     try {
       await settle();
-      const found = await listNodeUnits(db);
+      const found = (await listUnits()).map((row) => (row.invalid ? withFormerTraits(row) : row));
       const now = membersOf(found);
       lastLookMs = clock.monotonicMs();
+      failure = undefined;
       const seen = viewState(settling, now, lastLookMs);
       brake = await judge(seen);
       // From here to `onLook` nothing waits: whoever asks for the list gets it at a number, and then hears
@@ -91,10 +106,47 @@ export function createMembers(options: MembersOptions): MembersService {
       view = seen;
       if (view === "ready") settling = undefined;
       options.onLook({ rows, changes, view, brake });
-      await tellLosses(changes);
+      await tellBadRows(found);
+      await tellRunOuts(changes.flatMap((change) => runOut(change) ?? []));
     } finally {
       for (const resolve of answered) resolve();
     }
+  }
+
+  /** A row that cannot be read goes on with what it said last. */
+  function withFormerTraits(row: NodeUnitRow): NodeUnitRow {
+    const former = members.get(row.address);
+    if (!former) return row;
+    const { labels, tags, claim_policy, instance_id } = former;
+    return { ...row, labels, tags, claim_policy, instance_id };
+  }
+
+  async function tellBadRows(found: readonly NodeUnitRow[]): Promise<void> {
+    for (const { address, name, epoch, invalid } of found) {
+      if (!invalid) continue;
+      const issues = [...invalid];
+      const what = `the row of node-unit ${name}`;
+      const message = ERRORS.ERR_INVALID_ROW.message({ what, reason: issueText(issues) });
+      if (badRows.get(address) !== message)
+        log.error({ event: "node.skipped", code: "ERR_INVALID_ROW", address }, message);
+      badRows.set(address, message);
+      await appendEventOnce(db, {
+        event: "node.skipped",
+        code: "ERR_INVALID_ROW",
+        message,
+        subject: address,
+        details: { epoch, issues },
+      });
+    }
+  }
+
+  /** What is online, and once more what was at the last look: only that may have changed. */
+  async function listUnits(): Promise<NodeUnitRow[]> {
+    const online = await listOnlineUnits(db);
+    const here = new Set(online.map(({ address }) => address));
+    const gone = rows.filter((row) => row.online && !here.has(row.address));
+    const addresses = gone.map(({ address }) => address);
+    return [...online, ...(await readNodeUnits(db, addresses))];
   }
 
   /** At the first look, and after an outage so long that presences may have run out only because of it. */
@@ -124,16 +176,21 @@ export function createMembers(options: MembersOptions): MembersService {
     await appendEvent(db, { event, message, details: { lost, members: all } });
   }
 
-  /** A LEAVE is told by the instance that saw it. Presence that ran out was seen by nobody in particular. */
-  async function tellLosses(changes: readonly MemberChange[]): Promise<void> {
-    for (const { old, new: now } of changes) {
-      const row = now ? undefined : rows.find(({ address }) => address === old?.address);
-      if (!row?.online) continue;
+  /** The row of a node-unit whose presence ran out. A LEAVE is written by the instance that saw it. */
+  function runOut({ old, new: now }: MemberChange): NodeUnitRow | undefined {
+    const row = now ? undefined : rows.find(({ address }) => address === old?.address);
+    return row?.online ? row : undefined;
+  }
+
+  /** A silent loss, which no instance saw: others may be gone as well, so each asks its node-units. */
+  async function tellRunOuts(lost: readonly NodeUnitRow[]): Promise<void> {
+    if (lost.length > 0) await requestConfirmation(db);
+    for (const { name, address, epoch, instance_id } of lost) {
       await appendEventOnce(db, {
         event: "node.lost",
-        message: `node-unit ${row.name} has not answered for ${presenceTtlMs} ms`,
-        subject: row.address,
-        details: { epoch: row.epoch, instance_id: row.instance_id },
+        message: `node-unit ${name} has not answered until its presence ran out`,
+        subject: address,
+        details: { epoch, instance_id },
       });
     }
   }
@@ -162,6 +219,9 @@ export function createMembers(options: MembersOptions): MembersService {
       settlesInMs: settling ? Math.max(0, settling.untilMs - clock.monotonicMs()) : 0,
     }),
     brake: () => brake,
+    async checkRead() {
+      if (failure !== undefined) throw failure;
+    },
     async releaseBrake() {
       const released = await releaseBrake(db);
       if (released) {

@@ -5,9 +5,10 @@ import type { Random } from "../kernel/random.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
+import { createConfirmations } from "./confirmations.ts";
 import { createFleet, type Fleet } from "./fleet.ts";
 import { createMembers, type MembersService } from "./members.ts";
-import { setDraining } from "./node-unit-store.ts";
+import { removeNodeUnit, setDraining } from "./node-unit-store.ts";
 import { createNodes, type Nodes } from "./nodes.ts";
 import { createSessions, type SessionConnection, type Sessions } from "./sessions.ts";
 import { markDraining } from "./snapshot-store.ts";
@@ -23,6 +24,8 @@ export interface MembershipOptions {
     removeStaleAfterMs: number;
     sessionGoneAfterMs: number;
     brakeEnabled: boolean;
+    /** Whether instances tell each other of their nodes. */
+    snapshotsEnabled: boolean;
   };
   clock: Clock;
   random: Random;
@@ -39,6 +42,8 @@ export interface Membership extends Service {
   sessions: Sessions;
   fleet: Fleet;
   drain(node: NodeView, draining: boolean): Promise<void>;
+  /** Deletes the row of a node-unit that is away; `false` when it may not be deleted. */
+  remove(address: string): Promise<boolean>;
   /** Sends everybody to the other instances. Before `stop`. */
   sendAway(urls: string[]): Promise<void>;
 }
@@ -68,6 +73,7 @@ export function createMembership(options: MembershipOptions): Membership {
     log,
     presenceTtlMs: settings.presenceTtlMs,
     ownerTtlMs: settings.ownerTtlMs,
+    publishes: settings.snapshotsEnabled,
     onChange: wakeEverybody,
   });
   const sessions = createSessions({
@@ -82,10 +88,12 @@ export function createMembership(options: MembershipOptions): Membership {
     onFoundAgain: options.onSessionFoundAgain,
   });
   const fleet = createFleet({
+    db,
     hot,
     nodes,
     rows: () => members.current().rows,
     removeStaleAfterMs: settings.removeStaleAfterMs,
+    readsOthers: settings.snapshotsEnabled,
   });
   const rounds = every(settings.refreshIntervalMs, round, {
     clock,
@@ -94,6 +102,13 @@ export function createMembership(options: MembershipOptions): Membership {
         { event: "fleet.not-refreshed", error },
         "could not refresh the fleet; trying again",
       ),
+  });
+  const confirmations = createConfirmations({
+    instanceId,
+    db,
+    confirm: nodes.confirm,
+    clock,
+    log,
   });
   const channel = `${hot.prefix}:wake:nodes`;
 
@@ -118,6 +133,7 @@ export function createMembership(options: MembershipOptions): Membership {
     fleet,
     start() {
       members.start();
+      confirmations.start();
       rounds.start();
       hot.onBack(() => {
         nodes.announceAll();
@@ -141,13 +157,17 @@ export function createMembership(options: MembershipOptions): Membership {
         wakeEverybody();
       }
     },
+    async remove(address) {
+      const removed = await removeNodeUnit(db, address);
+      if (removed) await members.refresh();
+      return removed;
+    },
     async sendAway(urls) {
       sessions.sendAway(urls);
       await nodes.sendAway(urls);
     },
     async stop() {
-      await rounds.stop();
-      await members.stop();
+      await Promise.all([rounds.stop(), confirmations.stop(), members.stop()]);
     },
   };
 }

@@ -2,13 +2,14 @@ import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
 import { DATABASES, openTestDb, type TestDb } from "../../testing/databases.ts";
+import { addDeployment } from "../../testing/deployments.ts";
 import { listEvents } from "../store/event-store.ts";
 import { judgeBrake, readBrake, releaseBrake } from "./brake-store.ts";
 import {
   expectedAddresses,
   joinNodeUnit,
   leaveNodeUnit,
-  listNodeUnits,
+  listOnlineUnits,
   type NewNodeUnit,
   nextEpochs,
   renewPresence,
@@ -25,7 +26,7 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
   afterAll(() => store.close());
   beforeEach(() =>
     store.db.script(
-      "delete from event; delete from node_unit; update membership_brake set active = false, released_at = '-infinity'",
+      "delete from event; delete from node_unit; update membership_brake set active = false, released_at = '-infinity', lost = 0, members = 0, changed_at = null",
     ),
   );
 
@@ -50,7 +51,7 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
   const join = (address: string, epoch: number, boot: string, instance?: string) =>
     joinNodeUnit(store.db, unit(address, epoch, boot, instance), TTL_MS);
   const present = async () =>
-    (await listNodeUnits(store.db)).filter((row) => row.present).map((row) => row.address);
+    (await listOnlineUnits(store.db)).filter((row) => row.present).map((row) => row.address);
 
   test("epochs only rise, also when several are taken at once", async () => {
     const epochs = [...(await nextEpochs(store.db, 3)), ...(await nextEpochs(store.db, 1))];
@@ -108,7 +109,7 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
     const boot = randomUUID();
     await join("n", 9, boot, "new");
     expect(await join("n", 8, boot, "old")).toBeUndefined();
-    expect((await listNodeUnits(store.db))[0]).toMatchObject({ epoch: 9, instance_id: "new" });
+    expect((await listOnlineUnits(store.db))[0]).toMatchObject({ epoch: 9, instance_id: "new" });
   });
 
   test("a late close of an old connection does not remove the newer one", async () => {
@@ -182,9 +183,30 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
     expect(heard - connected).toBe(2);
   });
 
+  test.each([
+    1, 30, 400, 40_000,
+  ])("a node-unit gone for %d days does not stop the list", async (days) => {
+    await join("gone", 1, randomUUID());
+    await leaveNodeUnit(store.db, { address: "gone", epoch: 1 });
+    await join("silent", 2, randomUUID());
+    await store.advance(days * 86_400_000);
+    await join("here", 3, randomUUID());
+    expect(await present()).toEqual(["here"]);
+    await store.advance(-days * 86_400_000);
+  });
+
+  test("a presence written by SQL as infinite is read, and counts as long", async () => {
+    await join("n", 1, randomUUID());
+    await store.db.script("update node_unit set presence_expires_at = 'infinity'");
+    expect(await listOnlineUnits(store.db)).toMatchObject([
+      { address: "n", present: true, present_for_ms: 86_400_000 },
+    ]);
+  });
+
   describe("the mass-loss brake", () => {
     const joinMany = async (count: number) => {
       for (let n = 0; n < count; n++) await join(`n${n}`, n + 1, randomUUID());
+      await store.db.script("update node_unit set joined_at = joined_at - interval '1 hour'");
     };
     const loseMany = async (count: number) => {
       for (let n = 0; n < count; n++)
@@ -222,16 +244,54 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
       });
     });
 
-    test("time alone does not take it off; the return of enough nodes does", async () => {
+    const comeBack = async (n: number) => {
+      await join(`n${n}`, 10 + n, randomUUID());
+      await store.db.script("update node_unit set joined_at = joined_at - interval '1 hour'");
+    };
+
+    test("time alone does not take it off; the return of all nodes does", async () => {
       await joinMany(5);
       await loseMany(4);
       await judgeBrake(store.db, TTL_MS);
       await store.advance(10 * TTL_MS);
       await renewPresence(store.db, [{ address: "n4", epoch: 5 }], TTL_MS);
       expect(await judgeBrake(store.db, TTL_MS)).toBeUndefined();
-      await join("n0", 10, randomUUID());
-      await join("n1", 11, randomUUID());
-      expect(await judgeBrake(store.db, TTL_MS)).toMatchObject({ active: false });
+      for (const n of [0, 1, 2]) await comeBack(n);
+      expect(await judgeBrake(store.db, TTL_MS)).toBeUndefined();
+      await comeBack(3);
+      expect(await judgeBrake(store.db, TTL_MS)).toMatchObject({ active: false, lost: 0 });
+    });
+
+    test("stays on while nodes come back, until the counts have not changed for a TTL", async () => {
+      await joinMany(5);
+      await loseMany(3);
+      await judgeBrake(store.db, TTL_MS);
+      await comeBack(0);
+      expect(await judgeBrake(store.db, TTL_MS)).toBeUndefined();
+      expect(await readBrake(store.db)).toMatchObject({ active: true, lost: 2, members: 5 });
+      const here = [0, 3, 4].map((n) => ({ address: `n${n}`, epoch: n === 0 ? 10 : n + 1 }));
+      for (const sinceMs of [TTL_MS - 1_000, 2_000]) {
+        expect(await judgeBrake(store.db, TTL_MS)).toBeUndefined();
+        await store.advance(sinceMs);
+        await renewPresence(store.db, here, TTL_MS);
+      }
+      expect(await judgeBrake(store.db, TTL_MS)).toMatchObject({ active: false, lost: 2 });
+    });
+
+    test("does not count node-units that came a moment ago and own nothing", async () => {
+      await joinMany(2);
+      for (let n = 0; n < 20; n++) {
+        await join(`passer-${n}`, 100 + n, randomUUID());
+        await leaveNodeUnit(store.db, { address: `passer-${n}`, epoch: 100 + n });
+      }
+      expect(await judgeBrake(store.db, TTL_MS)).toBeUndefined();
+      for (const n of [0, 1, 2]) await addDeployment(store.db, { address: `passer-${n}` });
+      expect(await judgeBrake(store.db, TTL_MS)).toMatchObject({
+        active: true,
+        lost: 3,
+        members: 5,
+      });
+      await store.db.script("delete from deployment");
     });
 
     test("an operator's release holds for what was lost until then, not for a new loss", async () => {

@@ -1,5 +1,8 @@
+import type { FieldIssue } from "@tenure/protocol";
 import type { Db } from "../store/db.ts";
 import { json, sql } from "../store/sql.ts";
+import type { Moment } from "./confirmation-store.ts";
+import { soundUnit } from "./node-unit-reader.ts";
 
 export interface NodeUnitRow {
   address: string;
@@ -18,10 +21,18 @@ export interface NodeUnitRow {
   draining: boolean;
   tags: Record<string, string | boolean>;
   joined_at: Date;
-  /** Online, and its presence has not run out, by the database's clock. */
+  /** When it was heard last; null in a row that was not written since the column exists. */
+  renewed_at: Date | null;
+  /** It stopped answering instead of closing its connection. */
+  left_silently: boolean;
+  /** When it was lost, or will be if it is not heard again. */
+  lost_at: Date;
+  /** Online and not lost, by the database's clock. */
   present: boolean;
-  /** How long its presence still lasts, by the same clock; the shorter, the longer ago it was heard. */
+  /** How long its presence still lasts, by the same clock, within a day of now. */
   present_for_ms: number;
+  /** Columns that could not be read. Each has a neutral value here. */
+  invalid?: readonly FieldIssue[];
 }
 
 export type NewNodeUnit = Pick<
@@ -49,15 +60,25 @@ export async function nextEpochs(db: Db, count: number): Promise<number[]> {
 
 const JOINED = { event: "node.joined" };
 
+/** A new process of a node whose former one is over, by its own word. */
+export interface Takeover {
+  formerBootId: string;
+  /** When every instance was asked to ping its node-units. */
+  askedAt: Moment;
+}
+
 /**
  * `undefined` when another process still answers under this address, or this connection is not the newest.
- * The same boot takes its own row over: that is a reconnect, nobody left, and there is no event of it.
+ * The same boot takes its own row over: that is a reconnect, no LEAVE, and there is no event of it. So does the successor
+ * of that boot, if every live instance has pinged its node-units after `askedAt` and the former boot was not heard since.
  */
 export async function joinNodeUnit(
   db: Db,
   unit: NewNodeUnit,
   ttlMs: number,
+  takeover?: Takeover,
 ): Promise<NodeUnitRow | undefined> {
+  const askedAt = takeover?.askedAt ?? null;
   const { rows } = await db.query<NodeUnitRow>(sql`
     with moment as materialized (select tenure_now() as now),
     joined as (
@@ -85,8 +106,12 @@ export async function joinNodeUnit(
              boot_id                = excluded.boot_id
        where current.epoch < excluded.epoch
          and (current.boot_id = excluded.boot_id
-              or not current.online
-              or current.presence_expires_at <= tenure_now())
+              or tenure_lost_at(current) <= tenure_now()
+              or (current.boot_id = ${takeover?.formerBootId ?? null}::uuid
+                  and current.renewed_at <= ${askedAt}::timestamptz
+                  and not exists (select from instance
+                                   where expires_at > tenure_now()
+                                     and coalesce(confirmed_at, '-infinity') < ${askedAt}::timestamptz)))
       returning *),
     told as (
       insert into event (event, message, subject, details)
@@ -94,7 +119,7 @@ export async function joinNodeUnit(
              jsonb_build_object('epoch', epoch, 'instance_id', instance_id)
         from joined, moment
        where joined_at = moment.now)
-    select *, true as present, ${ttlMs}::int as present_for_ms from joined`);
+    select *, presence_expires_at as lost_at, true as present, ${ttlMs}::bigint as present_for_ms from joined`);
   return rows[0];
 }
 
@@ -121,12 +146,19 @@ export async function renewPresence(
 
 const LEFT = { event: "node.left" };
 
-/** With its event: nobody leaves unheard. `false`: a newer connection of this node is there, so nobody left. */
-export async function leaveNodeUnit(db: Db, { address, epoch }: NodeTerm): Promise<boolean> {
+/**
+ * With its event. `silently`: it stopped answering instead of closing, which makes every instance ask its node-units whether
+ * they are there. `false`: a newer connection of this node is there, so it did not leave.
+ */
+export async function leaveNodeUnit(
+  db: Db,
+  { address, epoch }: NodeTerm,
+  silently = false,
+): Promise<boolean> {
   const { rowCount } = await db.query(sql`
     with gone as (
       update node_unit
-         set online = false, left_at = tenure_now()
+         set online = false, left_at = tenure_now(), left_silently = ${silently}
        where address = ${address} and epoch = ${epoch} and online
       returning address, name, epoch, instance_id)
     insert into event (event, message, subject, details)
@@ -136,13 +168,104 @@ export async function leaveNodeUnit(db: Db, { address, epoch }: NodeTerm): Promi
   return rowCount === 1;
 }
 
-export async function listNodeUnits(db: Db): Promise<NodeUnitRow[]> {
+/**
+ * Those that are online, present or not: a presence that ran out is still online until the hourly sweep. What left is not
+ * read, however much of it there is.
+ */
+export async function listOnlineUnits(db: Db): Promise<NodeUnitRow[]> {
   const { rows } = await db.query<NodeUnitRow>(sql`
-    select *, online and presence_expires_at > tenure_now() as present,
-           (extract(epoch from presence_expires_at - tenure_now()) * 1000)::int as present_for_ms
-      from node_unit order by address`);
-  return rows;
+    select node_unit_now.*, lost_at > moment.now as present, tenure_ms_until(presence_expires_at) as present_for_ms
+      from node_unit_now, (select tenure_now() as now) as moment
+     where online and epoch <= 9007199254740991
+     order by address collate "C"`);
+  return rows.map(soundUnit);
 }
+
+export async function readNodeUnits(db: Db, addresses: readonly string[]): Promise<NodeUnitRow[]> {
+  if (addresses.length === 0) return [];
+  const { rows } = await db.query<NodeUnitRow>(sql`
+    select *, online and lost_at > tenure_now() as present, tenure_ms_until(presence_expires_at) as present_for_ms
+      from node_unit_now where address = any(${addresses}::text[])`);
+  return rows.map(soundUnit);
+}
+
+/** By address or by name, present or not. */
+export async function findNodeUnits(db: Db, ids: readonly string[]): Promise<NodeUnitRow[]> {
+  if (ids.length === 0) return [];
+  const { rows } = await db.query<NodeUnitRow>(sql`
+    select *, online and lost_at > tenure_now() as present, tenure_ms_until(presence_expires_at) as present_for_ms
+      from node_unit_now
+     where address = any(${ids}::text[]) or name = any(${ids}::text[])
+     order by address collate "C"`);
+  return rows.map(soundUnit);
+}
+
+/** One page of all node-units, by address; with `present` only those that are, or are not. */
+export async function pageOfNodeUnits(
+  db: Db,
+  page: { after: string; limit: number; present?: boolean | undefined },
+): Promise<NodeUnitRow[]> {
+  const { rows } = await db.query<NodeUnitRow>(sql`
+    select *, online and lost_at > tenure_now() as present, tenure_ms_until(presence_expires_at) as present_for_ms
+      from node_unit_now
+     where address collate "C" > ${page.after}
+       and (${page.present ?? null}::boolean is null
+            or (online and lost_at > tenure_now()) = ${page.present ?? null})
+     order by address collate "C"
+     limit ${page.limit}`);
+  return rows.map(soundUnit);
+}
+
+export async function countAwayUnits(db: Db): Promise<number> {
+  const { rows } = await db.query<{ away: number }>(sql`
+    select count(*) as away from node_unit_now where not online or lost_at <= tenure_now()`);
+  return rows[0]!.away;
+}
+
+/** Marks those whose presence ran out more than an hour ago as offline, so that no regular look reads them again. */
+export async function retireLostUnits(db: Db): Promise<void> {
+  await db.query(sql`
+    update node_unit set online = false, left_at = tenure_lost_at(node_unit)
+     where online and tenure_lost_at(node_unit) < tenure_now() - interval '1 hour'`);
+}
+
+/**
+ * Deletes the rows of node-units that were lost `days` ago or earlier, and answers how many. An address without a row
+ * counts as lost at once, so a row stays while a deployment, also a disabled one, names its address, and while it drains.
+ */
+export async function forgetNodeUnits(db: Db, days: number): Promise<number> {
+  const { rowCount } = await db.query(sql`
+    delete from node_unit
+     where tenure_lost_at(node_unit) < tenure_now() - ${days} * interval '1 day'
+       and not draining
+       and not exists (select from deployment where deployment.address = node_unit.address)
+       and not exists (select from deployment
+                        where deployment.moving_to <> '' and deployment.moving_to = node_unit.address)`);
+  return rowCount;
+}
+
+/**
+ * Deletes one row under the conditions of `forgetNodeUnits`, however short a time ago it left; with its event. `false`:
+ * they do not hold. A node that came, claimed and left while the statement ran has a later `left_at` than `moment`.
+ */
+export async function removeNodeUnit(db: Db, address: string): Promise<boolean> {
+  const { rowCount } = await db.query(sql`
+    with moment as materialized (select tenure_now() as now),
+    removed as (
+      delete from node_unit using moment
+       where node_unit.address = ${address}
+         and tenure_lost_at(node_unit) <= moment.now
+         and not draining
+         and not exists (select from deployment where deployment.address = node_unit.address)
+         and not exists (select from deployment
+                          where deployment.moving_to <> '' and deployment.moving_to = node_unit.address)
+      returning node_unit.address, name)
+    insert into event (event, message, subject)
+    select ${REMOVED.event}, 'node-unit ' || name || ' was removed', address from removed`);
+  return rowCount === 1;
+}
+
+const REMOVED = { event: "node.removed" };
 
 /**
  * The addresses that were here a moment ago: online whether or not their presence has run out, or gone for

@@ -20,11 +20,13 @@ import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
+import { isUnheardBoot, requestConfirmation } from "./confirmation-store.ts";
 import { sendAway } from "./go-away.ts";
 import type { MembersLook, MembersService } from "./members.ts";
 import {
   joinNodeUnit,
   leaveNodeUnit,
+  type NewNodeUnit,
   type NodeTerm,
   type NodeUnitRow,
   nextEpochs,
@@ -39,6 +41,8 @@ export interface NodeLink {
   /** For a message that is JSON already. */
   sendText(message: string | Buffer): void;
   close(code: CloseCode, reason: string): void;
+  /** Whether the node answers a ping within `limitMs`. */
+  ping(limitMs: number): Promise<boolean>;
   /** Asks the node and waits for its answer, for a limited time. */
   call<M extends ServerMethod>(method: M, params: CallParams<M>): Promise<CallResult<M>>;
   /** Hears a log as it grows. Answers how to stop. */
@@ -58,6 +62,8 @@ export interface NodesOptions {
   members: Pick<MembersService, "current">;
   presenceTtlMs: number;
   ownerTtlMs: number;
+  /** Whether other instances read of the nodes connected here. */
+  publishes: boolean;
   clock: Clock;
   random: Random;
   log: Log;
@@ -76,6 +82,8 @@ export interface Nodes {
   onLook(look: MembersLook): void;
   /** Renews owners, presence and snapshots of the nodes connected here; once per refresh interval. */
   renew(): Promise<void>;
+  /** Pings every node-unit connected here, and renews the presence of each that answers. */
+  confirm(): Promise<void>;
   /** The hot store may have forgotten them: the next renewal writes all of them. */
   announceAll(): void;
   /** Our own stop is no LEAVE: presence is set one TTL ahead, and the nodes are sent to the others. */
@@ -95,8 +103,11 @@ export interface NodeConnection {
     services?: string[] | undefined;
   }): Promise<boolean>;
   setDraining(draining: boolean): void;
-  /** The socket is gone. Answers whether that was a LEAVE: not with a newer connection, nor at our own stop. */
-  left(): Promise<boolean>;
+  /**
+   * The socket is gone; `silently` when the node stopped answering. Answers whether that was a LEAVE: not with a newer
+   * connection, nor at our own stop.
+   */
+  left(silently: boolean): Promise<boolean>;
 }
 
 interface Held extends NodeConnection {
@@ -106,6 +117,12 @@ interface Held extends NodeConnection {
   dirty: boolean;
   writtenAtMs: number;
 }
+
+/** How long a node-unit may take to answer when the instances ask which are there. */
+const CONFIRM_LIMIT_MS = 1_000;
+/** Time for the instances to ask, and to write down what they found. */
+const TAKEOVER_LIMIT_MS = 2 * CONFIRM_LIMIT_MS;
+const TAKEOVER_POLL_MS = 50;
 
 export function createNodes(options: NodesOptions): Nodes {
   const { instanceId, db, hot, clock, random, log, presenceTtlMs, ownerTtlMs } = options;
@@ -141,9 +158,32 @@ export function createNodes(options: NodesOptions): Nodes {
 
   async function joinAsUnit(registration: NodeRegister, epoch: number): Promise<NodeUnitRow> {
     const { address } = registration;
-    const row = await joinNodeUnit(db, unitOf(registration, { instanceId, epoch }), presenceTtlMs);
+    const unit = unitOf(registration, { instanceId, epoch });
+    const row =
+      (await joinNodeUnit(db, unit, presenceTtlMs)) ??
+      (await takeOver(unit, registration.former_boot_id));
     if (!row) throw new TenureError("NODE_ADDRESS_IN_USE", { address });
     return row;
+  }
+
+  /**
+   * Lets the successor of the row's boot in once every instance has found out that the former process does not answer.
+   * It may answer: a copied data directory names the boot of the original, too.
+   */
+  async function takeOver(
+    unit: NewNodeUnit,
+    formerBootId: string | undefined,
+  ): Promise<NodeUnitRow | undefined> {
+    if (formerBootId === undefined) return undefined;
+    const askedAt = await requestConfirmation(db);
+    const former = { address: unit.address, bootId: formerBootId, since: askedAt };
+    const giveUpAtMs = clock.monotonicMs() + TAKEOVER_LIMIT_MS;
+    while ((await isUnheardBoot(db, former)) && clock.monotonicMs() < giveUpAtMs) {
+      await clock.sleep(TAKEOVER_POLL_MS);
+      const row = await joinNodeUnit(db, unit, presenceTtlMs, { formerBootId, askedAt });
+      if (row) return row;
+    }
+    return undefined;
   }
 
   /** For a node that is no node-unit the hot state knows who answers under its address. */
@@ -191,16 +231,16 @@ export function createNodes(options: NodesOptions): Nodes {
         link.send({ type: "node_control", command: draining ? "drain" : "resume" });
         options.onChange();
       },
-      left: () => leave(node),
+      left: (silently) => leave(node, silently),
     };
     return node;
   }
 
-  async function leave(node: Held): Promise<boolean> {
+  async function leave(node: Held, silently: boolean): Promise<boolean> {
     if (held.get(node.nodeId) === node) held.delete(node.nodeId);
     if (stopping) return false;
     const { nodeId, epoch } = node;
-    if (node.isNodeUnit) await leaveNodeUnit(db, { address: nodeId, epoch });
+    if (node.isNodeUnit) await leaveNodeUnit(db, { address: nodeId, epoch }, silently);
     const [isLeave] = await Promise.all([
       dropOwner(hot, ownerKeys.node(hot.prefix, nodeId), { instanceId, epoch }),
       dropSnapshot(hot, { nodeId, epoch }),
@@ -217,7 +257,7 @@ export function createNodes(options: NodesOptions): Nodes {
     const key = ownerKeys.node(hot.prefix, node.nodeId);
     const [claim, written] = await Promise.all([
       claimOwner(hot, { key, owner, ttlMs: ownerTtlMs }),
-      writeSnapshot(hot, node.snapshot, presenceTtlMs),
+      options.publishes ? writeSnapshot(hot, node.snapshot, presenceTtlMs) : true,
     ]).catch((error) => {
       node.dirty = true;
       throw error;
@@ -266,6 +306,14 @@ export function createNodes(options: NodesOptions): Nodes {
       const dueBeforeMs = clock.monotonicMs() - Math.min(presenceTtlMs, ownerTtlMs) / 3;
       const due = [...held.values()].filter((node) => node.dirty || node.writtenAtMs < dueBeforeMs);
       await Promise.all(due.map(announce));
+    },
+    async confirm() {
+      const units = [...held.values()].filter((node) => node.isNodeUnit);
+      await Promise.all(
+        units.map(async ({ nodeId: address, epoch, link }) => {
+          if (await link.ping(CONFIRM_LIMIT_MS)) await renewInPostgres({ address, epoch });
+        }),
+      );
     },
     announceAll() {
       for (const node of held.values()) node.dirty = true;

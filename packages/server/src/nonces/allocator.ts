@@ -15,9 +15,9 @@ import { every } from "../kernel/service.ts";
 import type { Db } from "../store/db.ts";
 import type { Operation, OperationResult } from "./batch.ts";
 import { type Forwarded, type ForwardedCall, forward } from "./forward.ts";
+import { createGuardedCommit } from "./guarded-commit.ts";
 import type { MarkEvent } from "./nonce.ts";
 import {
-  commitNonces,
   countOpenNonces,
   forgetOldNonces,
   type NonceRules,
@@ -27,6 +27,7 @@ import { createNonceQueue, type QueueObserver } from "./queue.ts";
 import { renderAllocation, renderNonce, renderSigner } from "./render.ts";
 import { createRouting, type Peer, type Routing } from "./routing.ts";
 import { listNonces, listNoncesIn, listSigners, readSigner } from "./signer-store.ts";
+import type { Timeline } from "./timeline.ts";
 
 export interface NoncesOptions {
   mode: "basic" | "worker_queue";
@@ -35,8 +36,9 @@ export interface NoncesOptions {
   leaseTtlMs: number;
   queueMax: number;
   rules: NonceRules;
-  /** For writes: its time limits are below the lease's, and it refuses another timeline. */
+  /** For writes: its time limits are below the lease's. */
   db: Db;
+  timeline: Timeline;
   clock: Clock;
   random: Random;
   log: Log;
@@ -61,7 +63,11 @@ export interface Nonces {
     arrival: Arrival,
   ): Promise<NonceAllocation[]>;
   mark(mark: SignerMark, arrival: Arrival): Promise<NonceRecord>;
-  raise(ask: { signer: string; nextNonce: number }, arrival: Arrival): Promise<SignerView>;
+  /** Raises the cursor and settles what is open below it; further than `ahead_max` only when `confirmed`. */
+  raise(
+    ask: { signer: string; nextNonce: number; confirmed: boolean },
+    arrival: Arrival,
+  ): Promise<SignerView>;
   read(signer: string): Promise<SignerView>;
   list(page: { fromSigner: string; limit: number }): Promise<SignerView[]>;
   listNonces(page: {
@@ -83,6 +89,8 @@ export interface SignerMark {
   reason?: string;
 }
 
+// A restart of Postgres is to be seen before much is written after it.
+const TIMELINE_INTERVAL_MS = 1_000;
 const SWEEP_INTERVAL_MS = 2_000;
 const SWEEP_SIGNERS_MAX = 200;
 const RETENTION_INTERVAL_MS = 600_000;
@@ -100,7 +108,7 @@ export function createNonces(options: NoncesOptions): Nonces {
     queueMax: options.queueMax,
     rules,
     clock,
-    commit: (request) => commitNonces(db, { ...request, rules }),
+    commit: createGuardedCommit({ db, rules, timeline: options.timeline }),
     keeps: (signer) => routing?.isOurs(signer) ?? false,
     observe: options.observe,
   });
@@ -136,12 +144,17 @@ export function createNonces(options: NoncesOptions): Nonces {
     log.warn({ event: "nonces.not-tended", error }, "will try again");
   const services = [
     every(Math.min(leaseTtlMs / 6, 1_000), () => queue.tend(), { clock, onError }),
+    every(TIMELINE_INTERVAL_MS, () => options.timeline.tick(), { clock, onError }),
     every(SWEEP_INTERVAL_MS, sweep, { clock, onError }),
     every(RETENTION_INTERVAL_MS, retain, { clock, onError }),
   ];
 
-  /** Holds that ran out at signers nobody is asking about. Each instance looks after its own. */
+  /**
+   * Settles holds that ran out at signers that get no requests. Each instance does so for its own signers, by the instances
+   * that are live now: an idle one would otherwise go by the list of its last request, and leave those of a dead peer.
+   */
   async function sweep(): Promise<void> {
+    await routing?.refreshKnown();
     const signers = await signersWithExpiredHolds(db, SWEEP_SIGNERS_MAX);
     const ours = signers.filter((signer) => routing?.isOurs(signer) ?? true);
     await Promise.allSettled(ours.map((signer) => queue.submit(signer, { kind: "tend" }, 0)));
@@ -176,14 +189,14 @@ export function createNonces(options: NoncesOptions): Nonces {
       const done = await perform(signer, { kind: "mark", ...mark }, arrival);
       return renderNonce(expect(done, "marked").row);
     },
-    async raise({ signer, nextNonce }, arrival) {
+    async raise({ signer, nextNonce, confirmed }, arrival) {
       const answer = await byOwner(signer, arrival, {
         route: ROUTES.raiseSigner,
         params: { signer },
-        body: { next_nonce: nextNonce },
+        body: { next_nonce: nextNonce, confirm: confirmed },
       });
       if (answer.outcome === "answered") return answer.value;
-      await perform(signer, { kind: "raise", nextNonce }, arrival);
+      await perform(signer, { kind: "raise", nextNonce, confirmed }, arrival);
       return read(signer);
     },
     read,

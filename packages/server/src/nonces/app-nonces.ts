@@ -1,13 +1,20 @@
+import { resolve } from "node:path";
+import { TIMELINE_STATES } from "@tenure/protocol";
 import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { Db } from "../store/db.ts";
 import { appendEvent } from "../store/event-store.ts";
+import type { HotStore } from "../store/hot-store.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { createNonces, type Nonces, type NoncesOptions } from "./allocator.ts";
 import type { Operation } from "./batch.ts";
 import type { Peer } from "./routing.ts";
+import { createTimeline, type Timeline } from "./timeline.ts";
+import { coalesced, type Witness } from "./witness.ts";
+import { openWitnessFile } from "./witness-file.ts";
+import { openRedisWitness } from "./witness-redis.ts";
 
 export interface AppNoncesOptions {
   config: Config;
@@ -19,14 +26,24 @@ export interface AppNoncesOptions {
   telemetry: Telemetry;
   db: Db;
   leaseDb: Db;
+  hot: HotStore;
   liveInstances(): Promise<Peer[]>;
 }
 
 /** The allocator as the settings want it, with its metrics and events. */
-export function createAppNonces(options: AppNoncesOptions): Nonces {
-  const { config, leaseDb } = options;
+export function createAppNonces(options: AppNoncesOptions): Nonces & { timeline: Timeline } {
+  const { config, leaseDb, telemetry, log } = options;
+  const timeline = createTimeline({
+    db: leaseDb,
+    witnesses: openWitnesses(options).map(coalesced),
+    log,
+    onStatus({ state }) {
+      for (const each of TIMELINE_STATES)
+        telemetry.nonceTimeline.set({ state: each }, each === state ? 1 : 0);
+    },
+  });
   const { mode, lease_ttl_ms, queue_max, hold_ttl_ms, hold_expiry, ahead_max } = config.nonce;
-  return createNonces({
+  const nonces = createNonces({
     mode,
     instanceId: options.instanceId,
     bootId: options.bootId,
@@ -40,7 +57,18 @@ export function createAppNonces(options: AppNoncesOptions): Nonces {
     peerToken: config.auth.peer_token,
     liveInstances: options.liveInstances,
     observe: observe(options),
+    timeline,
   });
+  return { ...nonces, timeline };
+}
+
+/** Besides this process: what outlives it. */
+function openWitnesses({ config, hot, clock, log }: AppNoncesOptions): Witness[] {
+  const { witness_file } = config.nonce;
+  return [
+    ...(hot.kind === "memory" ? [] : [openRedisWitness({ hot, clock, log })]),
+    ...(witness_file === "" ? [] : [openWitnessFile(resolve(witness_file))]),
+  ];
 }
 
 function observe({ instanceId, telemetry, log, db }: AppNoncesOptions): NoncesOptions["observe"] {

@@ -1,12 +1,12 @@
 import { TenureError } from "@tenure/protocol";
 import { judgeMark, type MarkEvent } from "./nonce.ts";
-import type { AllocatedNonce, Ask, CommitAnswer, Mark, NonceRow } from "./nonce-store.ts";
+import type { AllocatedNonce, CommitAnswer, Mark, NonceRow, SignerCommit } from "./nonce-store.ts";
 
 /** What a caller wants done about one signer. */
 export type Operation =
   | { kind: "allocate"; requestId: string; holdIds: string[] }
   | ({ kind: "mark"; event: MarkEvent } & Mark)
-  | { kind: "raise"; nextNonce: number }
+  | { kind: "raise"; nextNonce: number; confirmed: boolean }
   /** Nothing of its own: the commit sets holds aside that ran out, and keeps or gives back the lease. */
   | { kind: "tend" };
 
@@ -16,22 +16,18 @@ export type OperationResult =
   | { kind: "raised"; nextNonce: number }
   | { kind: "tended" };
 
-export interface Batch {
-  marks: Mark[];
-  asks: Ask[];
-  nextNonce: number | undefined;
-}
+export type Batch = Pick<SignerCommit, "marks" | "asks" | "nextNonce" | "raiseMax">;
 
-/** Several operations as the one write they become. */
-export function toBatch(operations: readonly Operation[]): Batch {
-  const raises = operations.filter((operation) => operation.kind === "raise");
+/** Several operations as the one write they become. A raise comes alone. */
+export function toBatch(operations: readonly Operation[], aheadMax: number): Batch {
+  const raise = operations.find((operation) => operation.kind === "raise");
   return {
     marks: operations.filter((operation) => operation.kind === "mark"),
     asks: operations
       .filter((operation) => operation.kind === "allocate")
       .flatMap(({ requestId, holdIds }) => holdIds.map((holdId, n) => ({ requestId, n, holdId }))),
-    nextNonce:
-      raises.length > 0 ? Math.max(...raises.map(({ nextNonce }) => nextNonce)) : undefined,
+    nextNonce: raise?.nextNonce,
+    raiseMax: raise?.confirmed ? undefined : aheadMax,
   };
 }
 
@@ -51,7 +47,7 @@ export function settleBatch(
       case "mark":
         return settleMark(signer, operation, answer.marks[markIndex++]);
       case "raise":
-        return settleRaise(signer, operation.nextNonce, answer);
+        return settleRaise(signer, operation, { ...answer, aheadMax });
       case "tend":
         return { kind: "tended" };
     }
@@ -111,11 +107,17 @@ function settleMark(
 
 function settleRaise(
   signer: string,
-  asked: number,
-  { firstNonce, nextNonce }: { firstNonce: number; nextNonce: number },
+  { nextNonce: wanted, confirmed }: { nextNonce: number; confirmed: boolean },
+  found: { firstNonce: number; nextNonce: number; aheadMax: number },
 ): OperationResult | TenureError {
-  if (asked >= firstNonce) return { kind: "raised", nextNonce };
-  return new TenureError("CONFLICT", {
-    reason: `the next nonce of ${signer} is ${firstNonce} and is never lowered`,
-  });
+  const { firstNonce, nextNonce, aheadMax } = found;
+  if (wanted < firstNonce)
+    return new TenureError("CONFLICT", {
+      reason: `the next nonce of ${signer} is ${firstNonce} and is never lowered`,
+    });
+  if (!confirmed && wanted - firstNonce > aheadMax)
+    return new TenureError("CONFIRMATION_REQUIRED", {
+      reason: `raising ${signer} from ${firstNonce} to ${wanted} skips ${wanted - firstNonce} nonces, more than ahead_max (${aheadMax}), and cannot be undone`,
+    });
+  return { kind: "raised", nextNonce };
 }

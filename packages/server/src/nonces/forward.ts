@@ -1,5 +1,7 @@
 import { fromErrorBody, JSON_TYPE, type Route } from "@tenure/protocol";
 import type * as z from "zod";
+import { reasonOfConnectionError } from "../kernel/connection-error.ts";
+import { PEER_TOKEN_REFUSED } from "../membership/peer-token.ts";
 import type { Peer } from "./routing.ts";
 
 /** Marks a request that has had its one hop: whoever gets it does the work, whatever it thinks of the routing. */
@@ -46,10 +48,11 @@ export async function forward<const R extends Route>(
     });
     body = await response.json();
   } catch (error) {
-    return { outcome: "unanswered", reason: reasonOf(error) };
+    return { outcome: "unanswered", reason: reasonOfConnectionError(error as Error) };
   }
   // A peer that does not know us or the route is a matter of settings or versions; the work can be done here.
-  if ([401, 403, 404].includes(response.status) && !isDomainAnswer(body))
+  if (response.status === 401) return { outcome: "unanswered", reason: PEER_TOKEN_REFUSED };
+  if ([403, 404].includes(response.status) && !isDomainAnswer(body))
     return { outcome: "unanswered", reason: `it answered ${response.status}` };
   if (!response.ok) throw fromErrorBody(body, response.status);
   return { outcome: "answered", value: body as never };
@@ -69,9 +72,4 @@ function pathOf<R extends Route>({ route, params, query = {} }: ForwardedCall<R>
     Object.entries(query).map(([name, value]): [string, string] => [name, String(value)]),
   ).toString();
   return search ? `${path}?${search}` : path;
-}
-
-function reasonOf(error: unknown): string {
-  const { cause, message } = error as Error & { cause?: Error & { code?: string } };
-  return cause?.code ?? cause?.message ?? message;
 }

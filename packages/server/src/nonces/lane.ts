@@ -38,11 +38,14 @@ export function takeEntries(lane: Lane): Entry[] {
   let count = 0;
   for (const { operation } of lane.waiting) {
     if (dependsOnEarlier(operation, { marked, asked })) break;
+    if (operation.kind === "raise" && count > 0) break;
     weight += weightOf(operation);
     if (count > 0 && weight > WEIGHT_MAX) break;
     if (operation.kind === "mark") marked.add(operation.nonce);
     if (operation.kind === "allocate") asked.set(operation.requestId, operation.holdIds.length);
     count += 1;
+    // Alone in its commit: it settles every open number below it, and may be done where nothing else is allowed.
+    if (operation.kind === "raise") break;
   }
   return lane.waiting.splice(0, count);
 }

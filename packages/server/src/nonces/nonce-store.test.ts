@@ -14,6 +14,7 @@ import { sql } from "../store/sql.ts";
 import { NONCE_EVENTS, nextStatus } from "./nonce.ts";
 import { commitNonces, forgetOldNonces, signersWithExpiredHolds } from "./nonce-store.ts";
 import { listNoncesIn, readSigner } from "./signer-store.ts";
+import { checkHistory } from "./timeline-store.ts";
 
 // What one session can show, on every Postgres we promise to run on. Races are in nonce-races.test.ts.
 describe.each(DATABASES)("nonces on %s", (kind) => {
@@ -178,6 +179,30 @@ describe.each(DATABASES)("nonces on %s", (kind) => {
       });
     });
 
+    test("a raise settles a quarantined number far below it instead of stopping at it", async () => {
+      const signer = newSigner();
+      await allocate(signer);
+      await store.advance(HOLD_TTL_MS + 1);
+      await commitDone(store.db, { signer }); // 0 is quarantined
+      await commitDone(store.db, { signer, nextNonce: 2_000 });
+      expect((await allocate(signer)).map(({ nonce }) => nonce)).toEqual([2_000]);
+      expect(await readSigner(store.db, signer)).toMatchObject({ quarantined: 0, released: 0 });
+    });
+
+    test("a server of the former version, whose call has no raiseMax, raises and settles too", async () => {
+      const signer = newSigner();
+      const [{ nonce, holdId } = { nonce: -1, holdId: "" }] = await allocate(signer, 3);
+      await commitDone(store.db, { signer, marks: [{ event: "recycle", nonce, holdId }] });
+      const { rows } = await store.db.query<{
+        answer: { outcome: string; next_nonce: number };
+      }>(sql`
+        select nonce_commit(p_signer => ${signer}, p_owner_node => 'old/1', p_fencing_token => null, p_keep_ms => 0,
+          p_wait_ms => null, p_hold_ttl_ms => ${HOLD_TTL_MS}::int, p_hold_expiry => 'quarantine', p_ahead_max => 1000,
+          p_next_nonce => 5000, p_marks => null, p_asks => null) as answer`);
+      expect(rows[0]!.answer).toMatchObject({ outcome: "done", next_nonce: 5_000 });
+      expect((await allocate(signer)).map(({ nonce }) => nonce)).toEqual([5_000]);
+    });
+
     test("at the largest number there is no next one", async () => {
       const signer = newSigner();
       await commitDone(store.db, { signer, nextNonce: Number.MAX_SAFE_INTEGER - 1 });
@@ -185,6 +210,35 @@ describe.each(DATABASES)("nonces on %s", (kind) => {
       expect(await allocate(signer, 1)).toMatchObject([{ nonce: Number.MAX_SAFE_INTEGER - 1 }]);
       expect(await allocate(signer, 1)).toEqual([]);
     });
+  });
+
+  test("a refused history refuses a server of the former version too, as a database that is away", async () => {
+    const signer = newSigner();
+    await allocate(signer);
+    await store.db.query(sql`update tenure_meta set refused_at = 'infinity'`);
+    await expect(allocate(signer)).rejects.toMatchObject(
+      kind === "postgres"
+        ? { code: "DEPENDENCY_DOWN", details: { reason: "timeline" } }
+        : { message: expect.stringContaining("timeline") },
+    );
+    await store.db.query(sql`update tenure_meta set refused_at = null`);
+    expect(await allocate(signer)).toMatchObject([{ nonce: 1 }]);
+  });
+
+  test("a role that may not read which Postgres this is makes the history unknown, not confirmed", async () => {
+    const role = `r_${randomUUID().replaceAll("-", "")}`;
+    await store.db.script(`
+      create role ${role};
+      grant all on all tables in schema public to ${role};
+      revoke execute on function pg_control_system() from public`);
+    const state = await store.db.transaction(async (tx) => {
+      await tx.script(`set local role ${role}`);
+      return (await checkHistory(tx, undefined)).state;
+    });
+    await store.db.script(`drop owned by ${role}; drop role ${role};
+      grant execute on function pg_control_system() to public`);
+    expect(state).toBe("unknown");
+    expect((await checkHistory(store.db, undefined)).state).toBe("confirmed");
   });
 
   describe("a hold that ran out", () => {

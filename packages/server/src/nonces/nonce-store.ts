@@ -2,6 +2,7 @@ import type { NonceStatus } from "@tenure/protocol";
 import type { Db } from "../store/db.ts";
 import { json, sql } from "../store/sql.ts";
 import type { MarkEvent } from "./nonce.ts";
+import type { Position } from "./witness.ts";
 
 export interface Mark {
   event: MarkEvent;
@@ -26,8 +27,10 @@ export interface SignerCommit {
   fencingToken: number | undefined;
   /** How long the lease lives on after this commit; 0 gives it back with it. */
   keepMs: number;
-  /** Raises the cursor to this. */
+  /** Raises the cursor to this, and settles every open number below it as CONSUMED. */
   nextNonce?: number | undefined;
+  /** A raise by more than this is not done. Undefined: any distance, the caller confirmed it. */
+  raiseMax?: number | undefined;
   marks: Mark[];
   asks: Ask[];
 }
@@ -64,6 +67,8 @@ export interface NonceRow {
 export type Acquired = "new" | "taken" | "taken_over" | "extended";
 
 export type CommitAnswer =
+  /** Nothing was done: this database is not the history that was checked. */
+  | { outcome: "unchecked" }
   /** Somebody else is writing right now; only without `waitMs`. */
   | { outcome: "busy" }
   | { outcome: "held"; ownerNode: string }
@@ -81,6 +86,8 @@ export type CommitAnswer =
       /** What each marked number is now, in the order of the marks. */
       marks: (NonceRow | undefined)[];
       asks: AllocatedNonce[];
+      /** The commit lies above this WAL position. */
+      wal: string;
     };
 
 /**
@@ -92,9 +99,15 @@ export type CommitAnswer =
  */
 export async function commitNonces(
   db: Db,
-  request: { commits: SignerCommit[]; waitMs?: number | undefined; rules: NonceRules },
+  request: {
+    commits: SignerCommit[];
+    waitMs?: number | undefined;
+    rules: NonceRules;
+    /** The history that was checked. Without it only what the database knows of itself is compared. */
+    checked?: Position | undefined;
+  },
 ): Promise<CommitAnswer[]> {
-  const { rules, waitMs = null } = request;
+  const { rules, waitMs = null, checked } = request;
   const { rows } = await db.query<{ answer: WireAnswer }>(sql`
     select nonce_commit(
              p_signer        => signer,
@@ -107,9 +120,13 @@ export async function commitNonces(
              p_ahead_max     => ${rules.aheadMax}::int,
              p_next_nonce    => next_nonce,
              p_marks         => marks,
-             p_asks          => asks) as answer
+             p_asks          => asks,
+             p_raise_max     => raise_max,
+             p_confirmed_at  => ${checked?.confirmed_at ?? null}::bigint,
+             p_run           => ${checked?.run ?? null}::bigint,
+             p_wal           => ${checked?.wal ?? null}::pg_lsn) as answer
       from jsonb_to_recordset(${json(request.commits.map(toWire))}::jsonb)
-        as (signer text, owner_node text, fencing_token bigint, keep_ms int, next_nonce bigint, marks jsonb, asks jsonb)`);
+        as (signer text, owner_node text, fencing_token bigint, keep_ms int, next_nonce bigint, raise_max bigint, marks jsonb, asks jsonb)`);
   return rows.map(({ answer }) => fromWire(answer));
 }
 
@@ -162,18 +179,20 @@ interface WireCommit {
   fencing_token: number | undefined;
   keep_ms: number;
   next_nonce: number | undefined;
+  raise_max: number | undefined;
   marks: object[] | undefined;
   asks: object[] | undefined;
 }
 
 function toWire(commit: SignerCommit): WireCommit {
-  const { signer, ownerNode, fencingToken, keepMs, nextNonce, marks, asks } = commit;
+  const { signer, ownerNode, fencingToken, keepMs, nextNonce, raiseMax, marks, asks } = commit;
   return {
     signer,
     owner_node: ownerNode,
     fencing_token: fencingToken,
     keep_ms: keepMs,
     next_nonce: nextNonce,
+    raise_max: raiseMax,
     // Absent and not empty: the function then has nothing to look at.
     marks: marks.length > 0 ? marks.map(toWireMark) : undefined,
     asks: asks.length > 0 ? asks.map(toWireAsk) : undefined,
@@ -225,10 +244,12 @@ interface WireDone {
   ns: number[] | null;
   nonces: number[] | null;
   hold_ids: string[] | null;
+  wal: string;
 }
 
 type WireAnswer =
   | { outcome: "busy" }
+  | { outcome: "unchecked" }
   | { outcome: "held"; owner_node: string }
   | { outcome: "fenced"; fencing_token: number }
   | WireDone;
@@ -236,7 +257,8 @@ type WireAnswer =
 function fromWire(answer: WireAnswer): CommitAnswer {
   switch (answer.outcome) {
     case "busy":
-      return { outcome: "busy" };
+    case "unchecked":
+      return { outcome: answer.outcome };
     case "held":
       return { outcome: "held", ownerNode: answer.owner_node };
     case "fenced":
@@ -257,6 +279,7 @@ function fromWireDone(answer: WireDone): CommitAnswer {
     nextNonce: answer.next_nonce,
     marks: (answer.marks ?? []).map((row) => (row ? fromWireNonce(row) : undefined)),
     asks: [...fresh(answer), ...(answer.known ?? []).map(fromWireAllocated)],
+    wal: answer.wal,
   };
 }
 

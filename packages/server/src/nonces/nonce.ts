@@ -2,7 +2,8 @@ import type { NonceStatus } from "@tenure/protocol";
 
 /**
  * What can happen to a number. `use` and `recycle` are said by its own hold, `quarantine` and `release` happen when
- * the hold runs out (by `nonce.hold_expiry`), `resolve_*` are an operator's or the chain's word.
+ * the hold runs out (by `nonce.hold_expiry`), `resolve_*` are an operator's or the chain's word, `raise` settles what
+ * is open below a raised cursor.
  */
 export const NONCE_EVENTS = [
   "allocate",
@@ -12,6 +13,7 @@ export const NONCE_EVENTS = [
   "release",
   "resolve_consumed",
   "resolve_released",
+  "raise",
 ] as const;
 export type NonceEvent = (typeof NONCE_EVENTS)[number];
 export type MarkEvent = Extract<
@@ -23,14 +25,15 @@ type Row<Events = typeof NONCE_EVENTS> = { [E in keyof Events]: NonceStatus | nu
 const no = null; // Refused. Every cell is a decision; none is an omission.
 
 // A released number that its own hold reports as used after all was broadcast: it must never be handed out again.
-// A held number is nobody's but its holder's, so an operator waits until the hold has run out.
+// A held number belongs to its holder alone, so an operator waits until the hold has run out. A raise is different: it
+// declares every number below it used on the chain, the held ones too; their holders may still add their hash.
 // biome-ignore format: a table
 const NEXT: Record<NonceStatus, Row> = {
-  //            allocate  use         recycle     quarantine     release     resolve_consumed  resolve_released
-  HELD:        [no,       "CONSUMED", "RELEASED", "QUARANTINED", "RELEASED", no,               no        ],
-  QUARANTINED: [no,       "CONSUMED", "RELEASED", no,            no,         "CONSUMED",       "RELEASED"],
-  RELEASED:    ["HELD",   "CONSUMED", no,         no,            no,         "CONSUMED",       no        ],
-  CONSUMED:    [no,       no,         no,         no,            no,         no,               no        ],
+  //            allocate  use         recycle     quarantine     release     resolve_consumed  resolve_released  raise
+  HELD:        [no,       "CONSUMED", "RELEASED", "QUARANTINED", "RELEASED", no,               no,         "CONSUMED"],
+  QUARANTINED: [no,       "CONSUMED", "RELEASED", no,            no,         "CONSUMED",       "RELEASED", "CONSUMED"],
+  RELEASED:    ["HELD",   "CONSUMED", no,         no,            no,         "CONSUMED",       no,         "CONSUMED"],
+  CONSUMED:    [no,       no,         no,         no,            no,         no,               no,         no        ],
 };
 
 /** The state after `event`, or `null` where a number in `status` refuses it. The schema's `nonce_next` agrees. */

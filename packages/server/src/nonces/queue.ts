@@ -202,7 +202,7 @@ export function createNonceQueue(options: QueueOptions): NonceQueue {
       fencingToken:
         lane.term && nowMs < lane.term.trustedUntilMs ? lane.term.fencingToken : undefined,
       keepMs: keeps ? leaseTtlMs : 0,
-      ...toBatch(operations),
+      ...toBatch(operations, rules.aheadMax),
     };
     return { lane, entries, operations, commit };
   }

@@ -9,7 +9,10 @@ export interface Peer {
 export interface Routing {
   /** Whom to ask about this signer; undefined when it is ours to do. */
   peerOf(signer: string): Promise<Peer | undefined>;
+  /** By the instances known last; `refreshKnown` reads them. */
   isOurs(signer: string): boolean;
+  /** Reads the live instances again, unless that was done a moment ago or never: then the first request does it. */
+  refreshKnown(): Promise<void>;
   /** A peer that did not answer is passed over for a while, by the same rule everywhere: the next in line follows. */
   doubt(instanceId: string): void;
 }
@@ -30,10 +33,15 @@ export function createRouting(options: {
   let reading: Promise<void> | undefined;
 
   /** What is known stays in use when the list cannot be read: the database's own answer will say more. */
-  async function refresh(): Promise<void> {
+  async function read(): Promise<void> {
     peers = await options.liveInstances().catch(() => peers);
     freshUntilMs = clock.monotonicMs() + CACHE_MS;
     reading = undefined;
+  }
+
+  async function refresh(): Promise<void> {
+    if (clock.monotonicMs() >= freshUntilMs) reading ??= read();
+    await reading;
   }
 
   function ownerIdOf(signer: string): string {
@@ -46,14 +54,16 @@ export function createRouting(options: {
 
   return {
     async peerOf(signer) {
-      if (clock.monotonicMs() >= freshUntilMs) reading ??= refresh();
-      if (peers.length === 0) await reading;
+      const refreshed = refresh();
+      // The former list will do while the next one is read; a wrong one costs a hop.
+      if (peers.length === 0) await refreshed;
       const owner = ownerIdOf(signer);
       return owner === instanceId
         ? undefined
         : peers.find(({ instance_id }) => instance_id === owner);
     },
     isOurs: (signer) => ownerIdOf(signer) === instanceId,
+    refreshKnown: async () => (peers.length === 0 ? undefined : refresh()),
     doubt(id) {
       doubted.set(id, clock.monotonicMs() + DOUBT_MS);
     },

@@ -1,63 +1,54 @@
 import type { Db } from "../store/db.ts";
-import { sql } from "../store/sql.ts";
+import { json, sql } from "../store/sql.ts";
+import type { Position } from "./witness.ts";
 
-export interface Timeline {
+export interface HistoryCheck {
+  /** `unknown`: the role may not read which Postgres this is. */
+  state: "confirmed" | "refused" | "unknown";
+  reason: string | null;
+  /** Refused by this very check, and not before. */
+  is_new: boolean;
   system_identifier: string;
   timeline: number;
-}
-
-export interface TimelineCheck {
-  actual: Timeline;
-  /** What was seen at first, or confirmed last. */
-  confirmed: Timeline;
+  /** Microseconds since 1970: one confirmation, and one run of the Postgres server. */
+  confirmed_at: number;
+  run: number;
+  /** Everything below is on its disk. */
+  wal: string;
 }
 
 /**
- * Which Postgres answers, and which one we know. The first one ever asked becomes the known one.
- *
- * The timeline is taken from the name of the WAL file being written: `pg_control_checkpoint()` tells the one of the
- * last checkpoint, which for a while after a promotion is still the old one. Fails on a standby.
+ * Compares the history that answers with the confirmed one and with what the witness knows. The first Postgres ever
+ * asked is the confirmed one. A refusal is recorded and holds for every instance until an operator confirms.
  */
-export async function compareTimeline(db: Db): Promise<TimelineCheck> {
-  const { rows } = await db.query<{
-    system_identifier: string;
-    timeline: number;
-    known_system: string | null;
-    known_timeline: number | null;
-  }>(sql`
-    with actual as (
-      select system_identifier::text,
-             ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint as timeline
-        from pg_control_system()),
-    known as (
-      insert into tenure_meta (system_identifier, timeline)
-      select system_identifier, timeline from actual
-      on conflict (one) do nothing)
-    select actual.system_identifier, actual.timeline,
-           meta.system_identifier as known_system, meta.timeline as known_timeline
-      from actual left join tenure_meta as meta on true`);
-  const row = rows[0]!;
-  const actual = { system_identifier: row.system_identifier, timeline: row.timeline };
-  return {
-    actual,
-    confirmed: {
-      system_identifier: row.known_system ?? actual.system_identifier,
-      timeline: row.known_timeline ?? actual.timeline,
-    },
-  };
+export async function checkHistory(db: Db, witness: Position | undefined): Promise<HistoryCheck> {
+  const { rows } = await db.query<{ found: HistoryCheck }>(sql`
+    select nonce_check_history(${witness ? json(witness) : null}::jsonb) as found`);
+  return rows[0]!.found;
+}
+
+/** Whether what answers is still what was checked, as `nonce_commit` compares it; up to where its WAL is on disk. */
+export async function readCheckedWal(db: Db, checked: Position): Promise<string | undefined> {
+  const { rows } = await db.query<{ wal: string }>(sql`
+    select pg_current_wal_flush_lsn()::text as wal
+      from tenure_meta as meta
+     where meta.run_started_at = pg_postmaster_start_time()
+       and meta.table_oid = meta.tableoid
+       and coalesce(meta.refused_at <= meta.confirmed_at, true)
+       and (extract(epoch from meta.run_started_at) * 1000000)::bigint = ${checked.run}
+       and (extract(epoch from meta.confirmed_at) * 1000000)::bigint = ${checked.confirmed_at}
+       and pg_current_wal_insert_lsn() >= ${checked.wal}::pg_lsn`);
+  return rows[0]?.wal;
 }
 
 /** An operator accepts the Postgres that answers now, with whatever it lacks. */
-export async function confirmTimeline(db: Db): Promise<Timeline> {
-  const { rows } = await db.query<Timeline>(sql`
-    insert into tenure_meta as meta (system_identifier, timeline)
-    select system_identifier::text,
-           ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
-      from pg_control_system()
-    on conflict (one) do update
-       set system_identifier = excluded.system_identifier,
-           timeline          = excluded.timeline,
-           confirmed_at      = tenure_now()
-    returning system_identifier, timeline`);
-  return rows[0]!;
+export async function confirmHistory(
+  db: Db,
+  witness: Position | undefined,
+): Promise<{ system_identifier: string; timeline: number }> {
+  const { rows } = await db.query<{ found: HistoryCheck }>(
+    sql`select nonce_confirm_history(${witness?.confirmed_at ?? null}::bigint) as found`,
+  );
+  const { system_identifier, timeline } = rows[0]!.found;
+  return { system_identifier, timeline };
 }

@@ -78,6 +78,7 @@ function begin({ followed = false } = {}) {
     },
     log: silentLog,
     nodes: () => [],
+    away: async () => 0,
     deployments: async () => ({ enabled: 0, unassigned: 0, running: 0, failing: 0 }),
     letters: async () => 0,
     isFollowed: () => followed,

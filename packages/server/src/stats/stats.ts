@@ -12,6 +12,8 @@ export interface StatsOptions {
   clock: Clock;
   log: Log;
   nodes: () => NodeView[];
+  /** Node-units that are known and not present. */
+  away: () => Promise<number>;
   deployments: () => Promise<Stats["deployments"]>;
   /** Dead letters of all instances. */
   letters: () => Promise<number>;
@@ -47,8 +49,9 @@ export function createStats(options: StatsOptions): StatsKeeper {
   }
 
   async function gather(): Promise<Stats> {
-    const [deployments, letters, figures] = await Promise.all([
+    const [deployments, away, letters, figures] = await Promise.all([
       options.deployments(),
+      options.away(),
       options.letters(),
       readFigures(registry),
     ]);
@@ -59,7 +62,7 @@ export function createStats(options: StatsOptions): StatsKeeper {
       nodes: {
         online: views.filter((node) => node.online).length,
         draining: views.filter((node) => node.online && node.draining).length,
-        away: views.filter((node) => !node.online).length,
+        away,
       },
       deployments,
       slots: slotsOf(views),

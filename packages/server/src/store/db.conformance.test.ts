@@ -35,6 +35,16 @@ describe.each(DATABASES)("Postgres conformance: %s", (kind) => {
     expect(rows).toEqual([{ big: 2 ** 53 - 1, at: new Date(0), words: ["a", "b"] }]);
   });
 
+  test("a timestamptz that no Date can hold is the first or the last moment there is", async () => {
+    const { rows } = await store.db.query(sql`
+      select '-infinity'::timestamptz as a, '0044-03-15 BC'::timestamptz as b, 'infinity'::timestamptz as c,
+             '294276-12-31'::timestamptz as d, '2026-11-17 22:24:00.123456+05:30'::timestamptz as e`);
+    const [first, last] = ["0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"];
+    expect(JSON.parse(JSON.stringify(rows))).toEqual([
+      { a: first, b: first, c: last, d: last, e: "2026-11-17T16:54:00.123Z" },
+    ]);
+  });
+
   test("an int8 beyond 2^53-1 is refused, never rounded", async () => {
     await expect(store.db.query(sql`select 9007199254740993::bigint as big`)).rejects.toThrow(
       /beyond/,

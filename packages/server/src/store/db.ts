@@ -24,6 +24,8 @@ export interface PostgresStore extends Db {
    * lost, so whoever listens looks for themselves.
    */
   listen(channel: string, hear: () => void): Promise<void>;
+  /** Throws `DEPENDENCY_DOWN` when the disk of an embedded store has no room left. */
+  checkDisk(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -35,3 +37,21 @@ export function parseInt8(text: string): number {
 }
 
 export const INT8_OID = 20;
+
+/**
+ * `timestamptz` of both drivers. Postgres takes times that no `Date` and no RFC 3339 text can hold ('infinity', the year
+ * 294276), and one such row must not make a whole list unreadable: it reads as the first or the last moment there is.
+ */
+export function parseTimestamp(text: string): Date {
+  if (text === "-infinity" || text.endsWith("BC")) return new Date(EARLIEST_MS);
+  // "2026-11-17 22:24:00.123456+00"; a role with another DateStyle gives something that `Date` may know itself.
+  const iso = text.replace(/^(\d{4}-\d\d-\d\d) /, "$1T").replace(/([+-]\d\d)$/, "$1:00");
+  const ms = Date.parse(iso);
+  // A year of five digits or more is no date of RFC 3339.
+  return new Date(Number.isNaN(ms) ? LATEST_MS : Math.min(Math.max(ms, EARLIEST_MS), LATEST_MS));
+}
+
+const EARLIEST_MS = Date.parse("0001-01-01T00:00:00.000Z");
+const LATEST_MS = Date.parse("9999-12-31T23:59:59.999Z");
+
+export const TIMESTAMPTZ_OID = 1184;

@@ -1,56 +1,148 @@
-import pg from "pg";
 import { systemClock } from "../kernel/clock.ts";
-import { every, type Service } from "../kernel/service.ts";
+import { every } from "../kernel/service.ts";
+import { closeSockets, PostgresClient, probe } from "./postgres-client.ts";
 
 const RECONNECT_MS = 1_000;
+const ANSWER_LIMIT_MS = 5_000;
+const HEAR_LIMIT_MS = 2_000;
 
 export interface ListenerOptions {
   uri: string;
-  /** A name of ours, never of a user: it becomes part of the statement. */
-  channel: string;
-  hear: () => void;
+  /** A connection without a word of the server for this long is probed. */
+  probeAfterIdleMs: number;
   onError: ((error: unknown) => void) | undefined;
+  /** Given behind a pooler, where LISTEN may reach nothing: it is tried out, and given up when nothing is heard. */
+  onDeaf?: () => void;
 }
 
-/** LISTEN on a connection of its own, which is made again whenever it breaks, also when the first one fails. */
-export async function startListener({
-  uri,
-  channel,
-  hear,
-  onError,
-}: ListenerOptions): Promise<Service> {
-  let client: pg.Client | undefined;
+export interface Listener {
+  /**
+   * Calls `hear` at every notification, and once after each connect, because one may have been missed. `channel` is a name of
+   * ours, never of a user: it becomes part of the statement. Resolves after the first attempt to connect.
+   */
+  listen(channel: string, hear: () => void): Promise<void>;
+  stop(): Promise<void>;
+}
 
-  async function connect(): Promise<void> {
-    if (client) return;
-    const fresh = new pg.Client({
+/**
+ * LISTEN for all channels on one connection of its own, which is made again whenever it breaks, also when the first one fails.
+ *
+ * It sends nothing by itself, so without a probe a connection that was cut off without a reset would look well for ever.
+ */
+export function createListener(options: ListenerOptions): Listener {
+  const { uri, onError } = options;
+  const hearers = new Map<string, (() => void)[]>();
+  let client: PostgresClient | undefined;
+  let connecting: Promise<void> | undefined;
+  let answeredAtMs = 0;
+  let isDeaf = false;
+  const watching = every(RECONNECT_MS, watch, {
+    clock: systemClock,
+    onError: (error) => onError?.(error),
+  });
+
+  const connect = (): Promise<void> =>
+    (connecting ??= open().finally(() => {
+      connecting = undefined;
+    }));
+
+  async function open(): Promise<void> {
+    const fresh = new PostgresClient({
       connectionString: uri,
-      connectionTimeoutMillis: 5_000,
-      keepAlive: true,
+      connectionTimeoutMillis: ANSWER_LIMIT_MS,
+      query_timeout: ANSWER_LIMIT_MS,
       application_name: "tenure listener",
     });
     fresh.on("error", (error) => onError?.(error));
     fresh.on("end", () => {
       if (client === fresh) client = undefined;
     });
-    fresh.on("notification", hear);
-    await fresh.connect();
-    await fresh.query(`listen ${channel}`);
+    fresh.on("notification", ({ channel }) => hearers.get(channel)?.forEach(call));
+    try {
+      await fresh.connect();
+      // Also those that are added meanwhile: the last statement and the next line are one step.
+      for (const channel of hearers.keys()) await fresh.query(`listen ${channel}`);
+      isDeaf = options.onDeaf !== undefined && !(await hears(fresh, uri));
+    } catch (error) {
+      fresh.socket.destroy();
+      throw error;
+    }
+    if (isDeaf) {
+      fresh.socket.destroy();
+      return options.onDeaf?.();
+    }
     client = fresh;
-    hear();
+    answeredAtMs = performance.now();
+    for (const each of hearers.values()) each.forEach(call);
   }
 
-  await connect().catch((error) => onError?.(error));
-  const reconnecting = every(RECONNECT_MS, connect, {
-    clock: systemClock,
-    onError: (error) => onError?.(error),
-  });
-  reconnecting.start();
+  async function watch(): Promise<void> {
+    if (isDeaf) return;
+    if (!client) return connect();
+    if (performance.now() - answeredAtMs < options.probeAfterIdleMs) return;
+    const probed = client;
+    try {
+      await probe(probed);
+      answeredAtMs = performance.now();
+    } catch (error) {
+      giveUp(probed, error);
+      await connect();
+    }
+  }
+
+  function giveUp(broken: PostgresClient, error: unknown): void {
+    if (client === broken) client = undefined;
+    broken.socket.destroy();
+    onError?.(error);
+  }
+
   return {
-    start() {},
+    async listen(channel, hear) {
+      const known = hearers.get(channel);
+      hearers.set(channel, [...(known ?? []), hear]);
+      if (isDeaf) return;
+      const open = client;
+      if (!open) {
+        await connect().catch((error) => onError?.(error));
+        watching.start();
+        return;
+      }
+      if (!known)
+        await open.query(`listen ${channel}`).catch((error: unknown) => giveUp(open, error));
+      hear();
+    },
     async stop() {
-      await reconnecting.stop();
-      await client?.end();
+      await connecting?.catch(() => {});
+      await watching.stop();
+      if (!client) return;
+      const last = client;
+      void last.end();
+      await closeSockets([last.socket]);
     },
   };
 }
+
+const call = (hear: () => void): void => hear();
+
+/** Whether a NOTIFY from another connection arrives. PgBouncer drops it unless it pools by session. */
+async function hears(listening: PostgresClient, uri: string): Promise<boolean> {
+  const heard = new AbortController();
+  listening.on("notification", ({ channel }) => channel === TEST_CHANNEL && heard.abort());
+  await listening.query(`listen ${TEST_CHANNEL}`);
+  const caller = new PostgresClient({
+    connectionString: uri,
+    connectionTimeoutMillis: ANSWER_LIMIT_MS,
+    query_timeout: ANSWER_LIMIT_MS,
+  });
+  caller.on("error", () => {});
+  try {
+    await caller.connect();
+    await caller.query(`notify ${TEST_CHANNEL}`);
+    await systemClock.sleep(HEAR_LIMIT_MS, heard.signal);
+    return heard.signal.aborted;
+  } finally {
+    caller.socket.destroy();
+  }
+}
+
+const TEST_CHANNEL = "tenure_listener_test";

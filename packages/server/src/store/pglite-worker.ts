@@ -2,7 +2,7 @@ import { existsSync, fsyncSync, renameSync, rmSync } from "node:fs";
 import { parentPort, workerData } from "node:worker_threads";
 import { PGlite, type PGliteOptions } from "@electric-sql/pglite";
 import { NodeFS } from "@electric-sql/pglite/nodefs";
-import { INT8_OID, parseInt8 } from "./db.ts";
+import { INT8_OID, parseInt8, parseTimestamp, TIMESTAMPTZ_OID } from "./db.ts";
 
 // The thread the embedded Postgres lives in. On the main thread its statements would stop every timer and
 // socket of the server while they run: of 319 ticks 2 came through under 5,000 updates.
@@ -15,7 +15,7 @@ export type Ask =
 
 export type Answer =
   | { id: number; rows: unknown[]; rowCount: number }
-  | { id: number; error: { message: string; code?: string } };
+  | { id: number; error: { message: string; code?: string; severity?: string } };
 
 export interface Heard {
   heard: string;
@@ -50,8 +50,9 @@ async function answer(ask: Ask): Promise<void> {
   try {
     port.postMessage({ id: ask.id, ...(await perform(ask)) } satisfies Answer);
   } catch (error) {
-    const { message, code } = error as Error & { code?: string };
-    port.postMessage({ id: ask.id, error: { message, ...(code && { code }) } } satisfies Answer);
+    const { message, code, severity } = error as Error & { code?: string; severity?: string };
+    const told = { message, ...(code && { code }), ...(severity && { severity }) };
+    port.postMessage({ id: ask.id, error: told } satisfies Answer);
   }
 }
 
@@ -91,7 +92,12 @@ function options(directory: string): PGliteOptions {
   const startParams = PGlite.defaultStartParams.filter((param) => param !== "-F");
   return {
     fs: new SyncingNodeFs(directory),
-    startParams: [...startParams, "-c", "wal_sync_method=fsync"],
-    parsers: { [INT8_OID]: parseInt8 },
+    startParams: [
+      ...startParams,
+      ...["-c", "wal_sync_method=fsync"],
+      // What a checkpoint keeps of the log for reuse. With the defaults of a server that is up to a gigabyte.
+      ...["-c", "min_wal_size=32MB", "-c", "max_wal_size=64MB"],
+    ],
+    parsers: { [INT8_OID]: parseInt8, [TIMESTAMPTZ_OID]: parseTimestamp },
   };
 }

@@ -1,21 +1,28 @@
-import { EventEmitter } from "node:events";
+import { statfs } from "node:fs/promises";
 import { join } from "node:path";
-import { Worker } from "node:worker_threads";
-import { TenureError } from "@tenure/protocol";
-import type { Db, PostgresStore, Result } from "./db.ts";
+import { systemClock } from "../kernel/clock.ts";
+import { every } from "../kernel/service.ts";
+import type { Db, PostgresStore } from "./db.ts";
 import { type DirectoryLock, lockDirectory } from "./directory-lock.ts";
-import type { Answer, Ask, Heard } from "./pglite-worker.ts";
+import { type AskThread, down, type PgliteThread, startThread } from "./pglite-thread.ts";
+import { createUpkeep, type UpkeepSettings } from "./pglite-upkeep.ts";
 
 export interface PgliteOptions {
   dataDir: string;
   /** How long a caller waits for one statement. The embedded Postgres ignores `statement_timeout`. */
   statementTimeoutMs?: number;
+  upkeep?: Partial<UpkeepSettings>;
   /** The directory is ours; now the database is opened, or made. */
   onOpening?: () => void;
   onError?: (error: unknown) => void;
 }
 
-type AskWithoutId = Ask extends infer A ? (A extends Ask ? Omit<A, "id"> : never) : never;
+const STATEMENT_TIMEOUT_MS = 30_000;
+/** Vacuuming a large table takes longer than any statement of ours. */
+const UPKEEP_LIMIT_MS = 10 * 60_000;
+const REOPEN_INTERVAL_MS = 2_000;
+/** One segment of the write-ahead log: without room for the next one Postgres gives up. */
+const DISK_FREE_MIN_BYTES = 16 * 1024 * 1024;
 
 /**
  * The embedded Postgres: in a thread of its own, one session, one process per directory.
@@ -40,129 +47,135 @@ export async function openPglite(options: PgliteOptions): Promise<PostgresStore>
 }
 
 async function openLocked(options: PgliteOptions, lock: DirectoryLock): Promise<PostgresStore> {
-  const thread = await startThread(join(options.dataDir, "postgres"), options);
-  const { ask } = thread;
-  // Whoever is in line waits for the one before, so a transaction is one turn of this line.
+  const threads = await keepThread(options);
+  // A statement waits for the one before, so a transaction is one turn of this line.
   let line: Promise<unknown> = Promise.resolve();
-  const inTurn = <T>(work: () => Promise<T>): Promise<T> => {
-    const turn = line.then(work);
+  const inTurn = <T>(work: (ask: AskThread) => Promise<T>): Promise<T> => {
+    // The thread is chosen when the turn comes, and stays for all of a transaction.
+    const turn = line.then(() => work(threads.current().ask));
     line = turn.catch(() => {});
     return turn;
   };
-
-  const session: Db = {
-    query: <Row>({ text, values }: { text: string; values: readonly unknown[] }) =>
-      ask<Row>({ kind: "query", text, values }),
-    transaction: (work) => work(session),
-    script: async (text) => void (await ask({ kind: "script", text })),
-  };
+  const upkeep = createUpkeep(
+    {
+      query: (statement) => inTurn((ask) => sessionOf(ask).query(statement)),
+      run: (text) => inTurn(async (ask) => void (await ask(script(text), UPKEEP_LIMIT_MS))),
+      onError: (error) => options.onError?.(error),
+    },
+    options.upkeep,
+  );
+  upkeep.start();
 
   return {
     kind: "embedded",
     durability:
       "embedded Postgres: a commit is synced to disk before it is acknowledged; one server per data directory",
-    query: (statement) => inTurn(() => session.query(statement)),
-    transaction: (work) => inTurn(() => transact(ask, session, work)),
-    script: (text) => inTurn(() => session.script(text)),
+    query: (statement) => inTurn((ask) => sessionOf(ask).query(statement)),
+    transaction: (work) => inTurn((ask) => transact(ask, work)),
+    script: (text) => inTurn((ask) => sessionOf(ask).script(text)),
     async listen(channel, hear) {
-      thread.heard.on(channel, hear);
-      await inTurn(() => ask({ kind: "listen", channel }));
+      threads.onHeard(channel, hear);
+      await inTurn((ask) => ask({ kind: "listen", channel }));
+    },
+    async checkDisk() {
+      const { bavail, bsize } = await statfs(options.dataDir);
+      if (bavail * bsize < DISK_FREE_MIN_BYTES) throw down("the disk of data_dir is full");
     },
     async close() {
       try {
-        await inTurn(() => ask({ kind: "close" }));
+        await upkeep.stop();
+        await inTurn((ask) => ask({ kind: "close" }));
       } finally {
         // Also when it does not answer in time: the thread is ended in its stead. The store survives that.
-        await thread.end();
+        await threads.end();
         lock.release();
       }
     },
   };
 }
 
-interface Caller {
-  resolve: (result: Result<unknown>) => void;
-  reject: (error: unknown) => void;
+/**
+ * The thread, and another one in its place when it fails. A Postgres that cannot write its log gives up (PANIC); a server
+ * would be started again by its supervisor. What was committed is on the disk, so opening it again is a crash recovery.
+ */
+async function keepThread(options: PgliteOptions) {
+  const directory = join(options.dataDir, "postgres");
+  const limits = {
+    statementTimeoutMs: options.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS,
+    onError: options.onError,
+  };
+  const hearers: { channel: string; hear: () => void }[] = [];
+  let isEnding = false;
+  let thread: PgliteThread = await startThread(directory, limits);
+  let reason: string | undefined;
+  watch();
+
+  function watch(): void {
+    void thread.failed.then(async (failure) => {
+      if (isEnding) return;
+      reason = failure;
+      options.onError?.(down(failure));
+      await thread.end();
+      reopening.start();
+    });
+  }
+
+  async function reopen(): Promise<void> {
+    if (reason === undefined) return;
+    const fresh = await startThread(directory, limits);
+    if (isEnding) return fresh.end();
+    thread = fresh;
+    watch();
+    for (const { channel, hear } of hearers) {
+      thread.heard.on(channel, hear);
+      await thread.ask({ kind: "listen", channel });
+      hear();
+    }
+    reason = undefined;
+  }
+
+  const reopening = every(REOPEN_INTERVAL_MS, reopen, {
+    clock: systemClock,
+    onError: (error) => options.onError?.(error),
+  });
+
+  return {
+    current(): PgliteThread {
+      if (reason !== undefined) throw down(reason);
+      return thread;
+    },
+    onHeard(channel: string, hear: () => void): void {
+      hearers.push({ channel, hear });
+      thread.heard.on(channel, hear);
+    },
+    async end(): Promise<void> {
+      isEnding = true;
+      await reopening.stop();
+      await thread.end();
+    },
+  };
 }
 
-type AskFn = <Row>(ask: AskWithoutId) => Promise<Result<Row>>;
+const script = (text: string) => ({ kind: "script", text }) as const;
 
-async function transact<T>(ask: AskFn, session: Db, work: (tx: Db) => Promise<T>): Promise<T> {
-  await ask({ kind: "script", text: "begin" });
+function sessionOf(ask: AskThread): Db {
+  const session: Db = {
+    query: <Row>({ text, values }: { text: string; values: readonly unknown[] }) =>
+      ask<Row>({ kind: "query", text, values }),
+    transaction: (work) => work(session),
+    script: async (text) => void (await ask(script(text))),
+  };
+  return session;
+}
+
+async function transact<T>(ask: AskThread, work: (tx: Db) => Promise<T>): Promise<T> {
+  await ask(script("begin"));
   try {
-    const value = await work(session);
-    await ask({ kind: "script", text: "commit" });
+    const value = await work(sessionOf(ask));
+    await ask(script("commit"));
     return value;
   } catch (error) {
-    await ask({ kind: "script", text: "rollback" });
+    await ask(script("rollback"));
     throw error;
   }
-}
-
-async function startThread(directory: string, options: PgliteOptions) {
-  const worker = new Worker(workerFile(), { workerData: { directory } });
-  const waiting = new Map<number, Caller>();
-  const heard = new EventEmitter().setMaxListeners(0);
-  let lastId = 0;
-  let failure: TenureError<"DEPENDENCY_DOWN"> | undefined;
-
-  const down = (reason: string, cause?: unknown) =>
-    new TenureError("DEPENDENCY_DOWN", { dependency: "embedded postgres", reason }, { cause });
-
-  function fail(reason: string, cause?: unknown): void {
-    failure ??= down(reason, cause);
-    for (const { reject } of waiting.values()) reject(failure);
-    waiting.clear();
-  }
-
-  await new Promise<void>((resolve, reject) => {
-    worker.once("message", () => resolve());
-    worker.once("error", reject);
-    worker.once("exit", () => reject(new Error("the embedded Postgres ended while it was opened")));
-  });
-  worker.on("error", (error) => {
-    fail(`its thread failed: ${error instanceof Error ? error.message : String(error)}`, error);
-    options.onError?.(error);
-  });
-  worker.on("exit", () => fail("its thread has ended"));
-  worker.on("message", (answer: Answer | Heard) => {
-    if ("heard" in answer) return void heard.emit(answer.heard);
-    const caller = waiting.get(answer.id);
-    waiting.delete(answer.id);
-    if (!caller) return;
-    if ("error" in answer)
-      caller.reject(Object.assign(new Error(answer.error.message), answer.error));
-    else caller.resolve(answer);
-  });
-
-  const ask: AskFn = <Row>(request: AskWithoutId) =>
-    new Promise<Result<Row>>((resolve, reject) => {
-      if (failure) return reject(failure);
-      const id = ++lastId;
-      const limitMs = options.statementTimeoutMs ?? 30_000;
-      const timer = setTimeout(
-        () => settle(() => reject(down(`no answer within ${limitMs} ms`))),
-        limitMs,
-      );
-      const settle = (then: () => void) => {
-        clearTimeout(timer);
-        waiting.delete(id);
-        then();
-      };
-      waiting.set(id, {
-        resolve: (result) => settle(() => resolve(result as Result<Row>)),
-        reject: (error) => settle(() => reject(error)),
-      });
-      worker.postMessage({ ...request, id });
-    });
-
-  return { ask, heard, end: async () => void (await worker.terminate()) };
-}
-
-// Tests run from source, where Node cannot start a `.ts` thread: they use the build of the same file.
-function workerFile(): URL {
-  const own = new URL("./pglite-worker.js", import.meta.url);
-  return import.meta.url.endsWith(".ts")
-    ? new URL("../../dist/store/pglite-worker.js", import.meta.url)
-    : own;
 }

@@ -65,6 +65,22 @@ describe.each(KINDS)("%s over a network", (kind) => {
     await hearing(store, { channel, heard, message: "after" });
   });
 
+  test("connections that went silent are replaced within seconds, the subscription too", async () => {
+    const { store, proxies } = await openThroughProxies(kind, { commandTimeoutMs: 500 });
+    const channel = `${store.prefix}:wake`;
+    const heard: string[] = [];
+    await store.subscribe(channel, (message) => heard.push(message));
+    await hearing(store, { channel, heard, message: "before" });
+    await store.ping();
+    for (const proxy of proxies) proxy.forget();
+    const cutMs = performance.now();
+    await answersAgain(store);
+    // The limit of one command, a second, and time to connect.
+    expect(performance.now() - cutMs).toBeLessThan(10_000);
+    await hearing(store, { channel, heard, message: "after" });
+    expect(performance.now() - cutMs).toBeLessThan(20_000);
+  });
+
   test("a connection that blocks delays nobody else", async () => {
     const store = await openReady(redisSettings(kind));
     const blocked = store.blockingConnection();
@@ -262,6 +278,14 @@ describe("what Redis itself refuses", () => {
     await expectDown(store.run(countRun, { counter: "c" }, {}), /OOM/);
   });
 
+  test("for want of rights is DEPENDENCY_DOWN: an operator may grant them", async () => {
+    const redis = await startRedis();
+    onTestFinished(() => redis.discard());
+    const store = await openReady({ mode: "single", urls: [redis.url] });
+    await store.client.call("ACL", "SETUSER", "default", "-evalsha", "-eval");
+    await expectDown(store.run(countRun, { counter: "c" }, {}), /NOPERM/);
+  });
+
   test("as a mistake of ours stays an error: trying again would not help", async () => {
     const store = await openReady(redisSettings("redis"));
     const counter = `${store.prefix}:list`;
@@ -296,6 +320,7 @@ async function openReady(
 /** One proxy per server; the cluster's client is told that the servers are where the proxies are. */
 async function openThroughProxies(
   kind: Kind,
+  settings: Partial<RedisSettings> = {},
 ): Promise<{ store: RedisStore; proxies: FaultProxy[] }> {
   const proxies = await startProxies(kind);
   const { mode } = redisSettings(kind);
@@ -303,6 +328,7 @@ async function openThroughProxies(
     mode,
     urls: proxies.map(urlOf),
     natMap: natMapOf(kind, proxies),
+    ...settings,
   });
   return { store, proxies };
 }

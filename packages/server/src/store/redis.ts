@@ -1,23 +1,13 @@
 import { TenureError } from "@tenure/protocol";
-import { Cluster, Redis } from "ioredis";
+import { Cluster, type Redis } from "ioredis";
+import { reasonOfConnectionError } from "../kernel/connection-error.ts";
 import type { HotStore } from "./hot-store.ts";
+import { BLOCK_MS_MAX, connect, type RedisSettings } from "./redis-connection.ts";
+import { createSubscriber } from "./redis-subscriber.ts";
 import type { Script } from "./script.ts";
 import { batchScripts, type Evaluation, type ScriptCall } from "./script-batch.ts";
 
-export interface RedisSettings {
-  mode: "single" | "cluster";
-  urls: string[];
-  prefix: string;
-  /** How long one command may take. Above it the outcome is unknown. */
-  commandTimeoutMs?: number;
-  onError?: (error: unknown) => void;
-  /** Counts every script by name and result; the seed's `scheduler_phase2_redis_op_total`. */
-  onOp?: (op: string, result: "ok" | "error") => void;
-  /** Only in tests: another clock than Redis' own, in milliseconds. */
-  nowMs?: () => number | undefined;
-  /** Only in tests and behind address translation: where a cluster node is really reached. */
-  natMap?: Record<string, { host: string; port: number }>;
-}
+export type { RedisSettings };
 
 export interface RedisStore extends HotStore {
   /** For commands that are not scripts: INFO in the self-check, the group commands of the inbox. */
@@ -39,23 +29,18 @@ export interface RedisStore extends HotStore {
  */
 export function openRedis(settings: RedisSettings): RedisStore {
   const client = connect(settings, { autoPipelining: true });
-  const subscriber = connect(settings, { autoPipelining: false });
   const evaluateHere = (evaluation: Evaluation) => evaluate(client, evaluation);
   const runScript =
     settings.mode === "single"
       ? batchScripts(evaluateHere)
       : ({ script, keys, argv }: ScriptCall) => evaluateHere({ ...script, keys, argv });
-  const opened = new Set([client, subscriber]);
-  const heard = new Map<string, Array<(message: string) => void>>();
-  subscriber.on("message", (channel: string, message: string) => {
-    for (const hear of heard.get(channel) ?? []) hear(message);
-  });
-  // Without an offline queue a subscription before the connection is up would be refused, so it is made,
-  // and made again, whenever the connection is ready.
-  subscriber.on("ready", () => {
-    if (heard.size > 0)
-      subscriber.subscribe(...heard.keys()).catch((error) => settings.onError?.(error));
-  });
+  const opened = new Set([client]);
+  const subscriber = createSubscriber(settings, publish);
+  client.on("ready", () => subscriber.probeNow());
+
+  async function publish(channel: string, message: string): Promise<void> {
+    await client.publish(channel, message).catch(unavailable);
+  }
 
   return {
     kind: settings.mode === "cluster" ? "redis-cluster" : "redis",
@@ -78,13 +63,8 @@ export function openRedis(settings: RedisSettings): RedisStore {
         return unavailable(error);
       }
     },
-    async publish(channel, message) {
-      await client.publish(channel, message).catch(unavailable);
-    },
-    async subscribe(channel, hear) {
-      heard.set(channel, [...(heard.get(channel) ?? []), hear]);
-      if (subscriber.status === "ready") await subscriber.subscribe(channel).catch(unavailable);
-    },
+    publish,
+    subscribe: (channel, hear) => subscriber.subscribe(channel, hear).catch(unavailable),
     onBack(hear) {
       client.on("ready", hear);
     },
@@ -96,14 +76,24 @@ export function openRedis(settings: RedisSettings): RedisStore {
       ).catch(unavailable);
     },
     async close() {
+      await subscriber.close();
       for (const connection of opened) connection.disconnect();
     },
   };
 }
 
-/** Resolves when the first connection is up; a wrong URL or a server that is down is one clear sentence. */
+/**
+ * Resolves when the store takes commands; a wrong URL or a server that is down is one clear sentence. The client of a
+ * Cluster is ready with the first node and refuses commands for a node it is only connecting to, so all of them are asked.
+ */
 export async function waitUntilReady(store: RedisStore, limitMs: number): Promise<void> {
+  await firstConnection(store, limitMs);
   const { client } = store;
+  if (client instanceof Cluster)
+    await Promise.all(client.nodes("master").map((node) => node.ping())).catch(unavailable);
+}
+
+async function firstConnection({ client }: RedisStore, limitMs: number): Promise<void> {
   if (client.status === "ready") return;
   let lastError: unknown = `no connection within ${limitMs} ms`;
   const onError = (error: unknown) => {
@@ -183,56 +173,13 @@ function isFull(memory: string): boolean {
   return figure("maxmemory") > 0 && figure("used_memory") >= figure("maxmemory");
 }
 
-interface ConnectionUse {
-  autoPipelining: boolean;
-  blockMsMax?: number;
-}
-
-// The longest `stream_block_ms` an operator can set.
-const BLOCK_MS_MAX = 60_000;
-
-function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cluster {
-  const commandTimeout = (settings.commandTimeoutMs ?? 2_000) + (use.blockMsMax ?? 0);
-  const common = {
-    connectTimeout: 5_000,
-    // ioredis would send unanswered commands again after a reconnect: one lost reply made two stream entries.
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: 1,
-    enableOfflineQueue: false,
-    autoResubscribe: false,
-    commandTimeout,
-  };
-  const client =
-    settings.mode === "cluster"
-      ? new Cluster(settings.urls, {
-          redisOptions: common,
-          enableOfflineQueue: false,
-          enableAutoPipelining: use.autoPipelining,
-          // With a delay here the cluster client resends a command whose connection broke under it.
-          retryDelayOnFailover: 0,
-          clusterRetryStrategy: retryDelayMs,
-          slotsRefreshTimeout: 3_000,
-          ...(settings.natMap && { natMap: settings.natMap }),
-        })
-      : new Redis(settings.urls[0]!, {
-          ...common,
-          enableAutoPipelining: use.autoPipelining,
-          // These come in batches already, and would wait for another turn of the loop.
-          autoPipeliningIgnoredCommands: ["evalsha", "eval"],
-          retryStrategy: retryDelayMs,
-        });
-  client.on("error", (error) => settings.onError?.(error));
-  return client;
-}
-
-const retryDelayMs = (times: number): number => Math.min(50 * 2 ** Math.min(times, 6), 2_000);
-
 /**
  * Errors of Redis itself that mean "not now". Any other reply error is a bug in a script and stays one. MOVED and ASK
- * reach us during a failover of a Cluster: of a pipeline whose replies differ the client follows none.
+ * reach us during a failover of a Cluster: of a pipeline whose replies differ the client follows none. NOAUTH, WRONGPASS and
+ * NOPERM are settings that an operator can change while we run.
  */
 const NOT_NOW =
-  /^(LOADING|BUSY|CLUSTERDOWN|MASTERDOWN|READONLY|OOM|TRYAGAIN|MISCONF|NOREPLICAS|MOVED|ASK)\b/;
+  /^(LOADING|BUSY|CLUSTERDOWN|MASTERDOWN|READONLY|OOM|TRYAGAIN|MISCONF|NOREPLICAS|MOVED|ASK|NOAUTH|WRONGPASS|NOPERM)\b/;
 
 function unavailable(error: unknown): never {
   if (!(error instanceof Error) || error.name === "ZodError") throw error;
@@ -250,5 +197,5 @@ function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   if ("lastNodeError" in error)
     return `no node of the cluster answers: ${reasonOf(error.lastNodeError)}`;
-  return error.message || error.name;
+  return reasonOfConnectionError(error);
 }

@@ -1,0 +1,40 @@
+import type { Clock } from "../kernel/clock.ts";
+import { areMembersHeard, type Moment } from "../membership/confirmation-store.ts";
+import type { Db } from "../store/db.ts";
+
+const POLL_MS = 100;
+/** The release statement waits 5 s at most; what is left here is for a slow Postgres. */
+const LIMIT_MS = 10_000;
+
+/**
+ * Waits after a silent loss until it is known to be the only one, and then calls `wake`: the nodes ask again at once, not
+ * at their next pass. A later loss during the wait is waited for as well.
+ */
+export function createSilentLossWait({
+  db,
+  clock,
+  wake,
+}: {
+  db: Db;
+  clock: Clock;
+  wake: () => void;
+}): (since: Moment) => Promise<void> {
+  let waitsSince: Moment;
+  let isWaiting = false;
+
+  return async (since) => {
+    waitsSince = since;
+    if (isWaiting) return;
+    isWaiting = true;
+    const giveUpAtMs = clock.monotonicMs() + LIMIT_MS;
+    try {
+      while (!(await areMembersHeard(db, waitsSince)) && clock.monotonicMs() < giveUpAtMs)
+        await clock.sleep(POLL_MS);
+      wake();
+    } catch {
+      // Postgres is away; the next pass of a node asks again.
+    } finally {
+      isWaiting = false;
+    }
+  };
+}

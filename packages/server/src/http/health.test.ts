@@ -1,0 +1,38 @@
+import { expect, onTestFinished, test } from "vitest";
+import { until } from "../../../../tests/support/until.ts";
+import { openApp, openAppDatabase } from "../../testing/apps.ts";
+import { openPostgres } from "../store/postgres.ts";
+
+test("an instance whose Postgres takes no write is not ready, and says why", async () => {
+  const database = await openAppDatabase();
+  onTestFinished(() => database.drop());
+  const app = await openApp(database.uri);
+  onTestFinished(() => app.stop());
+  const admin = openPostgres({ uri: database.uri, poolMax: 1 });
+  onTestFinished(() => admin.close());
+  const name = new URL(database.uri).pathname.slice(1);
+  const ready = () => app.ask("GET", "/health/ready");
+  expect(await ready()).toMatchObject({ status: 200 });
+
+  // What a former primary looks like after a failover: it answers, and every transaction is read only.
+  await admin.script(`alter database ${name} set default_transaction_read_only = on`);
+  await disconnectOthers(name);
+  const postgres = async () =>
+    (await ready()).body.dependencies.find(({ name }: { name: string }) => name === "postgres");
+  // The first check after it may fail because its connection was ended, which is no answer to the question.
+  const refused = async () => /read-only/.test((await postgres()).reason ?? "");
+  await until(refused, { what: "the write of readiness to fail" });
+  expect(await ready()).toMatchObject({ status: 503 });
+
+  await admin.script(`set default_transaction_read_only = off`);
+  await admin.script(`alter database ${name} reset default_transaction_read_only`);
+  await disconnectOthers(name);
+  await until(async () => (await ready()).status === 200, { what: "to be ready again" });
+
+  /** Settings of a database count for new connections. */
+  async function disconnectOthers(database: string): Promise<void> {
+    await admin.script(`
+      select pg_terminate_backend(pid) from pg_stat_activity
+       where datname = '${database}' and pid <> pg_backend_pid()`);
+  }
+});

@@ -1,0 +1,20 @@
+const ANSWER_WITHIN_MS = 1_000;
+
+/** The URLs of those instances that say they are ready. A connection is sent nowhere else. */
+export async function readyUrls(instances: readonly { url: string }[]): Promise<string[]> {
+  const answers = await Promise.all(
+    instances.map(async ({ url }) => ((await isReady(url)) ? [url] : [])),
+  );
+  return answers.flat();
+}
+
+async function isReady(url: string): Promise<boolean> {
+  try {
+    const signal = AbortSignal.timeout(ANSWER_WITHIN_MS);
+    const { status, body } = await fetch(new URL("/health/ready", url), { signal });
+    await body?.cancel();
+    return status === 200;
+  } catch {
+    return false;
+  }
+}

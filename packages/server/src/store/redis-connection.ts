@@ -1,0 +1,87 @@
+import { Cluster, Redis, type RedisOptions } from "ioredis";
+
+export interface RedisSettings {
+  mode: "single" | "cluster";
+  urls: string[];
+  prefix: string;
+  /** How long one command may take. Above it the outcome is unknown. */
+  commandTimeoutMs?: number;
+  onError?: (error: unknown) => void;
+  /** Counts every script by name and result; the seed's `scheduler_phase2_redis_op_total`. */
+  onOp?: (op: string, result: "ok" | "error") => void;
+  /** Only in tests: another clock than Redis' own, in milliseconds. */
+  nowMs?: () => number | undefined;
+  /** Only in tests and behind address translation: where a cluster node is really reached. */
+  natMap?: Record<string, { host: string; port: number }>;
+}
+
+export interface ConnectionUse {
+  autoPipelining: boolean;
+  blockMsMax?: number;
+}
+
+const SILENCE_MARGIN_MS = 1_000;
+const KEEPALIVE_MS = 10_000;
+// The longest `stream_block_ms` an operator can set.
+export const BLOCK_MS_MAX = 60_000;
+
+/** A connection to one Redis, or to all nodes of a Cluster. */
+export function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cluster {
+  const commandTimeout = (settings.commandTimeoutMs ?? 2_000) + (use.blockMsMax ?? 0);
+  const common = {
+    connectTimeout: 5_000,
+    // ioredis would send unanswered commands again after a reconnect: one lost reply made two stream entries.
+    autoResendUnfulfilledCommands: false,
+    maxRetriesPerRequest: 1,
+    enableOfflineQueue: false,
+    autoResubscribe: false,
+    commandTimeout,
+    // A connection that was cut off without a reset is given up: TCP alone would try for minutes.
+    socketTimeout: commandTimeout + SILENCE_MARGIN_MS,
+    keepAlive: KEEPALIVE_MS,
+  };
+  const client =
+    settings.mode === "cluster"
+      ? new Cluster(settings.urls, {
+          redisOptions: { ...common, ...accessOf(settings.urls[0]!) },
+          ...(isTls(settings.urls[0]!) && { dnsLookup: keepName }),
+          enableOfflineQueue: false,
+          enableAutoPipelining: use.autoPipelining,
+          // With a delay here the cluster client resends a command whose connection broke under it.
+          retryDelayOnFailover: 0,
+          clusterRetryStrategy: retryDelayMs,
+          slotsRefreshTimeout: 3_000,
+          ...(settings.natMap && { natMap: settings.natMap }),
+        })
+      : new Redis(settings.urls[0]!, {
+          ...common,
+          enableAutoPipelining: use.autoPipelining,
+          // These come in batches already, and would wait for another turn of the loop.
+          autoPipeliningIgnoredCommands: ["evalsha", "eval"],
+          retryStrategy: retryDelayMs,
+        });
+  client.on("error", (error) => settings.onError?.(error));
+  return client;
+}
+
+const retryDelayMs = (times: number): number => Math.min(50 * 2 ** Math.min(times, 6), 2_000);
+
+const isTls = (url: string): boolean => new URL(url).protocol === "rediss:";
+
+/**
+ * How the first URL of a Cluster gets in. Nodes that the Cluster announces come as host and port alone, so without this
+ * they would be asked without a password, or in plain text.
+ */
+function accessOf(url: string): Pick<RedisOptions, "username" | "password" | "tls"> {
+  const { username, password } = new URL(url);
+  return {
+    ...(username && { username: decodeURIComponent(username) }),
+    ...(password && { password: decodeURIComponent(password) }),
+    ...(isTls(url) && { tls: {} }),
+  };
+}
+
+/** A certificate names a host. With the library's own lookup it would be compared with an address. */
+function keepName(name: string, found: (error: undefined, address: string) => void): void {
+  found(undefined, name);
+}

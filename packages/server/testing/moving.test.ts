@@ -1,0 +1,140 @@
+import { randomUUID } from "node:crypto";
+import {
+  type Clock,
+  createNodeConnection,
+  type NodeConnection,
+  Session,
+  Worker,
+} from "@tenure/sdk";
+import { expect, onTestFinished, test } from "vitest";
+import { createDatabase } from "../../../tests/support/database.ts";
+import { createTestNodeKey } from "../../../tests/support/node-key.ts";
+import { type FaultProxy, startProxy } from "../../../tests/support/proxy.ts";
+import { uniqueKeyPrefix } from "../../../tests/support/redis.ts";
+import { stores } from "../../../tests/support/stores.ts";
+import { until } from "../../../tests/support/until.ts";
+import type { App } from "../src/app.ts";
+import { redisSettings } from "./hot-stores.ts";
+import { startTestApp } from "./test-app.ts";
+
+// Nodes and sessions at an instance that is cut off from its stores. Their clock runs ten times as fast: a heartbeat
+// every half a second.
+
+const SPEED = 10;
+const fastClock: Clock = {
+  monotonicMs: () => performance.now() * SPEED,
+  after(ms, act) {
+    const timer = setTimeout(act, ms / SPEED);
+    return () => clearTimeout(timer);
+  },
+};
+
+test("clients leave an instance that cannot reach its stores for one that can, without a gap", async () => {
+  const fleet = await startFleet();
+  const [cut, well] = fleet.instances;
+  const node = join(fleet);
+  await until(() => node.connection.registration?.instance_id === cut!.app.instanceId, {
+    what: "the node to be at the first instance",
+  });
+  const worker = new Worker({
+    url: well!.app.url,
+    pools: ["p"],
+    capacity: 2,
+    run: async () => "done",
+  });
+  onTestFinished(() => worker.close());
+  const session = new Session({ url: fleet.urls, clock: fastClock });
+  onTestFinished(() => session.close());
+  const done = await session.submit({ pool: "p", payload: 1 });
+  expect(done).toMatchObject({ success: true });
+
+  for (const proxy of cut!.proxies) proxy.blackHole("both");
+  const after = session.submit({ pool: "p", payload: 2 });
+  await until(() => node.connection.registration?.instance_id === well!.app.instanceId, {
+    what: "the node to move",
+  });
+  expect(node.states).not.toContain("waiting");
+  expect(await after).toMatchObject({ success: true });
+});
+
+test("while the stores are away for all instances, no client leaves its own", async () => {
+  const fleet = await startFleet();
+  const nodes = Array.from({ length: 10 }, () => join(fleet));
+  const areReady = () => nodes.every(({ connection }) => connection.lastContactMs !== undefined);
+  await until(areReady, { what: "all nodes to be in contact" });
+  for (const { proxies } of fleet.instances) for (const proxy of proxies) proxy.blackHole("both");
+  // A minute of their clock.
+  const began = fastClock.monotonicMs();
+  await until(() => fastClock.monotonicMs() - began > 60_000, { what: "a minute to pass" });
+  expect(nodes.flatMap(({ losses }) => losses)).toEqual([]);
+
+  const lastMs = Math.max(...nodes.map(({ connection }) => connection.lastContactMs!));
+  for (const { proxies } of fleet.instances)
+    await Promise.all(proxies.map((proxy) => proxy.heal()));
+  const areBack = () => nodes.every(({ connection }) => connection.lastContactMs! > lastMs);
+  await until(areBack, { deadlineMs: 60_000, what: "contact again" });
+});
+
+interface Fleet {
+  instances: { app: App; proxies: FaultProxy[] }[];
+  urls: string[];
+}
+
+/** Two instances on the same stores, each by a way of its own. */
+async function startFleet(): Promise<Fleet> {
+  const database = await createDatabase(stores().postgresAdminUri);
+  onTestFinished(() => database.drop());
+  const prefix = uniqueKeyPrefix();
+  const instances: Fleet["instances"] = [];
+  for (const _ of [1, 2]) {
+    const postgres = await openProxy(database.uri);
+    const redis = await openProxy(redisSettings("redis").urls[0]!);
+    const app = await startTestApp({
+      postgresUri: postgres.url,
+      hot: "redis",
+      prefix,
+      env: { TENURE_SCHEDULER_PHASE2_REDIS_URL: redis.url },
+    });
+    const proxies = [postgres.proxy, redis.proxy];
+    onTestFinished(async () => {
+      await Promise.all(proxies.map((proxy) => proxy.heal()));
+      await app.stop();
+      for (const proxy of proxies) proxy.stop();
+    });
+    instances.push({ app, proxies });
+  }
+  return { instances, urls: instances.map(({ app }) => app.url) };
+}
+
+async function openProxy(target: string): Promise<{ url: string; proxy: FaultProxy }> {
+  const url = new URL(target);
+  const proxy = await startProxy({ targetPort: Number(url.port) });
+  url.port = String(proxy.port);
+  return { url: url.href, proxy };
+}
+
+function join({ urls }: Fleet): {
+  connection: NodeConnection;
+  states: string[];
+  losses: string[];
+} {
+  const states: string[] = [];
+  const losses: string[] = [];
+  const { address, signBytes } = createTestNodeKey();
+  const connection = createNodeConnection({
+    urls,
+    key: { address, sign: async (bytes) => signBytes(bytes) },
+    bootId: randomUUID(),
+    clock: fastClock,
+    // Their servers' clocks are slower: neither side may take the other for silent.
+    limits: { pingEveryMs: 50_000, readyWithinMs: 100_000 },
+    describe: () => ({ name: "moving", version: "1", tags: { node_unit: true } }),
+    on: {
+      state: (state) => states.push(state),
+      down: (down) => losses.push(`${down.kind}: ${down.reason}`),
+    },
+  });
+  connection.start();
+  onTestFinished(() => connection.close());
+  return { connection, states, losses };
+}
