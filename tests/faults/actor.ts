@@ -1,7 +1,16 @@
 import type { MovableClock } from "../support/faketime.ts";
-import { type ProcessSpec, type RunningProcess, startProcess } from "../support/process.ts";
+import type { HistoryRecorder } from "../support/history.ts";
+import type { TestHost } from "../support/hosts.ts";
+import {
+  type Exit,
+  type ProcessSpec,
+  type RunningProcess,
+  startProcess,
+} from "../support/process.ts";
 import type { FaultProxy } from "../support/proxy.ts";
 import type { SmallDisk } from "../support/small-disk.ts";
+import type { Build } from "./build.ts";
+import type { ProgramEvent } from "./checkers/programs.ts";
 
 /** `hosts` is the way to every instance, `edge` the way of everybody to this one. */
 export type LineName = "postgres" | "redis" | "hosts" | "edge";
@@ -21,10 +30,17 @@ export interface Actor {
   /** Where this machine has the means. */
   readonly clock: MovableClock | undefined;
   readonly disk: SmallDisk | undefined;
+  /** In runs on several hosts, where this machine has the means: the first link of an instance leads to the stores. */
+  readonly host: TestHost | undefined;
   readonly starts: number;
   /** Its process now, or the last one. */
   readonly process: RunningProcess;
-  start(): Promise<void>;
+  /** In the version that is due; another one can be named. */
+  start(build?: Build): Promise<void>;
+  /** Those it can run as; the checkout first. */
+  readonly builds: readonly Build[];
+  /** What it runs as, or ran last. */
+  readonly build: Build;
   kill(): Promise<void>;
   /** SIGTERM, as an operator would. */
   stop(): Promise<void>;
@@ -42,8 +58,15 @@ export interface ActorOptions {
   awayMaxMs?: number | undefined;
   clock?: MovableClock | undefined;
   disk?: SmallDisk | undefined;
+  host?: TestHost | undefined;
+  /** Those it can run as; the checkout first. */
+  builds: readonly Build[];
+  /** Which of them the n-th start is, where nothing else is asked for. */
+  versionOf(start: number): number;
+  /** Where its starts and stops are recorded, for checkers. */
+  history: HistoryRecorder;
   /** How it is started for the n-th time. */
-  spec(start: number): ProcessSpec;
+  spec(start: number, build: Build): ProcessSpec;
   readyLine: RegExp;
 }
 
@@ -58,6 +81,10 @@ export function createActor({
   awayMaxMs = 7_000,
   clock,
   disk,
+  host,
+  builds,
+  versionOf,
+  history,
   spec,
   readyLine,
 }: ActorOptions): Actor {
@@ -65,20 +92,36 @@ export function createActor({
   let isUp = false;
   let isFrozen = false;
   let starts = 0;
+  let build = builds[0]!;
 
   const current = (): RunningProcess => {
     if (!running) throw new Error(`${name} was never started`);
     return running;
   };
 
-  async function start(): Promise<void> {
+  function record(type: "invoke" | "ok" | "info", f: "start" | "stop", exit?: Exit): void {
+    const version = builds.indexOf(build);
+    const value: ProgramEvent = {
+      role,
+      name,
+      start: starts - 1,
+      version,
+      of: builds.length,
+      ...exit,
+    };
+    history.record({ process: name, type, f, value });
+  }
+
+  async function start(wanted?: Build): Promise<void> {
     if (isUp) return;
     // A store may be away at this moment, and a start then gives up: the next attempt finds it back.
     for (let attempt = 1; ; attempt++) {
-      running = startProcess(spec(starts++));
+      build = wanted ?? builds[versionOf(starts)]!;
+      running = startProcess(spec(starts++, build));
+      record("invoke", "start");
       const ready = await running.waitForLine(readyLine, READY_MS).catch((error: Error) => error);
       isUp = !(ready instanceof Error);
-      if (isUp) return;
+      if (isUp) return record("ok", "start");
       await running.kill9();
       if (attempt === 20) throw new Error(`${name} does not start: ${ready}`);
     }
@@ -98,6 +141,7 @@ export function createActor({
     awayMaxMs,
     clock,
     disk,
+    host,
     get starts() {
       return starts;
     },
@@ -105,15 +149,21 @@ export function createActor({
       return current();
     },
     start,
+    builds,
+    get build() {
+      return build;
+    },
     async kill() {
       isUp = false;
       isFrozen = false;
+      record("info", "stop");
       await current().kill9();
     },
     async stop() {
       await thaw();
       isUp = false;
-      await current().stop(STOP_MS);
+      record("invoke", "stop");
+      record("ok", "stop", await current().stop(STOP_MS));
     },
     async freeze() {
       if (!isUp || isFrozen) return;

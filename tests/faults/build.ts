@@ -11,10 +11,14 @@ import { join } from "node:path";
 import { repositoryRoot } from "../support/repository.ts";
 import { scratchDirectory } from "../support/scratch.ts";
 
-/** Packages as they are built, here or in a copy that was broken on purpose. */
+/** Packages as they are built: here, at another commit, or in a copy that was broken on purpose. */
 export interface Build {
+  /** For the output: a commit, or what is special about it. */
+  name: string;
   /** Has `packages/`. */
   root: string;
+  /** Has `tests/`. The programs there use the SDK beside them. */
+  programs: string;
 }
 
 /** One protection taken out: in `file`, what stands there, and what stands there instead. */
@@ -27,7 +31,11 @@ export interface Edit {
   times?: number;
 }
 
-export const ownBuild: Build = { root: repositoryRoot };
+export const ownBuild: Build = {
+  name: "this checkout",
+  root: repositoryRoot,
+  programs: repositoryRoot,
+};
 
 export const serverDirectoryOf = ({ root }: Build): string => join(root, "packages/server/dist");
 export const commandOf = ({ root }: Build): string => join(root, "packages/cli/bin/tenure.js");
@@ -46,11 +54,12 @@ export function breakBuild(edits: readonly Edit[]): Build {
         cpSync(source, join(root, "packages", name, part), { recursive: true });
     }
   linkModules(root);
+  bringPrograms(root);
   for (const edit of edits) {
     const path = join(root, "packages", edit.file);
     writeFileSync(path, applyEdit(readFileSync(path, "utf8"), edit));
   }
-  return { root };
+  return { name: "planted", root, programs: root };
 }
 
 export function applyEdit(text: string, { file, protection, instead, times = 1 }: Edit): string {
@@ -63,11 +72,27 @@ export function applyEdit(text: string, { file, protection, instead, times = 1 }
 const PARTS = ["package.json", "dist", "bin", "testing/failpoints.js"];
 
 /** Everything installed is shared; our own packages are the copy's. */
-function linkModules(root: string): void {
+export function linkModules(root: string): void {
   const modules = join(repositoryRoot, "node_modules");
   mkdirSync(join(root, "node_modules", "@tenure"), { recursive: true });
   for (const name of readdirSync(modules))
     if (name !== "@tenure") symlinkSync(join(modules, name), join(root, "node_modules", name));
   for (const name of readdirSync(join(root, "packages")))
     symlinkSync(join(root, "packages", name), join(root, "node_modules", "@tenure", name));
+}
+
+const PROGRAMS = [
+  "package-lock.json",
+  "tests/dist",
+  "tests/faults/children",
+  "tests/prove/inbox-instance.js",
+];
+
+/** Copies the suite's own programs beside another build. A commit keeps those that know its server from inside. */
+export function bringPrograms(root: string): void {
+  for (const path of PROGRAMS) {
+    const target = join(root, path);
+    const isItsOwn = path.endsWith(".js") && existsSync(target);
+    if (!isItsOwn) cpSync(join(repositoryRoot, path), target, { recursive: true });
+  }
 }

@@ -14,6 +14,10 @@ export interface Targets {
   /** Whose wall clock can be moved. */
   clocks: readonly ("instance" | "postgres")[];
   hasPostgresDisk: boolean;
+  /** Whether programs can come back in another version. */
+  isMixed?: boolean;
+  /** Cards of the dimension's own faults. */
+  own?: readonly Card[];
 }
 
 export interface PartyTargets {
@@ -24,16 +28,19 @@ export interface PartyTargets {
   /** Faults of which nothing is promised. */
   spared: readonly string[];
   awayMaxMs: number;
+  /** How many versions it can run as. */
+  versions: number;
 }
 
 const DIRECTIONS = ["both", "up", "down"] as const;
 
 /** Every fault that makes sense for these workloads, or those of them that `only` names. */
 export function createDeck(
-  { instances, parties, hot, redisNodes, clocks, hasPostgresDisk }: Targets,
+  targets: Targets,
   workloads: readonly Workload[],
   only: readonly string[] = [],
 ): Card[] {
+  const { instances, parties, hot, redisNodes, clocks, hasPostgresDisk, own = [] } = targets;
   const instance = { role: "instance", count: instances };
   const redis = { role: "redis", count: redisNodes };
   const postgres = { role: "postgres", count: 1 };
@@ -74,10 +81,13 @@ export function createDeck(
   // Their promises are about the life of the hot state: emptying it proves nothing about them.
   if (workloads.every(({ survivesHotLoss }) => survivesHotLoss) && hot === "redis")
     cards.push({ ...redis, fault: "empty", lastsMs: [0, 0] });
-  for (const { role, count, lines, hasDisk, spared, awayMaxMs } of parties) {
-    const own: Card[] = [
+  if (targets.isMixed) cards.push({ ...instance, fault: "swap", lastsMs: [200, 2_000] });
+  for (const { role, count, lines, hasDisk, spared, awayMaxMs, versions } of parties) {
+    const ownCards: Card[] = [
       { role, count, fault: "kill", lastsMs: [200, awayMaxMs] },
       { role, count, fault: "freeze", lastsMs: [500, 2 * awayMaxMs] },
+      { role, count, fault: "stop", lastsMs: [200, 2_000] },
+      ...(versions > 1 ? [{ role, count, fault: "swap", lastsMs: [200, 2_000] } as const] : []),
       ...(hasDisk ? [{ role, count, fault: "nospace", lastsMs: [500, 8_000] } as const] : []),
       ...lines.flatMap((line): Card[] => [
         {
@@ -90,8 +100,9 @@ export function createDeck(
         { role, count, fault: `${line}-reset`, lastsMs: [0, 0] },
       ]),
     ];
-    cards.push(...own.filter(({ fault }) => !spared.includes(fault)));
+    cards.push(...ownCards.filter(({ fault }) => !spared.includes(fault)));
   }
+  cards.push(...own);
   return only.length === 0 ? cards : cards.flatMap((card) => chosen(card, only));
 }
 
@@ -111,7 +122,7 @@ function chosen(card: Card, only: readonly string[]): Card[] {
 }
 
 export function partyTargets(
-  actors: readonly Pick<Actor, "role" | "lines" | "disk" | "spared" | "awayMaxMs">[],
+  actors: readonly Pick<Actor, "role" | "lines" | "disk" | "spared" | "awayMaxMs" | "builds">[],
 ): PartyTargets[] {
   return [...groupBy(actors, ({ role }) => role)].map(([role, own]) => ({
     role,
@@ -120,5 +131,6 @@ export function partyTargets(
     hasDisk: own[0]!.disk !== undefined,
     spared: own[0]!.spared,
     awayMaxMs: own[0]!.awayMaxMs,
+    versions: own[0]!.builds.length,
   }));
 }

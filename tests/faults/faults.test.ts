@@ -6,6 +6,8 @@ import { type Exit, startProcess } from "../support/process.ts";
 import { repositoryRoot } from "../support/repository.ts";
 import { scratchDirectory } from "../support/scratch.ts";
 import { applyEdit } from "./build.ts";
+import { RELEASE } from "./commit-build.ts";
+import { DIMENSIONS, main } from "./dimensions.ts";
 import { PLANTS } from "./plants.ts";
 import { WORKLOADS } from "./workloads.ts";
 
@@ -40,7 +42,7 @@ async function runFaults(...args: string[]): Promise<Exit & { output: string }> 
   return { ...exit, output: `${run.stdout()}\n${run.stderr()}` };
 }
 
-/** Another two every day, eleven days for all; `npm run faults -- --planted` is all of them at once. */
+/** Another two every day until each had its turn; `npm run faults -- --planted` is all of them at once. */
 function plantsOfToday(): typeof PLANTS {
   const half = Math.ceil(PLANTS.length / 2);
   const day = Math.floor(Date.now() / 86_400_000) % half;
@@ -53,8 +55,9 @@ const isShort = (name: string): boolean =>
 describe("the fault suite", () => {
   test("has a protection to take out for every planted bug", () => {
     expect(new Set(PLANTS.map(({ name }) => name)).size).toBe(PLANTS.length);
-    for (const { edits, workloads, name } of PLANTS) {
-      const known = WORKLOADS.map((workload) => workload.name);
+    for (const { edits, workloads, name, dimension = main.name } of PLANTS) {
+      const own = DIMENSIONS.find((each) => each.name === dimension)?.workloads ?? [];
+      const known = own.map((workload) => workload.name);
       expect(known, name).toEqual(expect.arrayContaining(workloads));
       for (const edit of edits) {
         const text = readFileSync(join(repositoryRoot, "packages", edit.file), "utf8");
@@ -71,6 +74,7 @@ describe("the fault suite", () => {
 
   test("finds no violation, and has met every hazard", { timeout: TIMEOUT_MS }, async () => {
     const { code, output } = await runFaults(
+      ...["--dimensions", main.name],
       ...["--seed", `${SEED}`, "--hot", "redis", "--instances", "2", "--faults", FAULTS.join(",")],
       ...["--minutes", `${ROUND_MINUTES}`, "--round", `${ROUND_MINUTES}`],
       ...["--more", `${MORE_MINUTES}`],
@@ -78,6 +82,33 @@ describe("the fault suite", () => {
     const summary = output.slice(output.lastIndexOf(" checking\n"));
     console.log(summary);
     expect(summary).toMatch(/\d+ operations, \d+ faults, 0 violations, 0 hazards not reached/);
+    expect(code).toBe(0);
+  });
+
+  const others = DIMENSIONS.filter(({ name }) => name !== main.name);
+  test.each(others)("finds no violation in the dimension $name: $summary", {
+    timeout: TIMEOUT_MS,
+  }, async ({ name, seconds }) => {
+    const { code, output } = await runFaults(
+      ...["--dimensions", name, "--seed", `${SEED}`, "--hot", "redis", "--instances", "2"],
+      ...["--minutes", `${seconds / 60}`, "--more", `${MORE_MINUTES}`],
+    );
+    console.log(output.slice(output.lastIndexOf(" checking\n")));
+    expect(output).toMatch(/0 violations,( \d+ of known causes,)? 0 hazards not reached\n/);
+    expect(code).toBe(0);
+  });
+
+  test("finds no violation with programs of release 0.1.0 beside the checkout's", {
+    timeout: TIMEOUT_MS,
+  }, async () => {
+    const { code, output } = await runFaults(
+      ...["--mixed", RELEASE, "--dimensions", main.name, "--need", "versions"],
+      ...["--faults", "swap,instance.kill,unit.kill", "--seed", `${SEED}`, "--hot", "redis"],
+      ...["--instances", "2", "--minutes", `${ROUND_MINUTES}`, "--round", `${ROUND_MINUTES}`],
+      ...["--more", `${MORE_MINUTES}`],
+    );
+    console.log(output.slice(output.lastIndexOf(" checking\n")));
+    expect(output).toMatch(/\d+ operations, \d+ faults, 0 violations, 0 hazards not reached/);
     expect(code).toBe(0);
   });
 

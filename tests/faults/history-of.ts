@@ -3,6 +3,12 @@ import { join } from "node:path";
 import { type RecordedEvent, readHistory } from "../support/history.ts";
 import type { Scene } from "./workload.ts";
 
+/** Starts and stops of every program of a run, whatever its workload. */
+export const PROGRAMS_FILE = "programs.jsonl";
+
+export const programsOf = ({ directory }: Pick<Scene, "directory">): RecordedEvent[] =>
+  readHistory(join(directory, PROGRAMS_FILE));
+
 /** What all programs of a workload have recorded, in order of time. */
 export function historyOf({ workload, directory }: Scene): RecordedEvent[] {
   const files = readdirSync(directory).filter(

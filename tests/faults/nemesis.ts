@@ -6,6 +6,7 @@ import type { RedisServer } from "../support/redis.ts";
 import { askRedis } from "../support/redis-ask.ts";
 import type { SmallDisk } from "../support/small-disk.ts";
 import type { Actor, LineName } from "./actor.ts";
+import type { OwnFault } from "./dimension.ts";
 import { describeFault, type PlannedFault } from "./schedule.ts";
 import type { World } from "./world.ts";
 
@@ -20,11 +21,21 @@ export interface Nemesis {
 
 export function createNemesis(
   world: World,
-  { history, print }: { history: HistoryRecorder; print: (line: string) => void },
+  {
+    history,
+    print,
+    ownFaults = [],
+  }: {
+    history: HistoryRecorder;
+    print: (line: string) => void;
+    ownFaults?: readonly OwnFault[] | undefined;
+  },
 ): Nemesis {
   const done = new Map<string, number>();
   // One thing at a time to one thing: a process that is being started cannot be stopped as well.
   const busy = new Map<string, Promise<void>>();
+  /** The last fault that is done alone. */
+  let alone: Promise<void> = Promise.resolve();
 
   async function inflict(planned: PlannedFault): Promise<void> {
     const { fault, role, target } = planned;
@@ -32,7 +43,8 @@ export function createNemesis(
     history.record({ ...event, type: "invoke" });
     print(describeFault(planned));
     try {
-      await act(world, planned);
+      const own = ownFaults.find(({ card }) => card.role === role && card.fault === fault);
+      await (own ? own.act(world, planned) : act(world, planned));
       done.set(`${role}.${fault}`, (done.get(`${role}.${fault}`) ?? 0) + 1);
       history.record({ ...event, type: "ok" });
     } catch (error) {
@@ -49,7 +61,9 @@ export function createNemesis(
       for (const planned of plan) {
         await wait(Math.max(0, startedMs + planned.atMs - performance.now()));
         const key = `${planned.role}-${planned.target}`;
-        const next = (busy.get(key) ?? Promise.resolve()).then(() => inflict(planned));
+        const before = planned.isAlone ? [alone, ...busy.values()] : [alone, busy.get(key)];
+        const next = Promise.all(before).then(() => inflict(planned));
+        if (planned.isAlone) alone = next;
         busy.set(key, next);
         under.push(next);
       }
@@ -91,6 +105,12 @@ async function disturbProcess(actor: Actor, planned: PlannedFault): Promise<void
     await actor.freeze();
     await wait(forMs);
     return actor.thaw();
+  }
+  if (fault === "swap") {
+    const other = actor.builds.find((build) => build !== actor.build);
+    await actor.stop();
+    await wait(forMs);
+    return actor.start(other);
   }
   await (fault === "stop" ? actor.stop() : actor.kill());
   await wait(forMs);

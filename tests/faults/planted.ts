@@ -1,9 +1,11 @@
 import { appendFileSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { breakBuild } from "./build.ts";
+import { buildAt, RELEASE } from "./commit-build.ts";
+import { settingsOf } from "./dimension.ts";
+import { DIMENSIONS } from "./dimensions.ts";
 import type { Plant } from "./plants.ts";
 import { runFaults } from "./suite.ts";
-import { WORKLOADS } from "./workloads.ts";
 
 /** A broken protection that was not noticed in so long is not going to be. */
 const CAUGHT_WITHIN_MS = 900_000;
@@ -14,17 +16,20 @@ export async function runPlanted(
   { directory }: { directory: string },
 ): Promise<string | undefined> {
   mkdirSync(directory, { recursive: true });
-  const workloads = WORKLOADS.filter(({ name }) => plant.workloads.includes(name));
-  const build = breakBuild(plant.edits);
+  const { dimension = "main" } = plant;
+  const settings = settingsOf(DIMENSIONS.find(({ name }) => name === dimension)!);
+  const workloads = settings.workloads.filter(({ name }) => plant.workloads.includes(name));
+  const builds = [breakBuild(plant.edits), ...(plant.isMixed ? [buildAt(RELEASE)] : [])];
   const deadlineMs = performance.now() + CAUGHT_WITHIN_MS;
   // A bug of chance may need another chance: other seeds bring other moments, and a busy machine fewer of them.
   for (let attempt = 0; performance.now() < deadlineMs; attempt++) {
     const { violations, stuck } = await runFaults({
+      ...settings,
       seed: plant.seed + attempt * 2,
       lengthMs: plant.seconds * 1_000,
       workloads,
       hot: "redis",
-      build,
+      builds,
       instances: plant.instances,
       faults: plant.faults,
       pace: plant.pace ?? { gapMs: [300, 1_200] },

@@ -7,6 +7,10 @@ export interface Plant {
   /** What is broken, and what that would cost a user. */
   what: string;
   edits: Edit[];
+  /** In whose world it is tried: its own faults, settings and preparation apply. `main`, if not given. */
+  dimension?: string;
+  /** Release 0.1.0 runs beside the broken build. */
+  isMixed?: boolean;
   workloads: string[];
   faults: string[];
   seed: number;
@@ -18,7 +22,8 @@ export interface Plant {
   settleMs?: number;
 }
 
-const NONCES = "server/dist/store/migrations/0003_nonces.sql";
+const NONCE_TABLES = "server/dist/store/migrations/0003_nonces.sql";
+const NONCES = "server/dist/store/migrations/0008_nonce_history.sql";
 const CLAIMS = "server/dist/deployments/claim-store.js";
 const NODE_UNITS = "server/dist/membership/node-unit-store.js";
 
@@ -30,6 +35,14 @@ const work = { ...usual, workloads: ["jobs"], instances: 2 };
 const nodes = { ...usual, workloads: ["processes"], instances: 1 };
 // Nobody but the readers is needed, and no instance.
 const letters = { ...usual, workloads: ["inbox"], instances: 0 };
+
+const stopping = {
+  ...usual,
+  dimension: "stops",
+  workloads: ["stops"],
+  seconds: 40,
+  pace: { gapMs: [2_500, 5_000] },
+} as const satisfies Partial<Plant>;
 
 export const PLANTS: readonly Plant[] = [
   {
@@ -83,7 +96,7 @@ export const PLANTS: readonly Plant[] = [
         instead: "known.request_id = v_requests[1] and known.n = -1) then",
       },
       {
-        file: NONCES,
+        file: NONCE_TABLES,
         protection: "primary key (signer, request_id, n)",
         instead: "check (n >= 0)",
       },
@@ -145,10 +158,25 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: NODE_UNITS,
-        protection: `and (current.boot_id = excluded.boot_id
-              or not current.online
-              or current.presence_expires_at <= tenure_now())`,
-        instead: "",
+        protection: "or tenure_lost_at(current) <= tenure_now()",
+        instead: "or true",
+      },
+    ],
+  },
+  {
+    name: "protocol-not-kept",
+    what: "nodes of the release before are let in by no instance of this one",
+    ...usual,
+    workloads: ["members"],
+    isMixed: true,
+    instances: 1,
+    faults: ["edge-reset"],
+    settleMs: 30_000,
+    edits: [
+      {
+        file: "protocol/dist/formats.js",
+        protection: "PROTOCOL_VERSION = 1;",
+        instead: "PROTOCOL_VERSION = 2;",
       },
     ],
   },
@@ -190,8 +218,10 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: CLAIMS,
-        protection: "lost.lost_at + deployment.lost_after_ms * interval '1 ms' <= tenure_now()",
-        instead: "true",
+        protection:
+          "where said.deployment_id = deployment.id and said.address = deployment.address\n                   and said.generation = deployment.generation)) * interval '1 ms' <= tenure_now()",
+        instead:
+          "where said.deployment_id = deployment.id and said.address = deployment.address\n                   and said.generation = deployment.generation)) * interval '1 ms' is not null",
       },
     ],
   },
@@ -355,8 +385,168 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: "agent/dist/contact.js",
-        protection: `stopNow(\`no contact for \${selfStopMs} ms\`);`,
-        instead: "watch();",
+        protection: `suspend(\`no contact for \${selfStopMs} ms\`, silentMs);`,
+        instead: "",
+      },
+    ],
+  },
+  {
+    name: "milliseconds-as-int",
+    what: "25 days after a node-unit left, no instance can read the members, and nothing is taken over",
+    ...usual,
+    dimension: "time",
+    workloads: ["calendar"],
+    faults: ["days.month"],
+    seconds: 20,
+    edits: [
+      {
+        file: "server/dist/store/migrations/0006_node_units.sql",
+        protection: `(extract(epoch from least(greatest(moment, tenure_now() - interval '1 day'), tenure_now() + interval '1 day')
+                      - tenure_now()) * 1000)::bigint`,
+        instead: "(extract(epoch from moment - tenure_now()) * 1000)::int",
+      },
+    ],
+  },
+  {
+    name: "daemon-statuses-swept",
+    what: "after a quiet week a daemon that runs counts as running nowhere",
+    ...usual,
+    dimension: "time",
+    workloads: ["calendar"],
+    faults: ["days.month"],
+    seconds: 20,
+    edits: [
+      {
+        file: "server/dist/deployments/status-store.js",
+        protection: ">= tenure_now() - interval '7 days')",
+        instead: "= 'infinity')",
+      },
+    ],
+  },
+  {
+    name: "rows-read-strictly",
+    what: "one row that the API would refuse makes the list of deployments unreadable to everything",
+    ...usual,
+    dimension: "rows",
+    workloads: ["rows"],
+    faults: ["rows.running"],
+    edits: [
+      {
+        file: "server/dist/deployments/row-reader.js",
+        protection: "const { issues } = parsed.error;",
+        instead: "throw parsed.error;",
+      },
+    ],
+  },
+  {
+    name: "times-not-bounded",
+    what: "one event with an infinite time makes all events unreadable",
+    ...usual,
+    dimension: "rows",
+    workloads: ["rows"],
+    faults: ["rows.others"],
+    edits: [
+      {
+        file: "server/dist/store/postgres.js",
+        protection: "if (oid === TIMESTAMPTZ_OID &&",
+        instead: "if (false &&",
+      },
+    ],
+  },
+  {
+    name: "watch-armed-after-stop",
+    what: "a node-unit does not end after SIGTERM until its hard limit, and then with 1",
+    ...stopping,
+    faults: ["slow-unit.stop"],
+    edits: [
+      {
+        file: "agent/dist/contact.js",
+        protection: `if (stopped)
+                return;
+            lastContactMs = atMs;`,
+        instead: "lastContactMs = atMs;",
+      },
+    ],
+  },
+  {
+    name: "worker-not-drained",
+    what: "a worker that is stopped fails the jobs it runs",
+    ...stopping,
+    seconds: 20,
+    faults: ["stop-worker.stop"],
+    edits: [
+      {
+        file: "sdk/dist/worker.js",
+        protection: "const drained = this.#attempts.drain();",
+        instead: "const drained = this.#attempts.drain(); this.#attempts.giveBack();",
+      },
+      {
+        file: "sdk/dist/job-failure.js",
+        protection: `code: "NODE_DRAINING",
+    message: "the worker is leaving",
+    retryable: true,`,
+        instead: 'code: "STOPPED", message: "the worker is leaving", retryable: false,',
+      },
+    ],
+  },
+  {
+    name: "stopped-not-given-back",
+    what: "the deployments of a node-unit that stops are down until its slowest child has ended",
+    ...stopping,
+    faults: ["slow-unit.stop"],
+    edits: [
+      {
+        file: "agent/dist/agent.js",
+        protection: "giveBack.add({ id, generation });",
+        instead: "{}",
+      },
+    ],
+  },
+  {
+    name: "dead-rows-read",
+    what: "every look at the members reads the rows of all node-units there ever were",
+    ...usual,
+    dimension: "many",
+    workloads: ["many"],
+    faults: ["dead.nodes"],
+    pace: { gapMs: [8_000, 10_000] },
+    seconds: 40,
+    edits: [
+      {
+        file: NODE_UNITS,
+        protection: "where online and epoch",
+        instead: "where epoch",
+      },
+    ],
+  },
+  {
+    name: "history-not-compared",
+    what: "numbers that were handed out are handed out again by a Postgres that lost them",
+    ...usual,
+    dimension: "poolers",
+    workloads: ["pooled"],
+    faults: ["store.restore"],
+    edits: [
+      {
+        file: "server/dist/store/migrations/0008_nonce_history.sql",
+        protection: "if v_is_known is not true and (",
+        instead: "if false and (",
+      },
+    ],
+  },
+  {
+    name: "node-stays-with-cut-off-instance",
+    what: "node-units stay with an instance that has lost its stores, although another one is ready",
+    ...usual,
+    dimension: "cuts",
+    workloads: ["cut"],
+    faults: ["cuts.stores"],
+    seconds: 20,
+    edits: [
+      {
+        file: "sdk/dist/mover.js",
+        protection: "options.move(url);",
+        instead: "return;",
       },
     ],
   },

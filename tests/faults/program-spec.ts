@@ -1,5 +1,5 @@
 import { writeFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import type { ProcessSpec } from "../support/process.ts";
 import type { Scene } from "./workload.ts";
 
@@ -10,6 +10,6 @@ export type Phase = string;
 export function programSpec(phase: Phase, scene: Scene): ProcessSpec {
   const file = `${scene.historyFile}.${phase}.${scene.start}.scene`;
   writeFileSync(file, JSON.stringify(scene));
-  const program = fileURLToPath(new URL("./program.js", import.meta.url));
+  const program = join(scene.programsRoot, "tests/dist/faults/program.js");
   return { command: process.execPath, args: [program, phase, file] };
 }

@@ -1,13 +1,17 @@
 import { existsSync, readFileSync } from "node:fs";
 import { basename } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
 import { createHistory } from "../support/history.ts";
+import { DIMENSIONS } from "./dimensions.ts";
 import { historyOf } from "./history-of.ts";
 import type { LoadContext, Scene, Workload } from "./workload.ts";
-import { WORKLOADS } from "./workloads.ts";
+import { versionsOf } from "./workloads/versions.ts";
 
 // A program of a workload: it makes the load, or settles what is unknown, or checks. Each in a process of its own.
 //
 //   node program.js load|settle|check|<program of the workload> <file with the scene>
+
+const FINISH_MS = 3_000;
 
 const phases: Record<string, (workload: Workload, scene: Scene) => Promise<void>> = {
   async load(workload, scene) {
@@ -37,9 +41,24 @@ const phases: Record<string, (workload: Workload, scene: Scene) => Promise<void>
 /** Connections stay as they are until somebody ends the process. */
 async function stay(scene: Scene, program: (context: LoadContext) => Promise<void>): Promise<void> {
   const quiet = new AbortController();
+  const closing: (() => Promise<void>)[] = [];
   process.once("SIGUSR2", () => quiet.abort());
   setInterval(() => {}, 60_000);
-  await program({ scene, history: createHistory(scene.historyFile), quiet: quiet.signal });
+  let running = Promise.resolve();
+  process.once("SIGTERM", async () => {
+    quiet.abort();
+    // Nothing new is begun; what was begun gets a moment, as a program with a stop time-out would give it.
+    if (closing.length === 0) await Promise.race([running, wait(FINISH_MS)]);
+    await Promise.all(closing.map((close) => close()));
+    process.exit(0);
+  });
+  running = program({
+    scene,
+    history: createHistory(scene.historyFile),
+    quiet: quiet.signal,
+    atStop: (close) => void closing.push(close),
+  });
+  await running;
 }
 
 const [, , phase = "", sceneFile = ""] = process.argv;
@@ -48,7 +67,9 @@ if (!existsSync(sceneFile)) {
   process.exit(2);
 }
 const scene = JSON.parse(readFileSync(sceneFile, "utf8")) as Scene;
-const workload = WORKLOADS.find(({ name }) => name === scene.workload);
+const workload = [...DIMENSIONS.flatMap(({ workloads }) => workloads), versionsOf([])].find(
+  ({ name }) => name === scene.workload,
+);
 if (!workload) throw new Error(`there is no workload ${scene.workload}`);
 const program = workload.programs?.[phase];
 const run = phases[phase] ?? (program && (() => stay(scene, program)));

@@ -70,6 +70,24 @@ describe("a plan of faults", () => {
         expect(forMs).toBe(13_000);
   });
 
+  test("does nothing else while a fault that is done alone lasts", () => {
+    const reboot: Card = {
+      fault: "stop",
+      role: "fleet",
+      count: 1,
+      lastsMs: [5_000, 5_000],
+      isAlone: true,
+    };
+    for (let seed = 0; seed < 50; seed++) {
+      const faults = planFaults([...DECK, reboot], { seed, lengthMs: 60_000 });
+      const reboots = faults.filter(({ isAlone }) => isAlone);
+      expect(reboots.length).toBeGreaterThan(0);
+      for (const { atMs, forMs } of reboots)
+        for (const other of faults)
+          expect(other.atMs > atMs && other.atMs < atMs + forMs).toBe(false);
+    }
+  });
+
   test("is empty without a deck", () => {
     expect(planFaults([], { seed: 1, lengthMs: 60_000 })).toEqual([]);
   });

@@ -11,6 +11,8 @@ export interface Card {
   lastsMs: readonly [number, number];
   /** Ways of doing it, of which one is drawn: directions, strengths. */
   variants?: readonly string[];
+  /** It concerns so many at once that nothing else is done meanwhile. */
+  isAlone?: boolean;
 }
 
 export interface PlannedFault {
@@ -20,6 +22,7 @@ export interface PlannedFault {
   target: number;
   forMs: number;
   variant: string;
+  isAlone?: boolean;
 }
 
 export interface Pace {
@@ -52,6 +55,7 @@ export function planFaults(
   const random = createSeeded(seed);
   const plan: PlannedFault[] = [];
   const freeAtMs = new Map<string, number>();
+  let allFreeAtMs = 0;
   const dealers = [deck, favoured]
     .filter((cards) => cards.length > 0)
     .map((cards) => createDealer(cards, random));
@@ -61,7 +65,7 @@ export function planFaults(
     const dealer = dealers[turn % dealers.length]!;
     const card = dealer.draw();
     const free = Array.from({ length: card.count }, (_, target) => target).filter(
-      (target) => (freeAtMs.get(`${card.role}-${target}`) ?? 0) <= atMs,
+      (target) => Math.max(freeAtMs.get(`${card.role}-${target}`) ?? 0, allFreeAtMs) <= atMs,
     );
     const target = free[pick(random, free.length)];
     // A freeze of 13 s that is cut to 3 s is another fault, and brings about nothing.
@@ -73,9 +77,11 @@ export function planFaults(
     // What is begun late is ended in time: the plan says how long, the end of the run does not.
     const forMs = Math.min(Math.round(random.between(...card.lastsMs)), lengthMs - atMs);
     freeAtMs.set(`${card.role}-${target}`, atMs + forMs + RECOVERY_MS);
+    if (card.isAlone) allFreeAtMs = atMs + forMs + RECOVERY_MS;
     plan.push({
       ...{ atMs, fault: card.fault, role: card.role, target, forMs },
       variant: variants[pick(random, variants.length)] ?? "",
+      ...(card.isAlone && { isAlone: true }),
     });
   }
   return plan;

@@ -23,13 +23,18 @@ export interface Stores {
   stop(): Promise<void>;
 }
 
+export interface StoresEnv {
+  postgresEnv: Record<string, string>;
+  redisEnv?: Record<string, string> | undefined;
+}
+
 // Far more than a run writes: only the nemesis fills it.
 const POSTGRES_MB = 1_024;
 const POSTGRES_LOG_MB = 256;
 
 export async function startStores(
   kind: HotKind,
-  { postgresEnv }: { postgresEnv: Record<string, string> },
+  { postgresEnv, redisEnv = {} }: StoresEnv,
 ): Promise<Stores> {
   const postgresDisk = createSmallDisk(scratchDirectory("disk"), POSTGRES_MB);
   const [postgres, hot] = await Promise.all([
@@ -38,7 +43,7 @@ export async function startStores(
       settings: { max_wal_size: `${POSTGRES_LOG_MB}MB` },
       directory: postgresDisk && directoryOn(postgresDisk),
     }),
-    startHot(kind),
+    startHot(kind, redisEnv),
   ]);
   return {
     postgres,
@@ -61,13 +66,14 @@ function directoryOn({ directory }: SmallDisk): string {
 /** By its default, once a second, a crash may lose what was acknowledged; then a job that has ended may run again. */
 const KEEPS_WHAT_IT_SAID = { appendfsync: "always" };
 
-async function startHot(kind: HotKind): Promise<Hot> {
+async function startHot(kind: HotKind, env: Record<string, string>): Promise<Hot> {
   if (kind === "redis") {
-    const redis = await startRedis({ conf: KEEPS_WHAT_IT_SAID });
+    const redis = await startRedis({ conf: KEEPS_WHAT_IT_SAID, env });
     return { nodes: [redis], stop: () => redis.discard() };
   }
   const cluster: RedisCluster = await startRedisCluster({
     replicas: 1,
+    env,
     // Longer than any fault of ours: a failover by time-out may lose what was acknowledged, and that is Redis's
     // own promise, not ours. The nemesis asks for failovers in good order.
     conf: { ...KEEPS_WHAT_IT_SAID, "cluster-node-timeout": "6000" },

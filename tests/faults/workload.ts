@@ -17,9 +17,10 @@ export interface Scene {
   /** Postgres, through a network of this program's own. */
   postgresUri: string;
   redis: { mode: "single" | "cluster"; urls: string[]; prefix: string };
-  /** The build under test, and where its server is in it. */
+  /** The build under test, where its server is in it, and where the suite's programs are that use its SDK. */
   buildRoot: string;
   serverDirectory: string;
+  programsRoot: string;
   /** Where everything of the run is kept. */
   directory: string;
   presenceTtlMs: number;
@@ -36,6 +37,8 @@ export interface LoadContext {
   history: HistoryRecorder;
   /** Aborted when the load should end: what was begun is finished, and nobody leaves. */
   quiet: AbortSignal;
+  /** What has to happen at SIGTERM before the process ends. */
+  atStop(close: () => Promise<void>): void;
 }
 
 export interface SettleContext {
@@ -68,6 +71,8 @@ export interface Party {
   awayMaxMs?: number;
   /** Faults of which nothing is promised for it. */
   spared?: readonly string[];
+  /** It reads modules of the server from inside, so it never runs as an older version. */
+  isNewestOnly?: boolean | undefined;
   start(scene: Scene): ProcessSpec;
   readyLine: RegExp;
 }
@@ -82,6 +87,8 @@ export interface Workload {
   /** What they talk to, by ways of their own that the nemesis can break. */
   uses: readonly Exclude<LineName, "edge">[];
   parties?: Party[];
+  /** Its load reads modules of the server from inside, so it never runs as an older version. */
+  isNewestOnly?: boolean;
   /** Whether its promises outlive the loss of everything in Redis. */
   survivesHotLoss: boolean;
   /** Whether its checker can tell right from wrong when the database's clock jumps: the others compare with ours. */

@@ -1,19 +1,30 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { createMovableClock, findFaketime, type MovableClock } from "../support/faketime.ts";
+import { bringFaketime } from "../support/bring-faketime.ts";
+import {
+  createMovableClock,
+  findFaketime,
+  forRedis,
+  type MovableClock,
+} from "../support/faketime.ts";
 import { freePort } from "../support/free-port.ts";
+import { createHistory, type HistoryRecorder } from "../support/history.ts";
+import { createHost, type TestHost } from "../support/hosts.ts";
+import { type PgBouncerOptions, startPgBouncer } from "../support/pgbouncer.ts";
 import type { PostgresServer } from "../support/postgres.ts";
 import { signal } from "../support/proc.ts";
-import type { ProcessSpec } from "../support/process.ts";
+import { type ProcessSpec, type RunningProcess, startProcess } from "../support/process.ts";
 import { startProxy } from "../support/proxy.ts";
 import { type RedisServer, uniqueKeyPrefix } from "../support/redis.ts";
 import { scratchDirectory } from "../support/scratch.ts";
 import { createSmallDisk, type SmallDisk } from "../support/small-disk.ts";
 import { type Actor, createActor, type Lines } from "./actor.ts";
 import { type Build, commandOf, serverDirectoryOf } from "./build.ts";
-import { type Ends, linesTo, redisEnv, redisUrls, through } from "./lines.ts";
+import { PROGRAMS_FILE } from "./history-of.ts";
+import { type Ends, linesTo, type Place, redisEnv, redisUrls, through } from "./lines.ts";
 import { programSpec } from "./program-spec.ts";
 import { type HotKind, startStores } from "./stores.ts";
+import { createVersions, type Versions } from "./versions.ts";
 import type { Party, Scene, Workload } from "./workload.ts";
 
 /** Everything a run consists of: private stores, instances, and the programs of the workloads. */
@@ -21,11 +32,15 @@ export interface World {
   readonly postgres: PostgresServer;
   /** Where this machine has the means, and the workloads can bear it. */
   readonly postgresClock: MovableClock | undefined;
+  /** In runs that asked for it. */
+  readonly redisClock: MovableClock | undefined;
   /** Where this machine has the means. */
   readonly postgresDisk: SmallDisk | undefined;
   /** One server, or the nodes of a cluster. */
   readonly redis: RedisServer[];
   readonly hot: HotKind;
+  /** Whether two versions run side by side. */
+  readonly isMixed: boolean;
   readonly instances: Actor[];
   /** Load programs and other processes of the workloads, by role. */
   readonly parties: Actor[];
@@ -35,11 +50,24 @@ export interface World {
   stop(): Promise<void>;
 }
 
-export interface WorldOptions {
+/** What a dimension changes about its world. */
+export interface WorldExtras {
+  /** Settings of every instance, as environment. */
+  instanceEnv?: Record<string, string>;
+  /** Redis runs with libfaketime, and the clocks of the instances can be moved on every machine. */
+  movesRedisClock?: boolean;
+  /** PgBouncers between the instances and Postgres, by turns. */
+  poolers?: readonly PgBouncerOptions["mode"][];
+  /** Each instance and each node-unit is on a host of its own, where this machine has the means. */
+  hosts?: boolean;
+}
+
+export interface WorldOptions extends WorldExtras {
   workloads: readonly Workload[];
   seed: number;
   hot: HotKind;
-  build: Build;
+  /** The checkout, and the older commit that runs beside it, if any. */
+  builds: readonly Build[];
   instances: number;
   directory: string;
   settleMs: number;
@@ -63,16 +91,31 @@ const COMMON_ENV = {
 };
 
 export async function createWorld(options: WorldOptions): Promise<World> {
-  const { build, directory } = options;
+  const { builds, directory } = options;
   mkdirSync(directory, { recursive: true });
-  const clockOf = createClocks(directory);
+  const { movesRedisClock = false } = options;
+  const clockOf = createClocks(directory, movesRedisClock ? await bringFaketime() : findFaketime());
   const postgresClock = options.workloads.every((workload) => workload.survivesStoreClock)
     ? clockOf("postgres")
     : undefined;
+  const redisClock = movesRedisClock ? clockOf("redis") : undefined;
   const stores = await startStores(options.hot, {
     postgresEnv: postgresClock?.env ?? {},
+    redisEnv: redisClock && forRedis(redisClock),
   });
   const { postgres, hot } = stores;
+  const poolers = await Promise.all(
+    (options.poolers ?? []).map((mode) => startPgBouncer({ postgres, mode })),
+  );
+  const hosts: TestHost[] = [];
+  const hostWith = (links: number): TestHost | undefined => {
+    const host = options.hosts ? createHost(links) : undefined;
+    if (host) hosts.push(host);
+    return host;
+  };
+  const forwarders: RunningProcess[] = [];
+  const versions = createVersions(options);
+  const history = createHistory(join(directory, PROGRAMS_FILE));
   const homes: SmallDisk[] = [];
   const homeAt = (path: string): SmallDisk | undefined => {
     const disk = createSmallDisk(path, HOME_MB);
@@ -85,15 +128,33 @@ export async function createWorld(options: WorldOptions): Promise<World> {
     index % 2 === 0 ? "worker_queue" : "basic",
   );
   const urls: string[] = [];
-  const ports: number[] = [];
+  const places: Place[] = [];
+  // Names under which instances are asked for; hosts call them by the addresses of their links.
+  const origins: Record<string, string> = {};
   const instances: Actor[] = [];
   for (const [index, mode] of modes.entries()) {
     const port = await freePort();
-    const edge = await startProxy({ targetPort: port });
-    const url = `http://127.0.0.1:${edge.port}`;
-    ports.push(port);
+    const host = hostWith(2);
+    const [toStores, toOthers] = host?.links ?? [];
+    const place = { host: toOthers?.there ?? "127.0.0.1", port };
+    // An instance without tokens listens at loopback alone, and its host has a loopback of its own.
+    if (host) forwarders.push(startProcess(host.wrap(forwarderSpec(place))));
+    const edge = await startProxy({
+      targetPort: port,
+      targetHost: place.host,
+      host: toOthers?.here,
+    });
+    const url = `http://${edge.host}:${edge.port}`;
+    places.push(place);
     urls.push(url);
-    const lines: Lines = { ...(await linesTo({ postgres, hot, ports: [] })), edge: [edge] };
+    const lines: Lines = {
+      ...(await linesTo(
+        { postgres: poolers[index % poolers.length] ?? postgres, hot, places: [] },
+        ["postgres", "redis"],
+        toStores?.here,
+      )),
+      edge: [edge],
+    };
     const clock = clockOf(`instance-${index}`);
     const env = {
       ...clock?.env,
@@ -103,16 +164,20 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       TENURE_SERVER_ADVERTISE_URL: url,
       TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: prefix,
       TENURE_NONCE_MODE: mode,
+      ...options.instanceEnv,
     };
     const args = ["server", "--port", String(port), "--log-level", "warn"];
     instances.push(
       createActor({
         role: "instance",
+        history,
         name: `instance-${index}`,
         lines,
         clock,
+        host,
         readyLine: /ready at (\S+)/,
-        spec: () => tenureSpec(build, args, env),
+        ...versions.of("instance", index),
+        spec: (_, build) => on(host, tenureSpec(build, args, { ...env, ...origins })),
       }),
     );
   }
@@ -132,8 +197,7 @@ export async function createWorld(options: WorldOptions): Promise<World> {
         urls: hot.nodes.map(({ url }) => url),
         prefix,
       },
-      buildRoot: build.root,
-      serverDirectory: serverDirectoryOf(build),
+      ...placesOf(builds[0]!),
       directory,
       presenceTtlMs: PRESENCE_TTL_MS,
       leaseTtlMs: LEASE_TTL_MS,
@@ -143,14 +207,26 @@ export async function createWorld(options: WorldOptions): Promise<World> {
 
   const parties: Actor[] = [];
   for (const workload of options.workloads)
-    parties.push(...(await createParties(workload, { postgres, hot, ports, sceneOf, homeAt })));
+    parties.push(
+      ...(await createParties(workload, {
+        ...{ postgres, hot, places, sceneOf, homeAt, versions, history },
+        hostOf: ({ home }) => (home ? hostWith(1) : undefined),
+      })),
+    );
+  if (hosts.length > 0)
+    origins.TENURE_SERVER_ALLOWED_ORIGINS = [...instances, ...parties]
+      .flatMap(({ lines }) => [...(lines.edge ?? []), ...(lines.hosts ?? [])])
+      .map(({ host, port }) => `http://${host}:${port}`)
+      .join(",");
 
   return {
     postgres,
     postgresClock,
+    redisClock,
     postgresDisk: stores.postgresDisk,
     redis: hot.nodes,
     hot: options.hot,
+    isMixed: builds.length > 1,
     instances,
     parties,
     directory,
@@ -164,6 +240,9 @@ export async function createWorld(options: WorldOptions): Promise<World> {
       endChildrenIn(directory);
       for (const { lines } of [...instances, ...parties])
         for (const proxy of Object.values(lines).flat()) proxy.stop();
+      await Promise.all(forwarders.map((forwarder) => forwarder.kill9()));
+      for (const host of hosts) host.discard();
+      for (const pooler of poolers) await pooler.discard();
       await stores.stop();
       for (const home of homes) home.discard();
     },
@@ -188,8 +267,32 @@ function callOf(pid: number): string {
   }
 }
 
-function createClocks(directory: string): (name: string) => MovableClock | undefined {
-  const library = findFaketime();
+const on = (host: TestHost | undefined, spec: ProcessSpec): ProcessSpec =>
+  host ? host.wrap(spec) : spec;
+
+/** Takes connections at an address of the host and hands them to the same port of its loopback. */
+function forwarderSpec({ host, port }: Place): ProcessSpec {
+  const program = `
+    const { connect, createServer } = require("node:net");
+    createServer({ allowHalfOpen: true }, (from) => {
+      const to = connect({ port: ${port}, host: "127.0.0.1", allowHalfOpen: true });
+      from.on("error", () => to.destroy());
+      to.on("error", () => from.destroy());
+      from.pipe(to).pipe(from);
+    }).listen(${port}, "${host}");`;
+  return { command: process.execPath, args: ["-e", program] };
+}
+
+const placesOf = (build: Build) => ({
+  buildRoot: build.root,
+  serverDirectory: serverDirectoryOf(build),
+  programsRoot: build.programs,
+});
+
+function createClocks(
+  directory: string,
+  library: string | undefined,
+): (name: string) => MovableClock | undefined {
   if (library === undefined) return () => undefined;
   return (name) => createMovableClock(library, join(directory, `clock-${name}`));
 }
@@ -213,8 +316,14 @@ async function createParties(
   {
     sceneOf,
     homeAt,
+    hostOf,
+    versions,
+    history,
     ...ends
   }: Ends & {
+    hostOf: (party: Party) => TestHost | undefined;
+    versions: Versions;
+    history: HistoryRecorder;
     sceneOf: (workload: Workload, name: string) => Scene;
     homeAt: (path: string) => SmallDisk | undefined;
   },
@@ -223,6 +332,7 @@ async function createParties(
     role: workload.name,
     count: workload.clients,
     uses: workload.uses,
+    isNewestOnly: workload.isNewestOnly,
     start: (scene: Scene) => programSpec("load", scene),
     readyLine: /loading/,
   };
@@ -231,24 +341,37 @@ async function createParties(
   for (const party of everybody) {
     for (let index = 0; index < party.count; index++) {
       const name = `${party.role}-${index}`;
-      const lines = await linesTo(ends, party.uses);
+      const host = hostOf(party);
+      const lines = await linesTo(ends, party.uses, host?.links[0]?.here);
       const scene = sceneOf(workload, name);
       const own: Scene = {
         ...scene,
-        urls: lines.hosts?.map(({ port }) => `http://127.0.0.1:${port}`) ?? scene.urls,
+        urls: lines.hosts?.map(({ host: at, port }) => `http://${at}:${port}`) ?? scene.urls,
         postgresUri: through(ends.postgres, lines),
         redis: { ...scene.redis, urls: redisUrls(ends.hot, lines) },
       };
       actors.push(
         createActor({
           role: party.role,
+          history,
           spared: party.spared ?? [],
           awayMaxMs: party.awayMaxMs,
           name,
           lines,
+          host,
           disk: party.home && homeAt(party.home(scene)),
           readyLine: party.readyLine,
-          spec: (start) => party.start({ ...own, start, historyFile: fileOf(scene, start) }),
+          ...versions.of(party.role, index, party.isNewestOnly),
+          spec: (start, build) =>
+            on(
+              host,
+              party.start({
+                ...own,
+                ...placesOf(build),
+                start,
+                historyFile: fileOf(scene, start),
+              }),
+            ),
         }),
       );
     }

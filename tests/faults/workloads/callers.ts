@@ -1,5 +1,5 @@
 import { setTimeout as wait } from "node:timers/promises";
-import { createSeeded, type Seeded } from "../../support/seeded.ts";
+import { createSeeded, hash, type Seeded } from "../../support/seeded.ts";
 import { groupBy, type Operation } from "../checkers/operations.ts";
 import type { LoadContext } from "../workload.ts";
 
@@ -41,12 +41,6 @@ export function createCaller(name: string, seed: number, quiet: AbortSignal): Ca
     chance: (share) => random.fraction() < share,
     oneOf: (items) => items[Math.floor(random.fraction() * items.length)]!,
   };
-}
-
-function hash(text: string): number {
-  let value = 0;
-  for (const letter of text) value = (Math.imul(value, 31) + letter.charCodeAt(0)) | 0;
-  return value;
 }
 
 const ANSWERED_AGAIN = 10;

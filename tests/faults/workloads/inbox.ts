@@ -7,7 +7,6 @@ import type * as clockModule from "../../../packages/server/dist/kernel/clock.js
 import type * as logModule from "../../../packages/server/dist/kernel/log.js";
 import type * as redisModule from "../../../packages/server/dist/store/redis.js";
 import type { RecordedEvent } from "../../support/history.ts";
-import { repositoryRoot } from "../../support/repository.ts";
 import { until } from "../../support/until.ts";
 import { checkMessages, type MessageStores, type SendAsk } from "../checkers/messages.ts";
 import { operationsOf } from "../checkers/operations.ts";
@@ -25,6 +24,7 @@ export const inbox: Workload = {
   promises: "I7",
   clients: 1,
   uses: ["redis"],
+  isNewestOnly: true,
   survivesHotLoss: false,
   parties: [
     {
@@ -39,7 +39,7 @@ export const inbox: Workload = {
         env: { TENURE_FAILPOINTS: "delivery.before-acknowledge=delay:150" },
         args: [
           "--conditions=tenure-test",
-          join(repositoryRoot, "tests/prove/inbox-instance.js"),
+          join(scene.programsRoot, "tests/prove/inbox-instance.js"),
           scene.serverDirectory,
           JSON.stringify({
             // Another one with every start: nobody would ever read its old inbox but those who adopt it.

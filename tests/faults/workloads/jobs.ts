@@ -181,11 +181,11 @@ async function settleOne(
 }
 
 /** Mostly quick; some slow, some that fail for good, some that ask to be tried elsewhere. */
-async function runWorker({ scene, history, quiet }: LoadContext): Promise<void> {
+async function runWorker({ scene, history, quiet, atStop }: LoadContext): Promise<void> {
   const name = `${scene.name}#${scene.start}`;
   const caller = createCaller(name, scene.seed, quiet);
   const key = workerKey(scene.seed, scene.name, scene.start);
-  new Worker<{ n: string }>({
+  const worker = new Worker<{ n: string }>({
     url: scene.urls,
     pools: [POOL],
     capacity: CAPACITY,
@@ -203,6 +203,7 @@ async function runWorker({ scene, history, quiet }: LoadContext): Promise<void> 
       });
     },
   });
+  atStop(() => worker.close());
   console.log(`worker ${name}`);
 }
 

@@ -12,7 +12,7 @@ import {
   type OwnerEntry,
 } from "../checkers/processes.ts";
 import { historyOf } from "../history-of.ts";
-import type { Scene, Workload } from "../workload.ts";
+import type { Party, Scene, Workload } from "../workload.ts";
 import { runCallers } from "./callers.ts";
 
 const ROWS = 6;
@@ -34,11 +34,8 @@ interface ProcessStores {
 
 const homeOf = ({ directory, name }: Scene): string => join(directory, "nodes", name);
 
-const unit = (
-  role: string,
-  count: number,
-  policy: string,
-): NonNullable<Workload["parties"]>[0] => ({
+/** Node-units as `tenure node run` starts them, each with a disk of its own. */
+export const unitParty = (role: string, count: number, env: Record<string, string>): Party => ({
   role,
   count,
   uses: ["hosts"],
@@ -56,14 +53,19 @@ const unit = (
       ...["--url", scene.urls.join(","), "--data-dir", homeOf(scene)],
     ],
     env: {
-      NODE_UNIT_CLAIM_POLICY: policy,
       NODE_UNIT_SCHEDULER_INTERVAL_MS: "1000",
-      NODE_UNIT_SELF_STOP_MS: String(SELF_STOP_MS),
-      NODE_UNIT_STOP_GRACE_MS: String(STOP_GRACE_MS),
       ENABLE_CUSTOM_COMMAND: "true",
+      ...env,
     },
   }),
 });
+
+const unit = (role: string, count: number, policy: string): Party =>
+  unitParty(role, count, {
+    NODE_UNIT_CLAIM_POLICY: policy,
+    NODE_UNIT_SELF_STOP_MS: String(SELF_STOP_MS),
+    NODE_UNIT_STOP_GRACE_MS: String(STOP_GRACE_MS),
+  });
 
 /** I1, I2, I3 with real node-units: processes that say while they live which term they run in. */
 export const processes: Workload = {
@@ -135,7 +137,8 @@ async function createRows({ urls, directory }: Scene, quiet: AbortSignal): Promi
 }
 
 /** `<run>/nodes/<name>/...` is where a node's children work. */
-const nodeOf = (directory: string): string => /\/nodes\/([^/]+)\//.exec(`${directory}/`)?.[1] ?? "";
+export const nodeOf = (directory: string): string =>
+  /\/nodes\/([^/]+)\//.exec(`${directory}/`)?.[1] ?? "";
 
 async function problemsAtRest(scene: Scene): Promise<string[]> {
   const { rows, nodes } = await read(scene);

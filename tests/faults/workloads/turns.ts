@@ -115,9 +115,9 @@ async function endOf(job: Promise<JobResult>): Promise<TurnAnswer> {
   }
 }
 
-async function runWorker({ scene }: LoadContext): Promise<void> {
+async function runWorker({ scene, atStop }: LoadContext): Promise<void> {
   const name = `${scene.name}#${scene.start}`;
-  new Worker({
+  const worker = new Worker({
     url: scene.urls,
     pools: [POOL],
     capacity: CAPACITY,
@@ -127,5 +127,6 @@ async function runWorker({ scene }: LoadContext): Promise<void> {
       return {};
     },
   });
+  atStop(() => worker.close());
   console.log(`worker ${name}`);
 }
