@@ -224,6 +224,16 @@ describe("bad rows of deployments", () => {
        where address = '${other.address}'`);
   });
 
+  test("an epoch beyond 2^53 of a node-unit that left: the list of nodes still answers", async () => {
+    const far = "f".repeat(40);
+    await database.db.script(`
+      insert into node_unit (address, name, instance_id, boot_id, epoch, online, presence_expires_at, left_at, joined_at)
+      values ('${far}', 'far', 'x', gen_random_uuid(), 9223372036854775807, false, now(), now(), now())`);
+    const { items } = listOf(NodeView).parse(await get(app, "/nodes"));
+    expect(items.map(({ node_id }) => node_id)).toContain(far);
+    await database.db.script(`delete from node_unit where address = '${far}'`);
+  });
+
   test("a correction ends it: by PATCH, and the nodes see it", async () => {
     const id = rows.get("lost_after_ms negative")!;
     const answer = await fetch(`${app.url}/api/v1/deployments/${id}`, {

@@ -176,7 +176,7 @@ export async function listOnlineUnits(db: Db): Promise<NodeUnitRow[]> {
   const { rows } = await db.query<NodeUnitRow>(sql`
     select node_unit_now.*, lost_at > moment.now as present, tenure_ms_until(presence_expires_at) as present_for_ms
       from node_unit_now, (select tenure_now() as now) as moment
-     where online and epoch <= 9007199254740991
+     where online and epoch > 0 and epoch < 9007199254740991
      order by address collate "C"`);
   return rows.map(soundUnit);
 }

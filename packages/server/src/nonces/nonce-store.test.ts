@@ -14,7 +14,7 @@ import { sql } from "../store/sql.ts";
 import { NONCE_EVENTS, nextStatus } from "./nonce.ts";
 import { commitNonces, forgetOldNonces, signersWithExpiredHolds } from "./nonce-store.ts";
 import { listNoncesIn, readSigner } from "./signer-store.ts";
-import { checkHistory } from "./timeline-store.ts";
+import { checkHistory, confirmHistory } from "./timeline-store.ts";
 
 // What one session can show, on every Postgres we promise to run on. Races are in nonce-races.test.ts.
 describe.each(DATABASES)("nonces on %s", (kind) => {
@@ -222,6 +222,19 @@ describe.each(DATABASES)("nonces on %s", (kind) => {
         : { message: expect.stringContaining("timeline") },
     );
     await store.db.query(sql`update tenure_meta set refused_at = null`);
+    expect(await allocate(signer)).toMatchObject([{ nonce: 1 }]);
+  });
+
+  test.each([
+    "confirmed_at",
+    "refused_at",
+  ])("%s = 'infinity' written by SQL refuses until an operator confirms, once", async (column) => {
+    const signer = newSigner();
+    await allocate(signer);
+    await store.db.script(`update tenure_meta set ${column} = 'infinity'`);
+    expect((await checkHistory(store.db, undefined)).state).toBe("refused");
+    await confirmHistory(store.db, undefined);
+    expect((await checkHistory(store.db, undefined)).state).toBe("confirmed");
     expect(await allocate(signer)).toMatchObject([{ nonce: 1 }]);
   });
 

@@ -35,8 +35,8 @@ export async function readCheckedWal(db: Db, checked: Position): Promise<string 
      where meta.run_started_at = pg_postmaster_start_time()
        and meta.table_oid = meta.tableoid
        and coalesce(meta.refused_at <= meta.confirmed_at, true)
-       and (extract(epoch from meta.run_started_at) * 1000000)::bigint = ${checked.run}
-       and (extract(epoch from meta.confirmed_at) * 1000000)::bigint = ${checked.confirmed_at}
+       and tenure_us(meta.run_started_at) = ${checked.run}
+       and tenure_us(meta.confirmed_at) = ${checked.confirmed_at}
        and pg_current_wal_insert_lsn() >= ${checked.wal}::pg_lsn`);
   return rows[0]?.wal;
 }

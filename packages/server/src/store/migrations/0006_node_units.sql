@@ -50,8 +50,11 @@ create function tenure_lost_at(unit node_unit) returns timestamptz language sql 
        else coalesce(unit.left_at, '-infinity') end;
 
 -- The same for many rows at once: a join costs a tenth of a function call for each.
+-- An epoch beyond 2^53 or below 0, which only SQL can write, reads as the nearest number in between: no connection has it.
 create view node_unit_now as
-  select node_unit.*,
+  select address, name, node_unit.version, instance_id, node_unit.boot_id,
+         greatest(0, least(epoch, 9007199254740991)) as epoch, online, presence_expires_at, left_at, claim_policy, labels, trusted_package_regexp, custom_command, draining, tags,
+         joined_at, renewed_at, left_silently,
          case when not online then coalesce(left_at, '-infinity')
               when instance.instance_id is null then presence_expires_at
               else least(presence_expires_at,

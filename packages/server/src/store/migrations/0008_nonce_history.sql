@@ -26,6 +26,10 @@ alter table tenure_meta
   add column refused_reason text;
 update tenure_meta set table_oid = tableoid;
 
+-- Microseconds since 1970; null for 'infinity', which no number holds.
+create function tenure_us(moment timestamptz) returns bigint language sql immutable return
+  case when isfinite(moment) then (extract(epoch from moment) * 1000000)::bigint end;
+
 -- Compares the history that answers with the confirmed one and with a witness outside the database, and records the
 -- outcome in tenure_meta: a refusal holds for every instance until an operator confirms.
 --
@@ -41,7 +45,7 @@ declare
   v_may_read     boolean := has_function_privilege('pg_control_system()', 'execute')
                         and has_function_privilege('pg_control_checkpoint()', 'execute');
   v_run          timestamptz := pg_postmaster_start_time();
-  v_run_us       bigint := (extract(epoch from v_run) * 1000000)::bigint;
+  v_run_us       bigint := tenure_us(v_run);
   v_wal          pg_lsn := pg_current_wal_insert_lsn();
   -- From the name of the WAL file: pg_control_checkpoint() lags behind a promotion.
   v_timeline     bigint := ('x' || left(pg_walfile_name(v_wal), 8))::bit(32)::bigint;
@@ -61,6 +65,12 @@ begin
   insert into tenure_meta (system_identifier, timeline, table_oid)
   values (v_system, v_timeline, 'tenure_meta'::regclass) on conflict (one) do nothing;
   select * into v_meta from tenure_meta for update;
+  -- 'infinity', which only SQL can write, would hide every later refusal. The time of the confirmation is lost.
+  if not isfinite(v_meta.confirmed_at) then
+    update tenure_meta set confirmed_at = tenure_now() - interval '1 microsecond', refused_at = tenure_now(),
+                           refused_reason = 'confirmed_at is not a time'
+    returning * into v_meta;
+  end if;
   select coalesce(table_oid = tableoid, true) into v_is_same_file from tenure_meta;
   if v_meta.run_started_at = v_run then v_start_wal := v_meta.run_start_wal; end if;
 
@@ -94,7 +104,7 @@ begin
   return jsonb_build_object(
     'state', case when v_reason is not null then 'refused' when v_may_read then 'confirmed' else 'unknown' end,
     'reason', v_reason, 'system_identifier', v_system, 'timeline', v_timeline,
-    'confirmed_at', (extract(epoch from v_meta.confirmed_at) * 1000000)::bigint,
+    'confirmed_at', tenure_us(v_meta.confirmed_at),
     'run', v_run_us, 'wal', pg_current_wal_flush_lsn(),
     'is_new', v_reason is not null and coalesce(v_meta.refused_at <= v_meta.confirmed_at, true));
 end $$;
@@ -109,9 +119,10 @@ begin
      set system_identifier = v_found ->> 'system_identifier',
          timeline          = (v_found ->> 'timeline')::bigint,
          table_oid         = tableoid,
-         confirmed_at      = greatest(tenure_now(), refused_at, confirmed_at,
+         confirmed_at      = greatest(tenure_now(), confirmed_at,
                                       'epoch'::timestamptz + p_confirmed_at * interval '1 microsecond')
-                             + interval '1 microsecond';
+                             + interval '1 microsecond',
+         refused_at        = null;
   return v_found;
 end $$;
 
@@ -169,8 +180,8 @@ begin
   select m.run_started_at = pg_postmaster_start_time()
          and m.table_oid = m.tableoid
          and coalesce(m.refused_at <= m.confirmed_at, true)
-         and (p_run is null or (p_run = (extract(epoch from m.run_started_at) * 1000000)::bigint
-                                and p_confirmed_at = (extract(epoch from m.confirmed_at) * 1000000)::bigint
+         and (p_run is null or (p_run = tenure_us(m.run_started_at)
+                                and p_confirmed_at = tenure_us(m.confirmed_at)
                                 and p_wal <= pg_current_wal_insert_lsn()))
     into v_is_known
     from tenure_meta as m;
