@@ -17,8 +17,8 @@ const bindScript = defineScript<
 }).inMemory((space, { binding }, args) => {
   const held = parseBinding(space.get(binding));
   if (held?.jobId === args.job) return ["bound"];
-  if (held && held.bodyHash !== args.body_hash) return ["reused", held.jobId];
-  if (held && held.jobId !== args.former) return ["taken", held.jobId];
+  if (held && held.jobId !== args.former)
+    return [held.bodyHash === args.body_hash ? "taken" : "reused", held.jobId];
   space.set(binding, `${args.job} ${args.body_hash}`, Number(args.ttl_ms));
   return ["bound"];
 });
@@ -47,11 +47,27 @@ const unbindScript = defineScript({
   return ["unbound"];
 });
 
+const keepScript = defineScript<
+  "binding",
+  Record<"job" | "keep_ms", string>,
+  readonly ["kept" | "not_ours"]
+>({
+  file: new URL("./lua/keep-binding.lua", import.meta.url),
+  keys: ["binding"],
+  texts: ["job", "keep_ms"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { binding }, { job, keep_ms }) => {
+  if (parseBinding(space.get(binding))?.jobId !== job) return ["not_ours"];
+  space.expire(binding, Number(keep_ms));
+  return ["kept"];
+});
+
 /** A job that wants to be its request's. */
 export interface Suitor extends RequestName {
   jobId: string;
   bodyHash: string;
-  /** As long as the job is kept after its end, and as long as it may take before. */
+  /** `bindingTtlMs`: longer than the job can take. When the job is released, `keepBinding` corrects it. */
   ttlMs: number;
 }
 
@@ -86,6 +102,19 @@ export async function readBinding(
 ): Promise<Binding | undefined> {
   const reply = await hot.run(readScript, { binding: jobKeys.binding(hot.prefix, request) }, {});
   return reply[0] === "bound" ? { jobId: reply[1], bodyHash: reply[2] } : undefined;
+}
+
+/**
+ * Lets the binding end together with the record of its job, whose expiry is set when it is released. Until then the
+ * binding has the expiry of the submit, which must be long enough for the slowest job.
+ */
+export async function keepBinding(
+  hot: HotStore,
+  { tenant, requestId, jobId }: RequestName & { jobId: string },
+  keepMs: number,
+): Promise<void> {
+  const binding = jobKeys.binding(hot.prefix, { tenant, requestId });
+  await hot.run(keepScript, { binding }, { job: jobId, keep_ms: String(keepMs) });
 }
 
 /** `false`: it is another job's by now, or nobody's. */

@@ -13,6 +13,7 @@ import { addRecent } from "./recent-store.ts";
 import { endingOf, type Results } from "./results.ts";
 import type { RosterNode } from "./roster.ts";
 import { holdsSlot } from "./slot-store.ts";
+import { bindingTtlMs } from "./submit.ts";
 import type { Turns } from "./turns.ts";
 
 export interface DueStory {
@@ -119,7 +120,7 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
   /** The submitter stopped before it was certain: now it is, for this job or for another. */
   async function isBound(record: JobRecord): Promise<boolean> {
     const { jobId, tenant, requestId, bodyHash } = record;
-    const ttlMs = settings.retentionMs + record.attemptsMax * record.runTimeoutMs;
+    const ttlMs = bindingTtlMs(record, settings);
     const bound = await bind(hot, { jobId, tenant, requestId, bodyHash, ttlMs });
     if (bound.outcome === "bound") {
       // Its submitter may not have come to listing it either.
@@ -161,7 +162,7 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
   }
 
   async function conclude(record: JobRecord, released: boolean, nowMs: number): Promise<void> {
-    const { jobId, sessionId, originInstanceId, listeners, outcome } = record;
+    const { jobId, tenant, sessionId, originInstanceId, listeners, outcome } = record;
     if (!outcome) return;
     // Ever less often: a session that never acknowledges must not be sent its results all day.
     const inMs = Math.min(Math.max(nowMs - record.stateMs, LOOK_AGAIN_MS), 300_000);
@@ -169,7 +170,7 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     if (sessionId && story.results.isAwaited(sessionId, jobId)) return;
     // Whoever ended it may have stopped before it ended the turn too.
     if (!released) story.turns.placedOrEnded(liveJobOf(record, times(nowMs)));
-    const names = { sessionId, originInstanceId, listeners };
+    const names = { tenant, sessionId, originInstanceId, listeners };
     const ending = { ...endingOf(record, outcome), ...names, released, rescued: true };
     // Not waited for: it ends when the session acknowledges.
     story.endings.conclude(ending).catch((error) => {

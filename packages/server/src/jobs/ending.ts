@@ -1,6 +1,7 @@
 import { type JobError, type JobOutcome, TenureError } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { perTurn } from "../kernel/per-turn.ts";
+import { keepBinding } from "./binding-store.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
 import { leaveDue } from "./due-store.ts";
 import { type Advanced, advance } from "./fsm-store.ts";
@@ -31,6 +32,7 @@ export interface Endings {
 }
 
 export interface ConcludedJob extends Ending {
+  tenant: string;
   sessionId: string | undefined;
   originInstanceId: string;
   /** Instances where somebody else waits for it. */
@@ -56,7 +58,8 @@ const wasNeverTaken = ({ state }: LiveJob, reason: RetryReason): boolean =>
   reason === "node_lost" && state === "DISPATCHED";
 
 /** Also uncounted attempts end some day: nobody may send a job around for ever. */
-const attemptsInAllMax = ({ attemptsMax }: LiveJob): number => attemptsMax + 10;
+export const attemptsInAllMax = ({ attemptsMax }: { attemptsMax: number }): number =>
+  attemptsMax + 10;
 
 const WORDS: Record<RetryReason, string> = {
   ack_timeout: "the node did not accept it in time",
@@ -176,8 +179,8 @@ export function createEndings(
     meter.finished(end.outcome, end.attemptId);
     context.tracing.jobEnded(job, end);
     parts.turns.placedOrEnded(job);
-    const { jobId, requestId, turnId, sessionId, originInstanceId } = job;
-    const names = { jobId, requestId, turnId, sessionId, originInstanceId };
+    const { jobId, tenant, requestId, turnId, sessionId, originInstanceId } = job;
+    const names = { jobId, tenant, requestId, turnId, sessionId, originInstanceId };
     conclude({ ...names, ...end, released: false }).catch((error) => {
       if (!isStoreDown(error))
         log.error({ event: "job.not-concluded", jobId, error }, "the due index will find it");
@@ -192,11 +195,17 @@ export function createEndings(
     if (delivered === "out") await leave(String(dueShard(ending.jobId)), ending.jobId);
   }
 
-  async function release({ jobId, attemptId, nodeId, released }: ConcludedJob): Promise<void> {
+  async function release(ending: ConcludedJob): Promise<void> {
+    const { jobId, attemptId, nodeId, released } = ending;
     if (released) return;
-    if (nodeId) await slots.free(nodeId, { jobId, attemptId });
+    const keepMs = settings.retentionMs;
+    // Before RELEASED: an instance that stops in between leaves a job that is released, and bound, once more.
+    await Promise.all([
+      nodeId && slots.free(nodeId, { jobId, attemptId }),
+      keepBinding(hot, ending, keepMs),
+    ]);
     await failpoint("result.after-freed");
-    const steps = [{ event: "released", keepMs: settings.retentionMs }] as const;
+    const steps = [{ event: "released", keepMs }] as const;
     await advance(hot, { jobId, attemptId, instanceId, steps });
     await failpoint("result.after-released");
   }

@@ -5,8 +5,9 @@ import { createGate } from "../kernel/gate.ts";
 import { perTurn } from "../kernel/per-turn.ts";
 import { uuid7 } from "../kernel/random.ts";
 import { type Bound, bind, readBinding } from "./binding-store.ts";
-import type { JobsContext } from "./context.ts";
+import type { JobsContext, JobsSettings } from "./context.ts";
 import { type DueEntry, enterDue, leaveDue } from "./due-store.ts";
+import { attemptsInAllMax } from "./ending.ts";
 import type { JobRecord, JobSpecRecord } from "./job-record.ts";
 import { type Created, createJob, dropJob, readJob, voidJob } from "./job-store.ts";
 import { type LiveJob, needOf } from "./live-job.ts";
@@ -52,6 +53,11 @@ const JOIN_LOOK_MS = 20;
 const ORPHANS_MAX = 10_000;
 /** Many who ask again soon would take the time in which the queue could get shorter. */
 const FULL_RETRY_MS = 1_000;
+/**
+ * How often one submit begins again because its request changed hands meanwhile. Twice takes two rivals that each stop
+ * halfway; without a bound a binding that never gives way would keep a submit busy for ever.
+ */
+const TRIES_MAX = 8;
 /** How many are being written down at once. More of them bring no more through, and results wait behind them. */
 const WRITING_MAX = 256;
 
@@ -126,10 +132,10 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
   ): Promise<Submitted> {
     const known = submission.again && (await pass(() => find(submission, payload)));
     if (known) return duplicateOf(submission, known);
-    for (;;) {
+    for (let tries = 0; tries < TRIES_MAX; tries++) {
       const spec = specOf(submission, payload);
       const { jobId } = spec;
-      const suitor = { ...spec, ttlMs: bindingTtlMs(spec) };
+      const suitor = { ...spec, ttlMs: bindingTtlMs(spec, settings) };
       const asksAhead = atMyTurn === undefined;
       const { answer, bound, ahead } = await pass(() =>
         write(spec, { payload, suitor, asksAhead }),
@@ -149,6 +155,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       await Promise.all([dropJob(hot, jobId), leaveDue(hot, [jobId])]);
       return duplicateOf(submission, winner);
     }
+    throw undecided(submission.request_id);
   }
 
   /** `undefined` decides nothing: then it goes the way of a new one. */
@@ -207,7 +214,8 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
 
   /** Which job is the request's: ours, or the one that was there before. */
   async function decide(suitor: Suitor, first: Bound): Promise<"ours" | "reused" | JobRecord> {
-    for (let bound = first; ; ) {
+    let bound = first;
+    for (let tries = 0; tries < TRIES_MAX; tries++) {
       if (bound.outcome === "bound") return "ours";
       const record = await readJob(hot, bound.jobId, { result: true });
       if (record) return bound.outcome === "reused" ? "reused" : record;
@@ -215,6 +223,8 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       if ((await voidJob(hot, bound.jobId)) === "void")
         bound = await bind(hot, suitor, bound.jobId);
     }
+    if (bound.outcome === "bound") return "ours";
+    throw undecided(suitor.requestId);
   }
 
   /**
@@ -267,14 +277,26 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     };
   }
 
-  /** As long as the job may take, and as long as it is kept then. */
-  function bindingTtlMs(spec: JobSpecRecord): number {
-    const attemptMs = spec.pendingTimeoutMs + spec.ackTimeoutMs + 2 * spec.runTimeoutMs;
-    return settings.retentionMs + (spec.attemptsMax + 1) * attemptMs;
-  }
-
   return { submit };
 }
+
+/**
+ * How long a request stays bound if its job is never released: as long as the slowest job can take, and as long as it
+ * is kept then. The release of the job corrects it (`keepBinding`).
+ */
+export function bindingTtlMs(
+  spec: JobSpecRecord,
+  { retentionMs }: Pick<JobsSettings, "retentionMs">,
+): number {
+  const attemptMs = spec.pendingTimeoutMs + spec.ackTimeoutMs + 2 * spec.runTimeoutMs;
+  return retentionMs + attemptsInAllMax(spec) * attemptMs;
+}
+
+const undecided = (requestId: string): TenureError =>
+  new TenureError("DEPENDENCY_DOWN", {
+    dependency: "the hot store",
+    reason: `it could not be decided which job request ${requestId} has; submit it again`,
+  });
 
 interface Named {
   tenant: string;

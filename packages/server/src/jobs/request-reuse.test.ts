@@ -1,0 +1,104 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { until } from "../../../../tests/support/until.ts";
+import { openBareJobs } from "../../testing/bare-jobs.ts";
+import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.ts";
+import { newJobId } from "../../testing/jobs.ts";
+import type { HotStore } from "../store/hot-store.ts";
+import type { RedisStore } from "../store/redis.ts";
+import { bind, readBinding } from "./binding-store.ts";
+import { jobKeys, keysOfJob } from "./job-keys.ts";
+
+const RETENTION_MS = 3_600_000;
+/** More than any submit needs. A loop in memory never lets a timer run, so a time limit would not end it. */
+const CALLS_MAX = 200;
+
+describe.each(HOT_STORES)("request ids that are used again, on %s", (kind) => {
+  let store: TestHot;
+  beforeAll(async () => {
+    store = await openTestHot(kind);
+  });
+  afterAll(() => store.hot.close());
+
+  const by = { tenant: "default", waitMs: 0 };
+  const spec = (requestId: string, payload: number) => ({
+    request_id: requestId,
+    pool: "p",
+    payload,
+  });
+
+  test("a binding whose job has no record gives way to a job with another body", async () => {
+    const requestId = "orphaned";
+    const former = newJobId();
+    const request = { tenant: by.tenant, requestId };
+    const suitor = { ...request, jobId: former, bodyHash: "of-another-body" };
+    await bind(store.hot, { ...suitor, ttlMs: RETENTION_MS });
+    const jobs = openBareJobs(counted(store.hot));
+    const { job } = await jobs.http.submit(spec(requestId, 1), by);
+    expect(job).toMatchObject({ state: "CREATED" });
+    expect(await readBinding(store.hot, request)).toMatchObject({ jobId: job.job_id });
+    await expect(jobs.http.submit(spec(requestId, 2), by)).rejects.toMatchObject({
+      code: "REQUEST_ID_REUSED",
+    });
+  });
+
+  test("a submit whose binding never gives way is answered, and may be tried again", async () => {
+    const requestId = "stubborn";
+    const suitor = { tenant: by.tenant, requestId, jobId: newJobId(), bodyHash: "h" };
+    await bind(store.hot, { ...suitor, ttlMs: RETENTION_MS });
+    const jobs = openBareJobs(counted(withoutFormer(store.hot)));
+    await expect(jobs.http.submit(spec(requestId, 1), by)).rejects.toMatchObject({
+      code: "DEPENDENCY_DOWN",
+      retryable: true,
+    });
+  });
+
+  test("a binding ends with the record of its job, however long the job might have taken", async () => {
+    const jobs = openBareJobs(store.hot, { settings: { retentionMs: RETENTION_MS } });
+    const requestId = "long";
+    const request = { tenant: by.tenant, requestId };
+    const submitted = await jobs.http.submit(
+      { ...spec(requestId, 1), timeout_ms: 2_147_483_647 },
+      by,
+    );
+    const { job_id } = submitted.job;
+    await jobs.http.cancel(job_id, by.tenant);
+    await until(async () => (await jobs.http.read(job_id, by.tenant)).state === "RELEASED", {
+      what: "RELEASED",
+    });
+    if (kind === "memory") {
+      store.advance(RETENTION_MS - 1);
+      expect(await readBinding(store.hot, request)).toMatchObject({ jobId: job_id });
+      store.advance(1);
+      expect(await readBinding(store.hot, request)).toBeUndefined();
+      return;
+    }
+    const { client, prefix } = store.hot as RedisStore;
+    const [binding, record] = await Promise.all([
+      client.pttl(jobKeys.binding(prefix, request)),
+      client.pttl(keysOfJob(prefix, job_id).fsm),
+    ]);
+    expect(binding).toBeLessThanOrEqual(record);
+    expect(binding).toBeGreaterThan(record - 60_000);
+  });
+});
+
+/** Refuses to go on after `CALLS_MAX` calls. */
+function counted(hot: HotStore): HotStore {
+  let calls = 0;
+  return {
+    ...hot,
+    async run(script, keys, args) {
+      if (++calls > CALLS_MAX) throw new Error(`more than ${CALLS_MAX} calls of the store`);
+      return hot.run(script, keys, args);
+    },
+  };
+}
+
+/** A store that replaces no binding, as one of another release might. */
+function withoutFormer(hot: HotStore): HotStore {
+  return {
+    ...hot,
+    run: (script, keys, args) =>
+      hot.run(script, keys, script.name === "bind-request" ? { ...args, former: "" } : args),
+  };
+}

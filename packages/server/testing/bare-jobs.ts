@@ -1,0 +1,67 @@
+import type { JobsSettings } from "../src/jobs/context.ts";
+import { createJobs, type Jobs } from "../src/jobs/jobs.ts";
+import type { JobMeter } from "../src/jobs/meter.ts";
+import { type Clock, systemClock } from "../src/kernel/clock.ts";
+import { silentLog } from "../src/kernel/log.ts";
+import { systemRandom } from "../src/kernel/random.ts";
+import type { HotStore } from "../src/store/hot-store.ts";
+
+const SETTINGS: JobsSettings = {
+  retentionMs: 3_600_000,
+  queueMax: 10_000,
+  pendingTimeoutMs: 10_000,
+  ackTimeoutMs: 5_000,
+  runTimeoutMs: 30_000,
+  attemptsMax: 3,
+  slotTtlMs: 15_000,
+  payloadBytesMax: 262_144,
+  resultBytesMax: 262_144,
+  affinityWaitMs: 1_000,
+  sessionGoneAfterMs: 600_000,
+  tenantJobsOpenMax: 0,
+  tenantSubmitsPerSecondMax: 0,
+  storm: {
+    unavailableTtlMs: 60_000,
+    debounceWindowMs: 5_000,
+    reportWindowMs: 10_000,
+    reportsMax: 30,
+  },
+};
+
+const SILENT_METER: JobMeter = {
+  submitted() {},
+  dispatched() {},
+  retried() {},
+  finished() {},
+  reported() {},
+  rescued() {},
+  stormReported() {},
+  affinity() {},
+  observed() {},
+  slotsLeaked() {},
+  turnsLeft() {},
+};
+
+/** Jobs of one instance over a hot store, without sockets and without a database. Nothing runs until `start`. */
+export function openBareJobs(
+  hot: HotStore,
+  {
+    settings = {},
+    clock = systemClock,
+    meter = {},
+  }: { settings?: Partial<JobsSettings>; clock?: Clock; meter?: Partial<JobMeter> } = {},
+): Jobs {
+  return createJobs({
+    hot,
+    instanceId: "i1",
+    settings: { ...SETTINGS, ...settings },
+    clock,
+    random: systemRandom,
+    log: silentLog,
+    meter: { ...SILENT_METER, ...meter },
+    delivery: {
+      send: async () => ({ outcome: "sent", id: "1" }),
+      nowMs: async () => clock.wallMs(),
+    },
+  });
+}
