@@ -329,10 +329,12 @@ async function tellOfStart(
 }
 
 /** Whoever is connected is told where else to go. */
-async function sendAway({ db, instanceId }: Core, { membership }: Parts): Promise<void> {
+async function sendAway({ db, instanceId }: Core, { membership, jobs }: Parts): Promise<void> {
   const listed = await liveInstances(db).catch(() => []);
   const others = listed.filter((other) => other.instance_id !== instanceId);
-  await membership.sendAway(await readyUrls(others));
+  const urls = await readyUrls(others);
+  jobs.stopPlacingHere();
+  await membership.sendAway(urls);
 }
 
 function createHousekeeping(

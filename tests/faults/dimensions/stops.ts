@@ -62,12 +62,4 @@ export const stopsDimension: Dimension = {
   world: { instanceEnv: { TENURE_SCHEDULER_PHASE2_NODE_SNAPSHOT_PRESENCE_TTL_SECONDS: "45" } },
   // One stop at a time, mostly: what is checked is that there was a free place.
   pace: { gapMs: [2_500, 5_000] },
-  known: [
-    {
-      pattern:
-        /ended as attempts_exhausted .* failed in each of its 0 attempts \(its node was lost\)/,
-      reason:
-        "an instance that stops places jobs on nodes whose sockets it has closed already; goes when it takes them out of its roster first",
-    },
-  ],
 };

@@ -29,7 +29,12 @@ export interface Endings {
   cancel(job: LiveJob): Promise<Advanced | { outcome: "absent" }>;
   /** The alarm that was set for a job in hand. */
   onDeadline(jobId: string): void;
+  /** The alarm of a job whose next attempt waits out its back-off. */
+  onBackOff(jobId: string): void;
 }
+
+/** Before the name of a job in the alarms of an instance: the end of its back-off. */
+export const BACK_OFF_ALARM = "back-off ";
 
 export interface ConcludedJob extends Ending {
   tenant: string;
@@ -73,6 +78,18 @@ const WORDS: Record<RetryReason, string> = {
 };
 
 const RETRY_PAUSE_MS = 500;
+const BACK_OFF_MS = 100;
+const BACK_OFF_MS_MAX = 2_000;
+
+/**
+ * How long a job waits before its next attempt. The first attempt that did not count is repeated at once, the others
+ * later each time: without a pause a job on nodes that cannot be reached used up all its attempts in 80 ms.
+ */
+function backOffMs({ attemptId, countedAttempts }: LiveJob): number {
+  const uncounted = attemptId - 1 - countedAttempts;
+  if (uncounted <= 1) return 0;
+  return Math.min(BACK_OFF_MS * 2 ** (uncounted - 2), BACK_OFF_MS_MAX);
+}
 
 export function createEndings(
   context: JobsContext,
@@ -99,12 +116,15 @@ export function createEndings(
   function afterFailure(job: LiveJob, reason: RetryReason, words: string): FailureSteps {
     const counts = !UNCOUNTED.has(reason) && !wasNeverTaken(job, reason);
     const attempts = job.countedAttempts + (counts ? 1 : 0);
-    const isUsedUp = attempts >= job.attemptsMax || job.attemptId >= attemptsInAllMax(job);
-    if (!isUsedUp)
+    const isLastInAll = job.attemptId >= attemptsInAllMax(job);
+    if (attempts < job.attemptsMax && !isLastInAll)
       return { event: "reassign", reason: sentence(reason, words), counts, avoid: true };
     if (reason === "run_timeout")
       return { event: "give_up", outcome: "timed_out", error: errorOf(timeout(job)) };
-    const exhausted = new TenureError("ATTEMPTS_EXHAUSTED", { job_id: job.jobId, attempts });
+    const exhausted = new TenureError("ATTEMPTS_EXHAUSTED", {
+      job_id: job.jobId,
+      attempts: isLastInAll ? job.attemptId : attempts,
+    });
     const error = errorOf(exhausted, sentence(reason, words));
     return { event: "give_up", outcome: "attempts_exhausted", error };
   }
@@ -141,7 +161,14 @@ export function createEndings(
     job.attemptSinceMs = clock.monotonicMs();
     deadlines.clear(jobId);
     takeInHand(job);
-    parts.placement().place(job);
+    const pauseMs = backOffMs(job);
+    if (pauseMs > 0) deadlines.set(`${BACK_OFF_ALARM}${jobId}`, pauseMs);
+    else parts.placement().place(job);
+  }
+
+  function onBackOff(jobId: string): void {
+    const job = book.get(jobId);
+    if (job?.state === "CREATED" && !waiting.has(jobId)) parts.placement().place(job);
   }
 
   /** Also one that was in nobody's hands here: who wrote its next attempt brings it to a node. */
@@ -255,7 +282,7 @@ export function createEndings(
     return retry(job, job.state === "DISPATCHED" ? "ack_timeout" : "run_timeout");
   }
 
-  return { retry, afterFailure, beginAnew, finished, conclude, cancel, onDeadline };
+  return { retry, afterFailure, beginAnew, finished, conclude, cancel, onDeadline, onBackOff };
 }
 
 const timeout = ({ jobId }: LiveJob) => new TenureError("JOB_TIMEOUT", { job_id: jobId });

@@ -12,7 +12,7 @@ import { isStoreDown, type JobsContext, type JobsSettings, type StoreTrouble } f
 import { createDeadlines } from "./deadlines.ts";
 import { rescheduleDue } from "./due-store.ts";
 import { createDueWorker } from "./due-worker.ts";
-import { createEndings } from "./ending.ts";
+import { BACK_OFF_ALARM, createEndings } from "./ending.ts";
 import { readJob } from "./job-store.ts";
 import { createLinks, type NodeEnd } from "./links.ts";
 import { createBook, isAt, type LiveJob, liveJobOf, type Place, stateLimitMs } from "./live-job.ts";
@@ -44,6 +44,8 @@ export interface JobsOptions {
 /** Jobs, from a session to a node and back. One call per message; what comes of it is said over the links. */
 export interface Jobs extends Service, Bells, ClientDesk {
   readonly nodes: NodeJobs;
+  /** This instance is about to close the sockets of its nodes: places nothing on them from now on. */
+  stopPlacingHere(): void;
   /** After every round of membership. */
   fleetSeen(nodes: readonly NodeView[]): void;
   reservedOf(nodeId: string): number;
@@ -127,6 +129,8 @@ export function createJobs(options: JobsOptions): Jobs {
     if (alarm.startsWith(PAUSE_ALARM)) turns.onPause(alarm.slice(PAUSE_ALARM.length));
     else if (alarm.startsWith(PATIENCE_ALARM))
       placement.onPatience(alarm.slice(PATIENCE_ALARM.length));
+    else if (alarm.startsWith(BACK_OFF_ALARM))
+      endings.onBackOff(alarm.slice(BACK_OFF_ALARM.length));
     else endings.onDeadline(alarm);
   }
 
@@ -222,6 +226,7 @@ export function createJobs(options: JobsOptions): Jobs {
       roster.refresh(nodes);
       placement.look();
     },
+    stopPlacingHere: () => roster.withdraw(instanceId),
     reservedOf: roster.reservedOf,
     start() {
       telling.start();

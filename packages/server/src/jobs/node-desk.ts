@@ -97,13 +97,15 @@ export function createNodeDesk(context: JobsContext, story: NodeDeskStory): Node
   async function left(node: NodeEnd, isLeave: boolean): Promise<void> {
     const { nodeId, epoch } = node;
     if (!links.removeNode(node)) return; // a newer connection has its place
+    const reason = roster.get(nodeId)?.draining ? "node_draining" : "node_lost";
+    // Also when the node is expected elsewhere: its snapshot stays in the store until it is back, and without a socket
+    // here nothing can be sent to it.
+    roster.left(nodeId, epoch);
     const own = [...book.values()].filter((job) => job.nodeId === nodeId);
     if (!isLeave) {
       for (const job of own) if (book.drop(job)) deadlines.clear(job.jobId);
       return;
     }
-    const reason = roster.get(nodeId)?.draining ? "node_draining" : "node_lost";
-    roster.left(nodeId, epoch);
     await failpoint("node.after-leave");
     const held = await listSlots(hot, nodeId).catch(() => []);
     const others = held.filter(({ jobId }) => !own.some((job) => job.jobId === jobId));

@@ -177,7 +177,8 @@ export function createPlacement(
   }
 
   async function send(job: LiveJob, node: RosterNode): Promise<void> {
-    const near = context.links.node(node.nodeId);
+    // A node whose socket is about to be closed here counts as not connected: the frame may not reach it any more.
+    const near = roster.get(node.nodeId)?.online ? context.links.node(node.nodeId) : undefined;
     if (!near) return sendFar(job, node);
     const payload = job.payload ?? (await readJob(hot, job.jobId, { payload: true }))?.payload;
     if (payload === undefined) return; // it ended meanwhile

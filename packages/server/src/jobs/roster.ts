@@ -26,8 +26,10 @@ export interface Roster {
   mark(nodeId: string, service: string, forMs: number): void;
   /** The node says that it takes nothing new. Until it connects again, or says otherwise. */
   leaving(nodeId: string, leaving: boolean): void;
-  /** Gone: no candidate before the next round says that it is back. */
+  /** Takes this connection of the node out of the selection for good. The node's next connection has another epoch. */
   left(nodeId: string, epoch: number): void;
+  /** The same for every node connected to this instance, now or later: it is about to close their sockets. */
+  withdraw(instanceId: string): void;
 }
 
 interface Entry {
@@ -38,6 +40,8 @@ interface Entry {
   /** By the operator, and by the node's own word. */
   draining: boolean;
   leaving: boolean;
+  /** This connection is over or about to be closed, whatever its snapshot in the store says until that expires. */
+  hasLeft: boolean;
 }
 
 type MutableNode = { -readonly [Key in keyof RosterNode]: RosterNode[Key] } & {
@@ -48,6 +52,7 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
   let entries = new Map<string, Entry>();
   let pools = new Map<string, RosterNode[]>();
   const marks = new Map<string, Map<string, number>>();
+  let withdrawn: string | undefined;
 
   function refresh(views: readonly NodeView[]): void {
     const next = new Map<string, Entry>();
@@ -69,10 +74,8 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
       asking: former?.asking ?? 0,
       draining: view.draining,
       leaving: same?.leaving ?? false,
+      hasLeft: same?.hasLeft || (view.instance_id !== null && view.instance_id === withdrawn),
     };
-    // Seen here to have left, but the round began before that: its epoch tells.
-    if (same && !same.node.online && view.online && same.node.instanceId === null)
-      entry.node.online = false;
     settle(entry);
     return entry;
   }
@@ -80,6 +83,9 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
   function settle(entry: Entry): void {
     entry.node.reserved = entry.known + entry.asking;
     entry.node.draining = entry.draining || entry.leaving;
+    if (!entry.hasLeft) return;
+    entry.node.online = false;
+    entry.node.instanceId = null;
   }
 
   function unmarked(nodeId: string): Set<string> {
@@ -128,11 +134,17 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
       change(nodeId, (entry) => {
         entry.leaving = leaving;
       }),
-    left(nodeId, epoch) {
-      const entry = entries.get(nodeId);
-      if (entry?.node.epoch !== epoch) return;
-      entry.node.online = false;
-      entry.node.instanceId = null;
+    left: (nodeId, epoch) =>
+      change(nodeId, (entry) => {
+        if (entry.node.epoch === epoch) entry.hasLeft = true;
+      }),
+    withdraw(instanceId) {
+      withdrawn = instanceId;
+      for (const entry of entries.values()) {
+        if (entry.node.instanceId !== instanceId) continue;
+        entry.hasLeft = true;
+        settle(entry);
+      }
     },
   };
 }

@@ -137,7 +137,7 @@ function viewOfUnit(row: NodeUnitRow, snapshot: NodeSnapshot | undefined): NodeV
     labels: row.labels,
     trusted_package_regexp: row.trusted_package_regexp,
     custom_command: row.custom_command,
-    draining: row.draining,
+    draining: row.draining || (hot?.draining ?? false),
     tags: row.tags,
     node_unit: true,
     online: present,

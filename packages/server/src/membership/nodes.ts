@@ -102,7 +102,10 @@ export interface NodeConnection {
     resourceUsage?: ResourceUsage | undefined;
     services?: string[] | undefined;
   }): Promise<boolean>;
+  /** By the operator's word; tells the node. */
   setDraining(draining: boolean): void;
+  /** By the node's own word: it is about to leave and takes nothing new. Tells every instance at once. */
+  setLeaving(leaving: boolean): void;
   /**
    * The socket is gone; `silently` when the node stopped answering. Answers whether that was a LEAVE: not with a newer
    * connection, nor at our own stop.
@@ -113,6 +116,8 @@ export interface NodeConnection {
 interface Held extends NodeConnection {
   snapshot: NodeSnapshot;
   introduced: boolean;
+  isDrained: boolean;
+  isLeaving: boolean;
   /** Said something new since the snapshot was written. */
   dirty: boolean;
   writtenAtMs: number;
@@ -123,6 +128,8 @@ const CONFIRM_LIMIT_MS = 1_000;
 /** Time for the instances to ask, and to write down what they found. */
 const TAKEOVER_LIMIT_MS = 2 * CONFIRM_LIMIT_MS;
 const TAKEOVER_POLL_MS = 50;
+/** How long a stop waits for the other instances to be told which nodes take nothing new. */
+const PUBLISH_LIMIT_MS = 1_000;
 
 export function createNodes(options: NodesOptions): Nodes {
   const { instanceId, db, hot, clock, random, log, presenceTtlMs, ownerTtlMs } = options;
@@ -212,6 +219,8 @@ export function createNodes(options: NodesOptions): Nodes {
       link,
       snapshot: snapshotOf(registration, { instanceId, epoch, row, joinedAtMs: clock.wallMs() }),
       introduced: false,
+      isDrained: row?.draining ?? false,
+      isLeaving: false,
       dirty: true,
       writtenAtMs: Number.NEGATIVE_INFINITY,
       async heartbeat({ resourceUsage, services }) {
@@ -225,15 +234,33 @@ export function createNodes(options: NodesOptions): Nodes {
         return node.isNodeUnit ? renewInPostgres(term).catch(() => false) : true;
       },
       setDraining(draining) {
-        if (node.snapshot.draining === draining) return;
-        node.snapshot = { ...node.snapshot, draining };
-        node.dirty = true;
+        if (node.isDrained === draining) return;
+        node.isDrained = draining;
+        describeDraining(node);
         link.send({ type: "node_control", command: draining ? "drain" : "resume" });
         options.onChange();
+      },
+      setLeaving(leaving) {
+        if (node.isLeaving === leaving) return;
+        node.isLeaving = leaving;
+        describeDraining(node);
+        void publish([node]);
       },
       left: (silently) => leave(node, silently),
     };
     return node;
+  }
+
+  function describeDraining(node: Held): void {
+    const draining = node.isDrained || node.isLeaving;
+    node.snapshot = { ...node.snapshot, draining };
+    node.dirty = true;
+  }
+
+  /** Written before the others are woken, or they would read what was there before. */
+  async function publish(nodes: readonly Held[]): Promise<void> {
+    await Promise.allSettled(nodes.map(announce)); // a failed write stays dirty, and the next round repeats it
+    options.onChange();
   }
 
   async function leave(node: Held, silently: boolean): Promise<boolean> {
@@ -321,12 +348,23 @@ export function createNodes(options: NodesOptions): Nodes {
     async sendAway(urls) {
       stopping = true;
       const nodes = [...held.values()];
+      // Until they are connected elsewhere their snapshots name this instance: no other one should choose them.
+      for (const node of nodes) {
+        node.isLeaving = true;
+        describeDraining(node);
+      }
+      const waiting = new AbortController();
+      const published = Promise.race([
+        publish(nodes).finally(() => waiting.abort()),
+        clock.sleep(PUBLISH_LIMIT_MS, waiting.signal),
+      ]);
       const terms = nodes
         .filter((node) => node.isNodeUnit)
         .map(({ nodeId, epoch }) => ({ address: nodeId, epoch }));
       try {
         if (terms.length > 0) await renewPresence(db, terms, presenceTtlMs);
       } finally {
+        await published;
         // Also when Postgres is away: whoever hears it now need not find out by a broken connection.
         for (const { link } of nodes) sendAway(link, { urls, random });
       }
