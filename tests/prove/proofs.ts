@@ -18,6 +18,7 @@ import { jobsPoison } from "./jobs-poison.ts";
 import { jobsRedis } from "./jobs-redis.ts";
 import { jobsRedispatch } from "./jobs-redispatch.ts";
 import { jobsSmoke } from "./jobs-smoke.ts";
+import { jobsWaiting } from "./jobs-waiting.ts";
 import { lateClose } from "./late-close.ts";
 import { lostReply } from "./lost-reply.ts";
 import { migrateTogether } from "./migrate-together.ts";
@@ -56,6 +57,7 @@ export const PROOFS: readonly Proof[] = [
   deploymentsPartition,
   deploymentsChildren,
   jobsSmoke,
+  jobsWaiting,
   jobsOnce,
   jobsCrashPoints,
   jobsKills,

@@ -19,6 +19,7 @@ const SETTINGS: JobsSettings = {
   affinityWaitMs: 1_000,
   sessionGoneAfterMs: 600_000,
   tenantJobsOpenMax: 0,
+  tenantNeedsMax: 10_000,
   tenantSubmitsPerSecondMax: 0,
   storm: {
     unavailableTtlMs: 60_000,

@@ -41,6 +41,7 @@ export const JOBS_SETTINGS: JobsSettings = {
   affinityWaitMs: 1_000,
   sessionGoneAfterMs: 600_000,
   tenantJobsOpenMax: 10_000,
+  tenantNeedsMax: 10_000,
   tenantSubmitsPerSecondMax: 10_000,
   storm: {
     unavailableTtlMs: 10_000,

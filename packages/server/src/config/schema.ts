@@ -317,6 +317,11 @@ export const Config = z.strictObject({
       { min: 0, max: 10_000_000 },
       "Jobs of one tenant in the hands of one instance: waiting there, or on nodes connected there. Beyond it QUEUE_FULL; 0 = no limit.",
     ),
+    tenant_needs_max: wholeNumber(
+      10_000,
+      { min: 1, max: 10_000_000 },
+      "Different needs (pool, service, turn) with which jobs of one tenant may wait at one instance. Beyond it a job with another need is refused with QUEUE_FULL.",
+    ),
     tenant_submits_per_second_max: wholeNumber(
       0,
       { min: 0, max: 10_000_000 },

@@ -57,22 +57,22 @@ function scene() {
 test("jobs that lost a node are kept apart: one of them may have been the cause", () => {
   const { clock, choose, job } = scene();
   const [one, two, three] = ["one", "two", "three"].map((name) => job(name, { isSuspect: true }));
-  expect(choose(one!)?.nodeId).toBe("idle");
-  expect(choose(two!)?.nodeId).toBe("busy");
-  expect(choose(three!)).toBeUndefined();
-  expect(choose(job("innocent"))?.nodeId).toBe("idle");
+  expect(choose(one!).node?.nodeId).toBe("idle");
+  expect(choose(two!).node?.nodeId).toBe("busy");
+  expect(choose(three!)).toEqual({ wait: "not_now" });
+  expect(choose(job("innocent")).node?.nodeId).toBe("idle");
   // It does not wait for ever.
   clock.advance(ALONE_WAIT_MS);
-  expect(choose(three!)?.nodeId).toBe("idle");
+  expect(choose(three!).node?.nodeId).toBe("idle");
 });
 
 test("a job of a turn waits for the turn's node, and goes elsewhere when its patience is at an end", () => {
   const { clock, roster, turnNodes, choose, job } = scene();
   turnNodes.set("turn", "busy");
   const speaking = job("speaking", { turnId: "turn" });
-  expect([choose(speaking)?.nodeId, speaking.affinity]).toEqual(["busy", "hit"]);
+  expect([choose(speaking).node?.nodeId, speaking.affinity]).toEqual(["busy", "hit"]);
   roster.counted("busy", 10);
-  expect(choose(speaking)).toBeUndefined();
+  expect(choose(speaking)).toEqual({ wait: { nodeId: "busy" } });
   clock.advance(1_001);
-  expect([choose(speaking)?.nodeId, speaking.affinity]).toEqual(["idle", "no_slot"]);
+  expect([choose(speaking).node?.nodeId, speaking.affinity]).toEqual(["idle", "no_slot"]);
 });

@@ -4,11 +4,14 @@ import type { LiveJob } from "./live-job.ts";
 import type { RosterNode } from "./roster.ts";
 import { pickNode } from "./select-node.ts";
 import type { Turns } from "./turns.ts";
+import type { Offered } from "./waiting.ts";
+
+/** The node, or why the job has to wait: as `Offered` of the waiting room says it. */
+export type Choice = { node: RosterNode } | { node?: undefined; wait: Exclude<Offered, "taken"> };
 
 /** Which node a job should be offered to now. */
 export interface Choosing {
-  /** `undefined`: it has to wait. */
-  choose(job: LiveJob): RosterNode | undefined;
+  choose(job: LiveJob): Choice;
   forgetStrangers(): void;
 }
 
@@ -17,31 +20,44 @@ const SUSPECT_MS = 2_000;
 /** What kills its node does so soon. Longer would make the innocent wait for nothing. */
 export const ALONE_WAIT_MS = 500;
 
+const NOT_NOW: Choice = { wait: "not_now" };
+const NO_ROOM: Choice = { wait: "no_room" };
+
 export function createChoosing(
   { roster, random, clock, book, settings }: JobsContext,
   turns: Pick<Turns, "nodeOf" | "isDeciding">,
 ): Choosing {
   const suspects = new Map<string, { job: LiveJob; atMs: number }>();
 
-  function choose(job: LiveJob): RosterNode | undefined {
+  function choose(job: LiveJob): Choice {
     if (!job.turnId) return chooseAnybody(job);
     const nodeId = turns.nodeOf(job.turnId);
     if (nodeId === undefined) {
       job.affinity = "first";
       // Another job of the turn is about to decide for all of them.
-      return turns.isDeciding(job) ? undefined : chooseAnybody(job);
+      return turns.isDeciding(job) ? NOT_NOW : chooseAnybody(job);
     }
     const waitedMs = clock.monotonicMs() - job.attemptSinceMs;
     const isPatient = waitedMs < settings.affinityWaitMs;
-    const choice = chooseByTurn(roster.get(nodeId), job, { isPatient });
-    if (choice.go === "wait") return undefined;
-    job.affinity = choice.go === "there" ? "hit" : choice.outcome;
-    return choice.go === "there" ? roster.get(nodeId) : chooseAnybody(job);
+    const node = roster.get(nodeId);
+    const choice = chooseByTurn(node, job, { isPatient });
+    if (choice.go === "wait") return { wait: { nodeId } };
+    if (choice.go === "there" && node) {
+      job.affinity = "hit";
+      return { node };
+    }
+    if (choice.go === "anywhere") job.affinity = choice.outcome;
+    return chooseAnybody(job);
   }
 
-  function chooseAnybody(job: LiveJob): RosterNode | undefined {
+  function chooseAnybody(job: LiveJob): Choice {
     const nodes = roster.inPool(job.pool);
-    return job.isSuspect ? chooseAlone(job, nodes) : pickNode(nodes, job, random);
+    if (job.isSuspect) {
+      const node = chooseAlone(job, nodes);
+      return node ? { node } : NOT_NOW;
+    }
+    const node = pickNode(nodes, job, random);
+    return node ? { node } : NO_ROOM;
   }
 
   /**

@@ -28,6 +28,8 @@ export interface JobsSettings {
   affinityWaitMs: number;
   sessionGoneAfterMs: number;
   tenantJobsOpenMax: number;
+  /** Different needs with which jobs of one tenant may wait here. */
+  tenantNeedsMax: number;
   tenantSubmitsPerSecondMax: number;
   storm: {
     unavailableTtlMs: number;

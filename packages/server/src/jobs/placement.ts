@@ -11,6 +11,7 @@ import { countExclusions, pickNode } from "./select-node.ts";
 import { countSlots, type SlotAnswer, type WantedSlot } from "./slot-store.ts";
 import type { Slots } from "./slots.ts";
 import type { Turns } from "./turns.ts";
+import type { Openings } from "./waiting.ts";
 import { assignText, updateFrame } from "./wire.ts";
 
 /** Brings jobs that are CREATED to nodes. */
@@ -82,18 +83,41 @@ export function createPlacement(
   function place(job: LiveJob, ahead?: AheadSlot): void {
     if (ahead) return void offer(job, ahead.node, ahead.answer);
     // Nobody goes past those who wait already; `serve` takes them in their order.
-    const node = waiting.sizeOf(job.pool) === 0 ? choose(job) : undefined;
+    const node = waiting.sizeOf(job.pool) === 0 ? choose(job).node : undefined;
     if (node) return void offer(job, node);
     wait(job);
     serve(job.pool);
   }
 
+  /** Without a free slot in the pool it costs one look at the nodes, however many jobs wait. */
   function serve(pool: string): void {
-    waiting.serve(pool, (job) => {
-      const node = choose(job);
-      if (node) void offer(job, node);
-      return node !== undefined;
+    const openings = waiting.sizeOf(pool) > 0 ? openingsOf(roster.inPool(pool)) : undefined;
+    if (!openings) return;
+    waiting.serve(pool, openings, (job) => {
+      const choice = choose(job);
+      if (!choice.node) return choice.wait;
+      void offer(job, choice.node);
+      return "taken";
     });
+  }
+
+  /** `undefined` when no node has a free slot. */
+  function openingsOf(nodes: Iterable<RosterNode>): Openings | undefined {
+    let isAnyFree = false;
+    const services = new Set<string>();
+    for (const node of nodes) {
+      if (!canTake(node)) continue;
+      isAnyFree = true;
+      for (const service of node.services)
+        if (!node.unavailable.has(service)) services.add(service);
+    }
+    return isAnyFree ? { services, isOpen } : undefined;
+  }
+
+  /** A node that has left or is draining is not waited for either: the jobs of its turns go elsewhere. */
+  function isOpen(nodeId: string): boolean {
+    const node = roster.get(nodeId);
+    return !node?.online || node.draining || canTake(node);
   }
 
   function wait(job: LiveJob): void {
@@ -104,6 +128,7 @@ export function createPlacement(
     // At the end of its patience it goes the ordinary way, and not only when somebody looks.
     const patienceMs = patienceOf(job) - waitedMs;
     if (patienceMs > 0) deadlines.set(`${PATIENCE_ALARM}${job.jobId}`, patienceMs + 1);
+    else waiting.release(job.jobId);
     deadlines.set(job.jobId, job.pendingTimeoutMs - waitedMs);
     // Until now the record would run out by itself; the job may wait for longer than that.
     persistJob(hot, job.jobId).catch(() => {});
@@ -232,7 +257,9 @@ export function createPlacement(
     offer: (job, node) => void offer(job, node),
     onPatience(jobId) {
       const job = book.get(jobId);
-      if (job && waiting.has(jobId)) serve(job.pool);
+      if (!job || !waiting.has(jobId)) return;
+      waiting.release(jobId);
+      serve(job.pool);
     },
     look: () => waiting.pools().forEach(serve),
     freed(nodeId) {
@@ -242,6 +269,9 @@ export function createPlacement(
     stop: () => loop.stop(),
   };
 }
+
+const canTake = ({ online, draining, reserved, capacity }: RosterNode): boolean =>
+  online && !draining && reserved < capacity;
 
 /** `2 full, 1 draining`: what `NO_AVAILABLE_NODE` says besides. */
 export function exclusionWords(context: Pick<JobsContext, "roster">, job: LiveJob): string {

@@ -15,6 +15,7 @@ import type { AheadSlot, Placement } from "./placement.ts";
 import { addRecent, type RecentJob } from "./recent-store.ts";
 import { createTenantLimits } from "./tenant-limits.ts";
 import type { Turns } from "./turns.ts";
+import { createNeedCounts } from "./waiting.ts";
 
 export interface Submission extends JobSpec {
   tenant: string;
@@ -67,6 +68,8 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
   const pass = createGate(WRITING_MAX);
   /** By pool: let in, but not yet placed or waiting. */
   const entering = new Map<string, number>();
+  /** The same by tenant: with how many different needs. */
+  const enteringNeeds = createNeedCounts();
   /** Jobs whose submit here never heard what became of it. */
   const orphans = new Set<string>();
   const enter = perTurn<DueEntry, void>(async (_, entries) => {
@@ -83,11 +86,27 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     accept: (submitted: Submitted) => void,
   ): Promise<void> {
     const payload = JSON.stringify(submission.payload);
-    await letIn(submission, payload);
-    const { pool } = submission;
+    const { tenant } = submission;
+    const need = needAtDoor(submission);
+    // Judged and counted in one step: submits of the same moment must see each other's needs.
+    const isOneTooMany = isOneNeedTooMany(submission);
+    enteringNeeds.add(tenant, need);
+    try {
+      await letIn(submission, { payload, isOneTooMany });
+      return await takeIn(submission, payload, accept);
+    } finally {
+      enteringNeeds.remove(tenant, need);
+    }
+  }
+
+  async function takeIn(
+    submission: Submission,
+    payload: string,
+    accept: (submitted: Submitted) => void,
+  ): Promise<void> {
+    const { pool, turn, sessionId } = submission;
     entering.set(pool, (entering.get(pool) ?? 0) + 1);
     try {
-      const { turn, sessionId } = submission;
       const submitted =
         turn && sessionId
           ? await story.turns.inLine(sessionId, (atMyTurn) => begin(submission, payload, atMyTurn))
@@ -108,21 +127,30 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
 
   /** Before anything is written: whoever is refused here has left no trace. */
   async function letIn(
-    { tenant, request_id: requestId, pool }: Named,
-    payload: string,
+    { tenant, request_id: requestId, pool }: Submission,
+    { payload, isOneTooMany }: { payload: string; isOneTooMany: boolean },
   ): Promise<void> {
     const { payloadBytesMax, queueMax } = settings;
     if (payload.length * 3 > payloadBytesMax && Buffer.byteLength(payload) > payloadBytesMax)
       throw new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: payloadBytesMax });
     limits.check(tenant);
-    if (waiting.sizeOf(pool) + (entering.get(pool) ?? 0) < queueMax) return;
+    const isFull = waiting.sizeOf(pool) + (entering.get(pool) ?? 0) >= queueMax;
+    if (!isFull && !isOneTooMany) return;
     // A request that has its job is no newcomer: it may always ask for it.
     if (!(await readBinding(hot, { tenant, requestId })))
       throw new TenureError("QUEUE_FULL", {
-        queue: `the queue of pool ${pool}`,
-        limit: queueMax,
+        queue: isFull ? `the queue of pool ${pool}` : `different needs of tenant ${tenant}`,
+        limit: isFull ? queueMax : settings.tenantNeedsMax,
         retry_after_ms: FULL_RETRY_MS,
       });
+  }
+
+  /** A job with a need that others of its tenant wait with already adds no other. */
+  function isOneNeedTooMany(submission: Submission): boolean {
+    const { tenant, pool, service, turn } = submission;
+    if (waiting.needsOf(tenant) + enteringNeeds.of(tenant) < settings.tenantNeedsMax) return false;
+    if (enteringNeeds.has(tenant, needAtDoor(submission))) return false;
+    return turn === true || !waiting.hasNeed(tenant, { pool, need: needOf(service) });
   }
 
   async function begin(
@@ -298,11 +326,9 @@ const undecided = (requestId: string): TenureError =>
     reason: `it could not be decided which job request ${requestId} has; submit it again`,
   });
 
-interface Named {
-  tenant: string;
-  request_id: string;
-  pool: string;
-}
+/** Which turn a job will belong to is not known yet: each of them counts as a need of its own. */
+const needAtDoor = ({ pool, service, turn, request_id }: Submission): string =>
+  service || turn ? `${pool} ${needOf(service)}${turn ? ` for ${request_id}` : ""}` : pool;
 
 /** What was asked for, without how it is traced: the same request must have the same. */
 function bodyHash({ pool, service, priority, timeout_ms }: JobSpec, payload: string): string {

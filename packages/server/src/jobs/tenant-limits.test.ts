@@ -29,9 +29,9 @@ async function client(tenant: string) {
   const raw = await connectRawSession({ url: app!.url });
   sessions.push(raw);
   await raw.init({ token: `secret of ${tenant}` });
-  const submit = (): string => {
+  const submit = (words: object = {}): string => {
     const request_id = randomUUID();
-    raw.send({ type: "job_submit", request_id, pool: "gpu", payload: null });
+    raw.send({ type: "job_submit", request_id, pool: "gpu", payload: null, ...words });
     return request_id;
   };
   const answer = (requestId: string) =>
@@ -76,12 +76,36 @@ describe("one tenant does not take the place of all others", () => {
     expect(await acme.answer(acme.submit())).toMatchObject({ type: "job_accepted" });
   });
 
+  test("with more different needs than it may wait with", async () => {
+    await start({
+      TENURE_LIMITS_TENANT_NEEDS_MAX: "3",
+      TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "600",
+    });
+    const [acme, globex] = [await client("acme"), await client("globex")];
+    // All at once: those that are still being written count too.
+    const crowd = Array.from({ length: 20 }, (_, at) => acme.submit({ service: `service-${at}` }));
+    const answers = [];
+    for (const request of crowd) answers.push(await acme.answer(request));
+    expect(answers.filter(({ type }) => type === "job_accepted")).toHaveLength(3);
+    const refused = { type: "error", code: "QUEUE_FULL", retryable: true };
+    expect(answers[3]).toMatchObject({
+      ...refused,
+      message: expect.stringContaining("different needs of tenant acme"),
+    });
+    expect(await acme.answer(acme.submit({ turn: true }))).toMatchObject(refused);
+    expect(await acme.answer(acme.submit({ pool: "other" }))).toMatchObject(refused);
+    // A need that it waits with already is none more, and another tenant is not concerned.
+    const accepted = { type: "job_accepted" };
+    expect(await acme.answer(acme.submit({ service: "service-1" }))).toMatchObject(accepted);
+    expect(await globex.answer(globex.submit({ service: "x" }))).toMatchObject(accepted);
+  });
+
   test("with more submits than it may make in a second", async () => {
     const perSecondMax = 5;
     await start({ TENURE_LIMITS_TENANT_SUBMITS_PER_SECOND_MAX: String(perSecondMax) });
     const [acme, globex] = [await client("acme"), await client("globex")];
     const startedMs = performance.now();
-    const requests = Array.from({ length: 200 }, acme.submit);
+    const requests = Array.from({ length: 200 }, () => acme.submit());
     expect(await globex.answer(globex.submit())).toMatchObject({ type: "job_accepted" });
     const answers = [];
     for (const request of requests) answers.push(await acme.answer(request));

@@ -1,15 +1,24 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createWaitingRoom, type Waiter } from "./waiting.ts";
+import { createWaitingRoom, type Offered, type Openings, type Waiter } from "./waiting.ts";
 
 let lastId = 0;
 const waiter = (words: Partial<Waiter> = {}): Waiter => ({
   jobId: `job-${++lastId}`,
+  tenant: "default",
   pool: "gpu",
+  service: undefined,
   priority: 0,
   createdAtMs: lastId,
   need: "",
   ...words,
+});
+
+/** Every service, and every node, has a free slot. */
+const ALL: Openings = { services: new Set(["whisper", "a"]), isOpen: () => true };
+const someServices = (...services: string[]): Openings => ({
+  services: new Set(services),
+  isOpen: () => false,
 });
 
 const room = () => createWaitingRoom<Waiter>();
@@ -17,7 +26,10 @@ const room = () => createWaitingRoom<Waiter>();
 /** The order in which a room hands out those of a pool when there is a place for everybody. */
 function order(waiting: ReturnType<typeof room>, pool = "gpu"): string[] {
   const served: string[] = [];
-  waiting.serve(pool, ({ jobId }) => served.push(jobId) > 0);
+  waiting.serve(pool, ALL, ({ jobId }) => {
+    served.push(jobId);
+    return "taken";
+  });
   return served;
 }
 
@@ -41,14 +53,14 @@ describe("the waiting room", () => {
 
   test("a need that cannot be met holds up nobody else", () => {
     const waiting = room();
-    const picky = waiter({ need: "whisper" });
-    const alsoPicky = waiter({ need: "whisper", priority: 9 });
+    const picky = waiter({ service: "whisper", need: "whisper" });
+    const alsoPicky = waiter({ service: "whisper", need: "whisper", priority: 9 });
     const plain = waiter();
     for (const one of [picky, alsoPicky, plain]) waiting.add(one);
     const offered: string[] = [];
-    waiting.serve("gpu", ({ jobId, need }) => {
+    waiting.serve("gpu", ALL, ({ jobId, need }) => {
       offered.push(jobId);
-      return need === "";
+      return need === "" ? "taken" : "no_room";
     });
     expect(offered).toEqual([alsoPicky.jobId, plain.jobId]);
     expect(waiting.has(picky.jobId)).toBe(true);
@@ -79,15 +91,16 @@ describe("the waiting room", () => {
     const step = fc.record({
       priority: fc.integer({ min: 0, max: 2 }),
       createdAtMs: fc.integer({ min: 0, max: 20 }),
-      need: fc.constantFrom("", "a"),
+      service: fc.constantFrom(undefined, "a"),
+      turn: fc.constantFrom("", " in one", " in two"),
       drop: fc.boolean(),
     });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         const waiting = room();
         let model: Waiter[] = [];
-        for (const { drop, ...words } of steps) {
-          const one = waiter(words);
+        for (const { drop, turn, ...words } of steps) {
+          const one = waiter({ ...words, need: `${words.service ?? ""}${turn}` });
           waiting.add(one);
           model.push(one);
           if (drop) {
@@ -103,5 +116,118 @@ describe("the waiting room", () => {
         expect(waiting.pools()).toEqual([]);
       }),
     );
+  });
+
+  test("a turn that waits for its node is offered when that node has a slot, or when it is released", () => {
+    const waiting = room();
+    const speaking = waiter({ need: " in one" });
+    const plain = waiter();
+    for (const one of [speaking, plain]) waiting.add(one);
+    const offers = (openings: Openings, answer: (one: Waiter) => Offered) => {
+      const offered: Waiter[] = [];
+      waiting.serve("gpu", openings, (one) => {
+        offered.push(one);
+        return answer(one);
+      });
+      return offered;
+    };
+    const itsNode = (one: Waiter): Offered => (one === speaking ? { nodeId: "n" } : "no_room");
+    expect(offers(someServices(), itsNode)).toEqual([speaking, plain]);
+    expect(offers(someServices(), itsNode)).toEqual([plain]);
+    // Its node has a slot, which another job takes first: it goes on waiting, and is not offered for ever.
+    const freed = { services: new Set<string>(), isOpen: (nodeId: string) => nodeId === "n" };
+    expect(offers(freed, itsNode)).toEqual([speaking, plain]);
+    waiting.release(speaking.jobId);
+    expect(offers(someServices(), () => "not_now")).toEqual([speaking, plain]);
+    // Refused for now, both are where they were.
+    expect(order(waiting)).toEqual([speaking.jobId, plain.jobId]);
+  });
+
+  test("counts the different needs of a tenant", () => {
+    const waiting = room();
+    const jobs = [
+      waiter(),
+      waiter(),
+      waiter({ need: "s" }),
+      waiter({ pool: "cpu" }),
+      waiter({ tenant: "other" }),
+    ];
+    for (const one of jobs) waiting.add(one);
+    expect([waiting.needsOf("default"), waiting.needsOf("other")]).toEqual([3, 1]);
+    expect(waiting.hasNeed("default", { pool: "gpu", need: "s" })).toBe(true);
+    for (const one of jobs.slice(1)) waiting.remove(one.jobId);
+    expect([waiting.needsOf("default"), waiting.needsOf("other")]).toEqual([1, 0]);
+    expect(waiting.hasNeed("default", { pool: "gpu", need: "s" })).toBe(false);
+  });
+});
+
+describe("with 5,000 waiting turns and 5,000 service names", () => {
+  const MANY = 5_000;
+
+  function crowd() {
+    let reads = 0;
+    const waiting = room();
+    const add = (words: Partial<Waiter>) => {
+      const one = waiter(words);
+      const { createdAtMs } = one;
+      // Read once or twice in each comparison, and nowhere else.
+      Object.defineProperty(one, "createdAtMs", {
+        get() {
+          reads += 1;
+          return createdAtMs;
+        },
+      });
+      waiting.add(one);
+    };
+    for (let at = 0; at < MANY; at++) {
+      add({ need: ` in turn-${at}` });
+      add({ service: `s${at}`, need: `s${at}` });
+    }
+    return {
+      waiting,
+      serve(openings: Openings, answer: (one: Waiter) => Offered) {
+        reads = 0;
+        let offers = 0;
+        waiting.serve("gpu", openings, (one) => {
+          offers += 1;
+          return answer(one);
+        });
+        return { offers, reads };
+      },
+    };
+  }
+
+  test("a free slot costs one offer and a few comparisons", () => {
+    const { serve } = crowd();
+    let free = 1;
+    const one = serve(someServices(), () => (free-- > 0 ? "taken" : "no_room"));
+    expect(one.offers).toBe(2);
+    expect(one.reads).toBeLessThan(100);
+    const named = serve(someServices("s17", "s4000", "unknown"), ({ service }) =>
+      service ? "taken" : "no_room",
+    );
+    expect(named.offers).toBe(3);
+    expect(named.reads).toBeLessThan(100);
+  });
+
+  test("turns that wait for a full node cost nothing until it has a free slot", () => {
+    const { serve } = crowd();
+    const first = serve(someServices(), () => ({ nodeId: "busy" }));
+    expect(first.offers).toBe(MANY);
+    expect(serve(someServices(), () => "no_room")).toEqual({ offers: 0, reads: 0 });
+    const freed = { services: new Set<string>(), isOpen: () => true };
+    expect(serve(freed, () => "no_room")).toMatchObject({ offers: 1 });
+  });
+
+  test("serving all of them is no more than sorting them", () => {
+    const { waiting, serve } = crowd();
+    const all = {
+      services: new Set(Array.from({ length: MANY }, (_, at) => `s${at}`)),
+      isOpen: () => true,
+    };
+    const { offers, reads } = serve(all, () => "taken");
+    expect(offers).toBe(2 * MANY);
+    expect(reads).toBeLessThan(2 * MANY * 2 * 2 * Math.log2(2 * MANY) * 2);
+    expect(waiting.size()).toBe(0);
   });
 });

@@ -1,14 +1,35 @@
-import { createHeap, type Heap } from "../kernel/heap.ts";
+import { createHeap, createIndexedHeap, type Heap, type IndexedHeap } from "../kernel/heap.ts";
 
 /** A job that waits for a slot. */
 export interface Waiter {
   readonly jobId: string;
+  readonly tenant: string;
   readonly pool: string;
+  readonly service: string | undefined;
   readonly priority: number;
   /** When it was submitted. A job that comes back from a lost node keeps its age. */
   readonly createdAtMs: number;
   /** What it needs besides the pool. Of those with the same need, either all can be placed now or none. */
   readonly need: string;
+}
+
+/** What came of offering the first job of a line. */
+export type Offered =
+  /** It is on its way to a node. */
+  | "taken"
+  /** No node that offers its service has a free slot: no other job with this service is offered now. */
+  | "no_room"
+  /** It waits for something else, such as another job of its turn. The next line may do better. */
+  | "not_now"
+  /** It waits for a slot of this node, the one of its turn. */
+  | { nodeId: string };
+
+/** What the nodes with a free slot can take. */
+export interface Openings {
+  /** Services of nodes with a free slot. Jobs without a service go to any of them. */
+  readonly services: ReadonlySet<string>;
+  /** Whether jobs that wait for this node are to be offered: it has a free slot, or cannot be waited for any more. */
+  isOpen(nodeId: string): boolean;
 }
 
 export interface WaitingRoom<W extends Waiter> {
@@ -20,83 +41,215 @@ export interface WaitingRoom<W extends Waiter> {
   sizeOf(pool: string): number;
   pools(): string[];
   all(): Iterable<W>;
+  /** Different needs that jobs of this tenant wait with, over all pools. */
+  needsOf(tenant: string): number;
+  hasNeed(tenant: string, need: { pool: string; need: string }): boolean;
   /** When the one was submitted that waits for the longest time; `undefined` when nobody waits. */
   oldestMs(): number | undefined;
   /**
-   * Offers those of a pool to `place`, highest priority first and then oldest first. Whom `place` takes is out;
-   * after a refusal nobody else with the same need is offered.
+   * Offers those of a pool that fit the openings, highest priority first and then oldest first. Jobs that are taken
+   * leave the room; after a refusal no other job with the same need is offered.
    */
-  serve(pool: string, place: (waiter: W) => boolean): void;
+  serve(pool: string, openings: Openings, offer: (waiter: W) => Offered): void;
+  /** The job waits for the node of its turn no longer: it is offered with the others of its service. */
+  release(jobId: string): void;
 }
 
 /**
- * Who waits for a slot, on this instance. It is a cache of records that are CREATED: losing it loses nothing.
+ * The jobs that wait for a slot, on this instance. It is a cache of records that are CREATED: losing it loses nothing.
  *
- * By need, because a job that wants a service no free node has must not hold up the others behind it.
+ * Jobs with the same need stand in one line, by priority and age, because a job that wants a service no free node has must
+ * not hold up the others behind it. Lines stand in groups: by service, or by the node that a turn waits for. Each group
+ * is a heap over the heads of its lines, so a look costs as much as it finds: groups that no free slot fits are not
+ * touched, whether they hold one line or ten thousand.
+ *
+ * Invariants: a job is in one line, a line in one group; no line and no group is empty; while `serve` runs, lines that
+ * were refused are out of their group's heap, and they are back in it afterwards.
  */
 export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
-  const places = new Map<string, W>();
-  const pools = new Map<string, Map<string, Line<W>>>();
-  const sizes = new Map<string, number>();
+  const places = new Map<string, { waiter: W; line: Line<W> }>();
+  const pools = new Map<string, Pool<W>>();
+  const needs = createNeedCounts();
 
-  const sizeOf = (pool: string): number => sizes.get(pool) ?? 0;
+  function poolOf(name: string): Pool<W> {
+    const known = pools.get(name);
+    if (known) return known;
+    const pool: Pool<W> = { size: 0, lines: new Map(), byService: new Map(), byNode: new Map() };
+    pools.set(name, pool);
+    return pool;
+  }
+
+  function enter(groups: Map<string, Group<W>>, key: string, line: Line<W>): Group<W> {
+    const group = groups.get(key) ?? { key, groups, lines: createIndexedHeap<Line<W>>(isSooner) };
+    groups.set(key, group);
+    group.lines.push(line);
+    line.group = group;
+    return group;
+  }
+
+  function leave(line: Line<W>): void {
+    const { group } = line;
+    group?.lines.remove(line);
+    if (group?.lines.size === 0) group.groups.delete(group.key);
+    line.group = undefined;
+  }
 
   function remove(jobId: string): W | undefined {
-    const waiter = places.get(jobId);
-    if (!waiter) return undefined;
+    const place = places.get(jobId);
+    if (!place) return undefined;
+    const { waiter, line } = place;
+    const pool = poolOf(waiter.pool);
     places.delete(jobId);
-    const lines = pools.get(waiter.pool);
-    const line = lines?.get(waiter.need);
-    line?.remove(waiter);
-    if (line?.isEmpty()) lines?.delete(waiter.need);
-    sizes.set(waiter.pool, sizeOf(waiter.pool) - 1);
-    if (lines?.size === 0) {
-      pools.delete(waiter.pool);
-      sizes.delete(waiter.pool);
+    line.remove(waiter);
+    needs.remove(waiter.tenant, nameOf(waiter.pool, line.need));
+    pool.size -= 1;
+    if (!line.isEmpty()) line.group?.lines.moved(line);
+    else {
+      leave(line);
+      pool.lines.delete(line.need);
     }
+    if (pool.size === 0) pools.delete(waiter.pool);
     return waiter;
+  }
+
+  function serve(name: string, openings: Openings, offer: (waiter: W) => Offered): void {
+    const pool = pools.get(name);
+    if (!pool) return;
+    const open = createIndexedHeap<Group<W>>(isSoonerGroup);
+    for (const group of openGroups(pool, openings)) open.push(group);
+    const refused: Line<W>[] = [];
+    for (let group = open.first(); group; group = open.first()) {
+      const line = group.lines.first();
+      const waiter = line?.first();
+      if (!line || !waiter) {
+        open.remove(group);
+        continue;
+      }
+      const offered = offer(waiter);
+      if (offered === "taken") remove(waiter.jobId);
+      else if (offered === "no_room") open.remove(group);
+      else if (offered === "not_now") {
+        group.lines.remove(line);
+        refused.push(line);
+      } else {
+        leave(line);
+        // That node is full: neither this line nor the others that wait for it are offered any more.
+        open.remove(enter(pool.byNode, offered.nodeId, line));
+      }
+      open.moved(group);
+    }
+    for (const line of refused) if (line.group) enter(line.group.groups, line.group.key, line);
   }
 
   return {
     remove,
-    sizeOf,
+    serve,
+    sizeOf: (pool) => pools.get(pool)?.size ?? 0,
     has: (jobId) => places.has(jobId),
     size: () => places.size,
     pools: () => [...pools.keys()],
-    all: () => places.values(),
+    *all() {
+      for (const { waiter } of places.values()) yield waiter;
+    },
+    needsOf: needs.of,
+    hasNeed: (tenant, { pool, need }) => needs.has(tenant, nameOf(pool, need)),
     add(waiter) {
-      const { jobId, pool, need } = waiter;
+      const { jobId, tenant, need, service = "" } = waiter;
       if (places.has(jobId)) return;
-      const lines = pools.get(pool) ?? new Map<string, Line<W>>();
-      const line = lines.get(need) ?? createLine<W>();
-      pools.set(pool, lines.set(need, line));
+      const pool = poolOf(waiter.pool);
+      const known = pool.lines.get(need);
+      const line = known ?? createLine<W>(need, service);
+      pool.lines.set(need, line);
       line.add(waiter);
-      places.set(jobId, waiter);
-      sizes.set(pool, sizeOf(pool) + 1);
+      if (known) line.group?.lines.moved(line);
+      else enter(pool.byService, service, line);
+      places.set(jobId, { waiter, line });
+      needs.add(tenant, nameOf(waiter.pool, need));
+      pool.size += 1;
+    },
+    release(jobId) {
+      const place = places.get(jobId);
+      if (!place) return;
+      const { byService, byNode } = poolOf(place.waiter.pool);
+      if (place.line.group?.groups !== byNode) return;
+      leave(place.line);
+      enter(byService, place.line.service, place.line);
     },
     oldestMs() {
       let oldest: number | undefined;
-      for (const lines of pools.values())
+      for (const { lines } of pools.values())
         for (const line of lines.values())
           for (const { createdAtMs } of line.heads())
             if (oldest === undefined || createdAtMs < oldest) oldest = createdAtMs;
       return oldest;
     },
-    serve(pool, place) {
-      const open = new Map(pools.get(pool));
-      while (open.size > 0) {
-        const heads = [...open.values()].flatMap((line) => line.first() ?? []);
-        const next = heads.reduce<W | undefined>(sooner, undefined);
-        if (!next) return;
-        if (!place(next)) open.delete(next.need);
-        else if (remove(next.jobId) && open.get(next.need)?.isEmpty()) open.delete(next.need);
-      }
+  };
+}
+
+interface Pool<W extends Waiter> {
+  size: number;
+  /** By need. */
+  lines: Map<string, Line<W>>;
+  byService: Map<string, Group<W>>;
+  byNode: Map<string, Group<W>>;
+}
+
+interface Group<W extends Waiter> {
+  readonly key: string;
+  /** The map it is in. */
+  readonly groups: Map<string, Group<W>>;
+  readonly lines: IndexedHeap<Line<W>>;
+}
+
+/** Goes through the waiting groups or through what is offered, whichever are fewer. */
+function* openGroups<W extends Waiter>(
+  { byService, byNode }: Pool<W>,
+  { services, isOpen }: Openings,
+): Generator<Group<W>> {
+  const plain = byService.get("");
+  if (plain) yield plain;
+  if (services.size < byService.size)
+    for (const service of services) {
+      const group = byService.get(service);
+      if (group) yield group;
+    }
+  else for (const group of byService.values()) if (services.has(group.key)) yield group;
+  for (const group of byNode.values()) if (isOpen(group.key)) yield group;
+}
+
+const nameOf = (pool: string, need: string): string => `${pool} ${need}`;
+
+/** How many different things each tenant wants at the moment. */
+export interface NeedCounts {
+  add(tenant: string, need: string): void;
+  remove(tenant: string, need: string): void;
+  has(tenant: string, need: string): boolean;
+  of(tenant: string): number;
+}
+
+export function createNeedCounts(): NeedCounts {
+  const tenants = new Map<string, Map<string, number>>();
+  return {
+    add(tenant, need) {
+      const counts = tenants.get(tenant) ?? new Map<string, number>();
+      tenants.set(tenant, counts.set(need, (counts.get(need) ?? 0) + 1));
     },
+    remove(tenant, need) {
+      const counts = tenants.get(tenant);
+      const left = (counts?.get(need) ?? 1) - 1;
+      if (left > 0) counts?.set(need, left);
+      else counts?.delete(need);
+    },
+    has: (tenant, need) => tenants.get(tenant)?.has(need) ?? false,
+    of: (tenant) => tenants.get(tenant)?.size ?? 0,
   };
 }
 
 /** Those with one need, by priority and then by age. */
-interface Line<W> {
+interface Line<W extends Waiter> {
+  readonly need: string;
+  readonly service: string;
+  group: Group<W> | undefined;
   add(waiter: W): void;
   remove(waiter: W): void;
   isEmpty(): boolean;
@@ -105,7 +258,7 @@ interface Line<W> {
   heads(): W[];
 }
 
-/** One that has left stays in its lane until it is at the head: whoever leaves is mostly there already. */
+/** One that has left stays in its lane until it is at the head: a job that leaves is mostly there already. */
 interface Place<W> {
   waiter: W;
   /** Of arrival. */
@@ -113,17 +266,28 @@ interface Place<W> {
   hasLeft: boolean;
 }
 
-function createLine<W extends Waiter>(): Line<W> {
+function createLine<W extends Waiter>(need: string, service: string): Line<W> {
   const places = new Map<string, Place<W>>();
   const lanes = new Map<number, Heap<Place<W>>>();
   let arrivals = 0;
+  /** Kept, because heaps of lines compare it again and again. */
+  let first: W | undefined;
 
   function headOf(lane: Heap<Place<W>>): W | undefined {
     while (lane.first()?.hasLeft) lane.pop();
     return lane.first()?.waiter;
   }
 
+  function findFirst(): W | undefined {
+    if (lanes.size === 0) return undefined;
+    const lane = lanes.get(Math.max(...lanes.keys()));
+    return lane && headOf(lane);
+  }
+
   return {
+    need,
+    service,
+    group: undefined,
     add(waiter) {
       const { jobId, priority } = waiter;
       const lane = lanes.get(priority) ?? createHeap<Place<W>>(isOlder);
@@ -131,6 +295,7 @@ function createLine<W extends Waiter>(): Line<W> {
       lanes.set(priority, lane);
       lane.push(place);
       places.set(jobId, place);
+      first = findFirst();
     },
     remove({ jobId, priority }) {
       const place = places.get(jobId);
@@ -139,13 +304,10 @@ function createLine<W extends Waiter>(): Line<W> {
       places.delete(jobId);
       place.hasLeft = true;
       if (!headOf(lane)) lanes.delete(priority);
+      first = findFirst();
     },
     isEmpty: () => places.size === 0,
-    first() {
-      if (lanes.size === 0) return undefined;
-      const lane = lanes.get(Math.max(...lanes.keys()));
-      return lane && headOf(lane);
-    },
+    first: () => first,
     heads: () => [...lanes.values()].flatMap((lane) => headOf(lane) ?? []),
   };
 }
@@ -155,8 +317,14 @@ function isOlder<W extends Waiter>(a: Place<W>, b: Place<W>): boolean {
   return apartMs === 0 ? a.order < b.order : apartMs < 0;
 }
 
-function sooner<W extends Waiter>(a: W | undefined, b: W): W {
-  if (!a) return b;
-  if (a.priority !== b.priority) return a.priority > b.priority ? a : b;
-  return b.createdAtMs < a.createdAtMs ? b : a;
+function isSooner<W extends Waiter>(a: Line<W>, b: Line<W>): boolean {
+  const [one, other] = [a.first(), b.first()];
+  if (!one || !other) return one !== undefined;
+  if (one.priority !== other.priority) return one.priority > other.priority;
+  return one.createdAtMs < other.createdAtMs;
+}
+
+function isSoonerGroup<W extends Waiter>(a: Group<W>, b: Group<W>): boolean {
+  const [one, other] = [a.lines.first(), b.lines.first()];
+  return one !== undefined && (other === undefined || isSooner(one, other));
 }
