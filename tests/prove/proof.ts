@@ -5,6 +5,8 @@ export interface ProofRun {
   size: Size;
   /** The same seed makes the same choices. Moments in time stay the machine's own. */
   seed: number;
+  /** How many faults to make, for a proof that counts them; its size decides when left out. */
+  count?: number | undefined;
   print: (line: string) => void;
 }
 

@@ -17,6 +17,7 @@ import { jobsOnce } from "./jobs-once.ts";
 import { jobsPoison } from "./jobs-poison.ts";
 import { jobsRedis } from "./jobs-redis.ts";
 import { jobsRedispatch } from "./jobs-redispatch.ts";
+import { jobsRestarts } from "./jobs-restarts.ts";
 import { jobsSmoke } from "./jobs-smoke.ts";
 import { jobsWaiting } from "./jobs-waiting.ts";
 import { lateClose } from "./late-close.ts";
@@ -64,6 +65,7 @@ export const PROOFS: readonly Proof[] = [
   jobsMovingSession,
   jobsPoison,
   jobsRedispatch,
+  jobsRestarts,
   jobsRedis,
   turns,
   consoleScale,

@@ -1,9 +1,9 @@
 import { chosen, readCommandLine, renderChoices } from "../support/command-line.ts";
 import { sweepOrphans } from "../support/registry.ts";
-import type { Proof, Size } from "./proof.ts";
+import type { Proof, ProofRun } from "./proof.ts";
 import { PROOFS } from "./proofs.ts";
 
-const USAGE = `npm run prove -- <name> … [--seed N] [--size ci|full]
+const USAGE = `npm run prove -- <name> … [--seed N] [--size ci|full] [--count N]
 
 ${renderChoices(PROOFS)}`;
 
@@ -11,23 +11,23 @@ ${renderChoices(PROOFS)}`;
 process.exit(await main());
 
 async function main(): Promise<number> {
-  const { proofs, size, seed } = read();
+  const { proofs, ...how } = read();
   if (proofs.length === 0) {
     console.log(USAGE);
     return 0;
   }
   await sweepOrphans();
   let exitCode = 0;
-  for (const proof of proofs) if (!(await holds(proof, size, seed))) exitCode = 1;
+  for (const proof of proofs) if (!(await holds(proof, how))) exitCode = 1;
   return exitCode;
 }
 
-async function holds(proof: Proof, size: Size, seed: number): Promise<boolean> {
+async function holds(proof: Proof, { size, seed, count }: How): Promise<boolean> {
   console.log(`\n${proof.name} (${size}, seed ${seed}): ${proof.summary}`);
   const startedMs = performance.now();
   const took = () => `${((performance.now() - startedMs) / 1_000).toFixed(1)} s`;
   try {
-    await proof.run({ size, seed, print: (line) => console.log(`  ${line}`) });
+    await proof.run({ size, seed, count, print: (line) => console.log(`  ${line}`) });
     console.log(`  held (${took()})`);
     return true;
   } catch (error) {
@@ -36,12 +36,15 @@ async function holds(proof: Proof, size: Size, seed: number): Promise<boolean> {
   }
 }
 
-function read(): { proofs: Proof[]; size: Size; seed: number } {
+type How = Omit<ProofRun, "print">;
+
+function read(): { proofs: Proof[] } & How {
   const { values, positionals, refuse, numberOf } = readCommandLine(USAGE, {
     allowPositionals: true,
     options: {
       seed: { type: "string", default: String(Math.floor(Math.random() * 2 ** 31)) },
       size: { type: "string", default: "full" },
+      count: { type: "string" },
     },
   });
   const { size } = values;
@@ -50,5 +53,6 @@ function read(): { proofs: Proof[]; size: Size; seed: number } {
     proofs: positionals.length === 0 ? [] : chosen(PROOFS, positionals, refuse),
     size,
     seed: numberOf("seed", values.seed, { least: 0 }),
+    count: values.count === undefined ? undefined : numberOf("count", values.count, { least: 1 }),
   };
 }
