@@ -49,7 +49,12 @@ export function createClient({
       sessionId: string;
       tenant: string;
       epoch: number;
-      link: { send(message: ServerToSession): void; sendText(text: string): void };
+      link: {
+        send(message: ServerToSession): void;
+        sendText(text: string): void;
+        unsentBytes(): number;
+        whenDrained(): void;
+      };
     };
     isReady: boolean;
   }
@@ -76,6 +81,8 @@ export function createClient({
         link: {
           send: (message) => carry(mine, () => hear(mine, message)),
           sendText: (text) => carry(mine, () => hear(mine, JSON.parse(text) as ServerToSession)),
+          unsentBytes: () => 0,
+          whenDrained: () => {},
         },
       },
       isReady: false,

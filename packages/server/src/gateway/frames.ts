@@ -30,6 +30,9 @@ export const FRAME_LIMITS: FrameLimits = {
 
 const FAREWELL_LIMIT_MS = 2_000;
 
+/** Where no event tells that the buffer is empty. */
+const DRAIN_POLL_MS = 10;
+
 /** Two pings in a row that nobody answered: the other end is gone, whatever TCP believes. */
 const MISSED_PINGS_MAX = 2;
 
@@ -38,6 +41,10 @@ export interface MessageSocket<Out> {
   send(message: Out): void;
   /** The same for a message that is JSON already: a payload is not parsed and written again on its way. */
   sendText(message: string | Buffer): void;
+  /** Bytes that were given to the socket and have not left the process. */
+  unsentBytes(): number;
+  /** Calls back once, when all of them have left. Never after the socket is closed. */
+  whenDrained(callback: () => void): void;
   close(code: CloseCode, reason: string): void;
   /** Whether the other end answers a ping within `limitMs`. */
   ping(limitMs: number): Promise<boolean>;
@@ -60,11 +67,16 @@ export function speak<In, Out>(
     schema: z.ZodType<In>;
     handlers: MessageHandlers<In>;
     limits?: FrameLimits | undefined;
+    /**
+     * Every frame of the other end counts as a sign of life, not only its pongs: on a slow line a ping waits behind
+     * megabytes of results.
+     */
+    anyFrameIsLife?: boolean | undefined;
     /** What the WebSocket writes to; with it the frames of one turn of the event loop are one write. */
     stream?: Duplex | undefined;
   },
 ): MessageSocket<Out> {
-  const { schema, handlers, limits = FRAME_LIMITS, stream } = options;
+  const { schema, handlers, limits = FRAME_LIMITS, stream, anyFrameIsLife } = options;
   let badFrames = 0;
   let missedPings = 0;
   let inLine = 0;
@@ -83,6 +95,11 @@ export function speak<In, Out>(
       cork();
       socket.send(message, { binary: false });
     }
+  }
+
+  function whenDrained(callback: () => void): void {
+    if (stream?.writableNeedDrain) stream.once("drain", callback);
+    else setTimeout(() => socket.readyState === socket.OPEN && callback(), DRAIN_POLL_MS).unref();
   }
 
   /** Written one by one, each frame would be a system call here and a wake-up at the other end. */
@@ -104,6 +121,7 @@ export function speak<In, Out>(
 
   function accept(data: RawData, isBinary: boolean): void {
     pace.count();
+    if (anyFrameIsLife) missedPings = 0;
     try {
       if (isBinary) throw new TenureError("INVALID_MESSAGE", { reason: "a frame must be text" });
       hand(parseMessage(schema, data.toString()));
@@ -174,6 +192,10 @@ export function speak<In, Out>(
     missedPings = 0;
     awaited.get(data.toString())?.(true);
   });
+  if (anyFrameIsLife)
+    socket.on("ping", () => {
+      missedPings = 0;
+    });
   // What the frame layer refuses (oversize, bad UTF-8) closes the socket by itself.
   socket.on("error", (error: NodeJS.ErrnoException) => {
     isSilent ||= SILENT_ERRORS.has(error.code ?? "");
@@ -183,7 +205,14 @@ export function speak<In, Out>(
     for (const settle of [...awaited.values()]) settle(false);
     handlers.closed(isSilent);
   });
-  return { send, sendText, ping, close: (code, reason) => socket.close(code, reason) };
+  return {
+    send,
+    sendText,
+    unsentBytes: () => socket.bufferedAmount,
+    whenDrained,
+    ping,
+    close: (code, reason) => socket.close(code, reason),
+  };
 }
 
 /** The network gave up on the other end, which said nothing. */

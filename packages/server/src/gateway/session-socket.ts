@@ -42,6 +42,7 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
       },
     },
     limits: options.limits,
+    anyFrameIsLife: true,
     stream: options.stream,
   });
   const impatience = setTimeout(

@@ -16,7 +16,6 @@ import { createReading, type JobFilter, noJob, renderJob } from "./reading.ts";
 import { endingOf, type Results } from "./results.ts";
 import type { Submit, Submitted } from "./submit.ts";
 import type { Turns } from "./turns.ts";
-import { resultFrame } from "./wire.ts";
 
 /** Whoever wants something done: a session on its socket, or somebody over HTTP. The counterpart of the node desk. */
 export interface ClientDesk {
@@ -94,15 +93,16 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
     link.sendText(acceptedFrame({ requestId, jobId, turnId, duplicate: true }));
     if (outcome && record.sessionId === sessionId)
       return void results.bring(session, jobId).catch(() => {});
-    if (outcome) link.sendText(resultFrame(endingOf(record, outcome)));
+    if (outcome) results.copy(session, endingOf(record, outcome));
     else if (record.sessionId !== sessionId) followFor(session, jobId);
   }
 
   /** Another session's job: this one hears of its end too. */
   function followFor({ sessionId }: SessionEnd, jobId: string): void {
-    const unfollow = results.follow(jobId, (ending) =>
-      links.session(sessionId)?.link.sendText(resultFrame(ending)),
-    );
+    const unfollow = results.follow(jobId, (ending) => {
+      const session = links.session(sessionId);
+      if (session) results.copy(session, ending);
+    });
     listenFor(jobId).catch(unfollow);
   }
 

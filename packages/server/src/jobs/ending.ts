@@ -216,10 +216,18 @@ export function createEndings(
 
   async function conclude(ending: ConcludedJob): Promise<void> {
     await failpoint("result.after-finished");
-    // The session need not wait until the slot is free.
-    const [delivered] = await Promise.all([results.deliver(ending), release(ending)]);
+    // The session need not wait until the slot is free. Returned, not awaited: until the session acknowledges, only
+    // the job id may be held here, not the result.
+    return leaveAfter(ending.jobId, Promise.all([results.deliver(ending), release(ending)]));
+  }
+
+  async function leaveAfter(
+    jobId: string,
+    work: Promise<["out" | "stay", unknown]>,
+  ): Promise<void> {
+    const [delivered] = await work;
     await failpoint("result.after-delivered");
-    if (delivered === "out") await leave(String(dueShard(ending.jobId)), ending.jobId);
+    if (delivered === "out") await leave(String(dueShard(jobId)), jobId);
   }
 
   async function release(ending: ConcludedJob): Promise<void> {

@@ -1,4 +1,5 @@
 import type { ServerToNode, ServerToSession } from "@tenure/protocol";
+import type { ResultLink } from "./result-queue.ts";
 
 /** What jobs need of a connected node: whose it is, and a way to speak to it. */
 export interface NodeEnd {
@@ -12,7 +13,7 @@ export interface SessionEnd {
   readonly sessionId: string;
   readonly tenant: string;
   readonly epoch: number;
-  readonly link: { send(message: ServerToSession): void; sendText(message: string): void };
+  readonly link: ResultLink & { send(message: ServerToSession): void };
 }
 
 /** Who is connected here. A newer connection of the same name takes the place of the older. */

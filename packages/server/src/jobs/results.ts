@@ -4,7 +4,13 @@ import type { JobsContext } from "./context.ts";
 import { leaveDue } from "./due-store.ts";
 import { readAttempts, readJob } from "./job-store.ts";
 import type { SessionEnd } from "./links.ts";
-import { ackUndelivered, addUndelivered, listUndelivered } from "./undelivered-store.ts";
+import { createResultQueue, type ResultQueue } from "./result-queue.ts";
+import {
+  ackUndelivered,
+  addUndelivered,
+  listUndelivered,
+  UNDELIVERED_MAX,
+} from "./undelivered-store.ts";
 import { type Ending, resultFrame } from "./wire.ts";
 
 /** Brings results to sessions, wherever they are. */
@@ -16,8 +22,10 @@ export interface Results {
   deliver(ending: DeliveredEnding): Promise<"out" | "stay">;
   /** A result for a session connected here, by another instance's word. `absent`: there is nothing to tell. */
   bring(session: SessionEnd, jobId: string): Promise<"sent" | "absent">;
+  /** The result of another session's job, for a session that asked for the same. Lost with the connection. */
+  copy(session: SessionEnd, ending: Ending): void;
   acked(session: SessionEnd, jobId: string): void;
-  /** It was sent to a session connected here, which has not acknowledged it yet. */
+  /** It was sent to a session connected here, or waits for room to be sent, and is not acknowledged yet. */
   isAwaited(sessionId: string, jobId: string): boolean;
   /** After its owner was written: what came in while it was away. */
   sessionJoined(session: SessionEnd): Promise<void>;
@@ -37,21 +45,33 @@ export interface DeliveredEnding extends Ending {
   rescued?: boolean;
 }
 
-/** Sent to a session connected here, and not acknowledged. */
+/** Sent to a session connected here, or waiting for room, and not acknowledged. Never holds the result itself. */
 interface Unacked {
   /** It is in the session's undelivered set: another connection of the session will find it there. */
   kept: boolean;
   /** It may be there too, by somebody who stopped then. */
   rescued: boolean;
+  /** The result of another session's job. */
+  copy?: boolean;
   settle: (delivered: "out" | "stay") => void;
 }
 
-const UNDELIVERED_MAX = 10_000;
+/** A client that never acknowledges costs this many entries. Above it the oldest move to its undelivered set. */
+const UNACKED_MAX = 10_000;
+const MOVED_AT_ONCE = 256;
 
-export function createResults(context: JobsContext): Results {
+type ResultsContext = Pick<
+  JobsContext,
+  "hot" | "instanceId" | "links" | "log" | "clock" | "ring" | "storeNowMs"
+> & { settings: Pick<JobsContext["settings"], "retentionMs"> };
+
+export function createResults(
+  context: ResultsContext,
+  { unackedMax = UNACKED_MAX }: { unackedMax?: number } = {},
+): Results {
   const { hot, instanceId, links, settings, log } = context;
   // By connection, not by session: what the old socket did not acknowledge is not what the new one was sent.
-  const unacked = new Map<SessionEnd, Map<string, Unacked>>();
+  const unacked = new WeakMap<SessionEnd, ResultQueue<Unacked>>();
   const followers = new Map<string, Set<(ending: Ending) => void>>();
 
   async function deliver(ending: DeliveredEnding): Promise<"out" | "stay"> {
@@ -63,31 +83,65 @@ export function createResults(context: JobsContext): Results {
     return session ? hand(session, ending) : sendAfter(sessionId, ending);
   }
 
-  /** Straight to the socket. Should it close before it is acknowledged, `sessionLeft` sees to it. */
+  /** Straight to the socket when it has room. Should it close before the acknowledgement, `sessionLeft` sees to it. */
   function hand(session: SessionEnd, ending: DeliveredEnding): Promise<"out" | "stay"> {
     const { jobId, rescued = false } = ending;
+    const frame = resultFrame(ending);
     return new Promise((resolve) => {
-      note(session, jobId, { kept: false, rescued, settle: resolve });
-      session.link.sendText(resultFrame(ending));
+      note(session, jobId, { kept: false, rescued, settle: resolve }).offer(jobId, frame);
     });
   }
 
-  function note(session: SessionEnd, jobId: string, entry: Unacked): void {
-    const jobs = unacked.get(session) ?? new Map<string, Unacked>();
-    unacked.set(session, jobs);
-    // The one before is about the same result: whoever waits for it hears of the same acknowledgement.
-    const former = jobs.get(jobId);
+  function queueOf(session: SessionEnd): ResultQueue<Unacked> {
+    const former = unacked.get(session);
+    if (former) return former;
+    const queue = createResultQueue<Unacked>({
+      link: session.link,
+      clock: context.clock,
+      async read(jobId) {
+        const ending = await readEnding(jobId);
+        return ending && resultFrame(ending);
+      },
+      absent: (_, { settle }) => settle("out"),
+    });
+    unacked.set(session, queue);
+    return queue;
+  }
+
+  function note(session: SessionEnd, jobId: string, entry: Unacked): ResultQueue<Unacked> {
+    const queue = queueOf(session);
+    // The one before is about the same result: both callers are answered by the same acknowledgement.
+    const former = queue.get(jobId);
     const settle = former
       ? (delivered: "out" | "stay") => {
           former.settle(delivered);
           entry.settle(delivered);
         }
       : entry.settle;
-    jobs.set(jobId, {
+    queue.put(jobId, {
       kept: entry.kept || (former?.kept ?? false),
       rescued: entry.rescued || (former?.rescued ?? false),
+      ...(entry.copy && { copy: true }),
       settle,
     });
+    if (queue.size > unackedMax) void moveOldest(session, queue);
+    return queue;
+  }
+
+  /** They are not sent again on this connection unless the client asks; a late acknowledgement finds them in the set. */
+  async function moveOldest({ sessionId }: SessionEnd, queue: ResultQueue<Unacked>): Promise<void> {
+    const oldest = queue.takeOldest(MOVED_AT_ONCE);
+    const open = oldest.filter(([, { kept }]) => !kept);
+    try {
+      const jobIds = open.map(([jobId]) => jobId);
+      if (jobIds.length > 0)
+        await addUndelivered(hot, sessionId, jobIds, { keepMs: settings.retentionMs });
+      for (const [, { settle }] of open) settle("out");
+    } catch {
+      for (const [, { settle }] of open) settle("stay");
+    }
+    const kept = oldest.filter(([, entry]) => entry.kept && !entry.copy);
+    await Promise.all(kept.map(([jobId]) => leaveIfReleased(jobId))).catch(() => {});
   }
 
   /**
@@ -143,17 +197,27 @@ export function createResults(context: JobsContext): Results {
   }
 
   async function bring(session: SessionEnd, jobId: string): Promise<"sent" | "absent"> {
+    const queue = queueOf(session);
+    if (queue.isOnItsWay(jobId)) return "sent";
+    if (!queue.hasRoom()) {
+      noteKept(session, jobId).wait(jobId);
+      return "sent";
+    }
     const ending = await readEnding(jobId);
     if (!ending) {
       await ackUndelivered(hot, session.sessionId, [jobId]);
       return "absent";
     }
+    noteKept(session, jobId).offer(jobId, resultFrame(ending));
+    return "sent";
+  }
+
+  /** A result that is in the session's undelivered set, or may be. */
+  function noteKept(session: SessionEnd, jobId: string): ResultQueue<Unacked> {
     const settle = (delivered: "out" | "stay") => {
       if (delivered === "out") void forget(session.sessionId, jobId);
     };
-    note(session, jobId, { kept: true, rescued: false, settle });
-    session.link.sendText(resultFrame(ending));
-    return "sent";
+    return note(session, jobId, { kept: true, rescued: false, settle });
   }
 
   async function readEnding(jobId: string): Promise<Ending | undefined> {
@@ -185,33 +249,36 @@ export function createResults(context: JobsContext): Results {
   return {
     deliver,
     bring,
+    copy(session, ending) {
+      const entry = { kept: true, rescued: false, copy: true, settle: () => {} };
+      note(session, ending.jobId, entry).offer(ending.jobId, resultFrame(ending));
+    },
     acked(session, jobId) {
-      const jobs = unacked.get(session);
-      const entry = jobs?.get(jobId);
+      const entry = unacked.get(session)?.acked(jobId);
       if (!entry) return void ackedLate(session.sessionId, jobId);
-      jobs?.delete(jobId);
-      if (jobs?.size === 0) unacked.delete(session);
       if (entry.rescued) ackUndelivered(hot, session.sessionId, [jobId]).catch(() => {});
       entry.settle("out");
     },
     isAwaited(sessionId, jobId) {
       const session = links.session(sessionId);
-      return (session && unacked.get(session)?.has(jobId)) ?? false;
+      return session !== undefined && unacked.get(session)?.get(jobId) !== undefined;
     },
     async sessionJoined(session) {
       const jobIds = await listUndelivered(hot, session.sessionId, UNDELIVERED_MAX);
-      await Promise.all(jobIds.map((jobId) => bring(session, jobId)));
+      const queue = queueOf(session);
+      for (const jobId of jobIds)
+        if (queue.get(jobId) === undefined) noteKept(session, jobId).wait(jobId);
     },
     async sessionLeft(session) {
       const { sessionId } = session;
-      const jobs = unacked.get(session);
+      const left = unacked.get(session)?.close() ?? [];
       unacked.delete(session);
-      if (!jobs) return;
-      const open = [...jobs].filter(([, { kept }]) => !kept);
+      const open = left.filter(([, { kept }]) => !kept);
+      if (open.length === 0) return;
       try {
         const jobIds = open.map(([jobId]) => jobId);
         const keepMs = settings.retentionMs;
-        if (jobIds.length > 0) await addUndelivered(hot, sessionId, jobIds, { keepMs });
+        await addUndelivered(hot, sessionId, jobIds, { keepMs });
         for (const [jobId, { settle }] of open)
           settle(await ringOwner(sessionId, { jobId, attemptId: 1 }));
       } catch (error) {

@@ -22,6 +22,10 @@ export interface SessionLink {
   send(message: ServerToSession): void;
   /** For a message that is JSON already. */
   sendText(message: string): void;
+  /** Bytes that were given to the socket and have not left the process. */
+  unsentBytes(): number;
+  /** Calls back once, when all of them have left. Never after the socket is closed. */
+  whenDrained(callback: () => void): void;
   close(code: CloseCode, reason: string): void;
 }
 
