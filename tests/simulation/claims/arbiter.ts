@@ -132,10 +132,11 @@ export function createArbiter(options: ArbiterOptions): Arbiter {
     return isRecent && heardMs !== undefined && heardMs <= lostMs;
   }
 
-  function isBraked(): boolean {
+  function isBraked(addresses: readonly string[]): boolean {
     if (!holds("release_sees_brake")) return false;
+    if (nodes.brake().active) return true;
     const { brakeTtlMs } = options;
-    return nodes.brake().active || (brakeTtlMs !== undefined && nodes.isMassLoss(brakeTtlMs));
+    return brakeTtlMs !== undefined && nodes.isMassLoss(brakeTtlMs, addresses);
   }
 
   const isLost = (row: DeploymentRow): boolean => {
@@ -207,7 +208,7 @@ export function createArbiter(options: ArbiterOptions): Arbiter {
       if (!isCurrent(me, caller.epoch)) return { outcome: "refused", why: "replaced" };
       if (me.claim_policy === "none" && holds("release_sees_policy"))
         return { outcome: "refused", why: "policy_none" };
-      if (isBraked()) return { outcome: "released", released: [], waitsSince: null };
+      if (isBraked(addresses)) return { outcome: "released", released: [], waitsSince: null };
       const owned = [...new Set(addresses)]
         .filter((address) => address !== "")
         .flatMap((address) => deployments.ownedBy(address))

@@ -24,8 +24,11 @@ export interface NodeTable {
   expected(ttlMs: number): string[];
   brake(): BrakeRow;
   judgeBrake(ttlMs: number): void;
-  /** Whether more than half of those that count were lost within one TTL. */
-  isMassLoss(ttlMs: number): boolean;
+  /**
+   * Whether more than half of those that count were lost within one TTL. One that was not heard since the last silent
+   * loss of `suspects` counts as lost.
+   */
+  isMassLoss(ttlMs: number, suspects: readonly string[]): boolean;
   /** When the present node-unit that was heard longest ago was heard; undefined without any. */
   allHeardSinceMs(): number | undefined;
   lostAtMs(unit: NodeUnit): number;
@@ -70,17 +73,31 @@ export function createNodeTable(
   const counts = (unit: NodeUnit): boolean =>
     owns(unit.address) || Math.min(lossMs(unit), nowMs()) - unit.joined_at.getTime() >= HOUR_MS;
 
-  function losses(fromMs: number): { lost: number; present: number; isMass: boolean } {
+  function losses(
+    fromMs: number,
+    silenceMs = Number.NEGATIVE_INFINITY,
+  ): { lost: number; present: number; isMass: boolean } {
     const counted = [...units.values()].filter(counts);
-    const here = counted.filter(isPresent).length;
-    const lost = counted.map(lossMs).filter((at) => at >= fromMs && at <= nowMs()).length;
-    const present = lost > 0 ? here : 0;
+    const here = counted.filter(isPresent);
+    const heard = here.filter(({ renewed_at }) => renewed_at!.getTime() > silenceMs).length;
+    const gone = counted.map(lossMs).filter((at) => at >= fromMs && at <= nowMs()).length;
+    const lost = gone + here.length - heard;
+    const present = lost > 0 ? heard : 0;
     return { lost, present, isMass: lost >= LOST_MIN && lost > present };
+  }
+
+  function lastSilenceMs(addresses: readonly string[], fromMs: number): number {
+    const silent = addresses.flatMap((address) => units.get(address) ?? []);
+    const lostMs = silent.filter((unit) => unit.online || unit.left_silently).map(lossMs);
+    return Math.max(...lostMs.filter((at) => at >= fromMs && at <= nowMs()));
   }
 
   return {
     lostAtMs: lossMs,
-    isMassLoss: (ttlMs) => losses(Math.max(releasedAtMs, nowMs() - ttlMs)).isMass,
+    isMassLoss(ttlMs, suspects) {
+      const fromMs = Math.max(releasedAtMs, nowMs() - ttlMs);
+      return losses(fromMs, lastSilenceMs(suspects, fromMs)).isMass;
+    },
     allHeardSinceMs() {
       const heard = [...units.values()].filter(isPresent).map((unit) => unit.renewed_at!.getTime());
       return heard.length > 0 ? Math.min(...heard) : undefined;

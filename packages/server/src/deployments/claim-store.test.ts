@@ -209,6 +209,29 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
       expect(await waits("silent", () => store.advance(5_500))).toEqual([false, true]);
     });
 
+    test("counts node-units that were not heard since a silent loss as lost, for the brake", async () => {
+      const caller = await joinUnit(store.db, "caller");
+      const units = [];
+      for (const name of ["a", "b", "c"]) {
+        units.push(await joinUnit(store.db, name));
+        await addDeployment(store.db, { address: name });
+      }
+      const [first, second, third] = units;
+      await leaveNodeUnit(store.db, first!, true);
+      await leaveNodeUnit(store.db, second!, true);
+      await store.advance(5_500);
+      await renewPresence(store.db, [caller], PRESENCE_TTL_MS);
+      const released = async () => {
+        const outcome = await releaseLost(store.db, caller, ["a", "b"], {
+          brakeTtlMs: PRESENCE_TTL_MS,
+        });
+        return outcome.outcome === "released" && outcome.released.map(({ address }) => address);
+      };
+      expect(await released()).toEqual([]);
+      await renewPresence(store.db, [third!], PRESENCE_TTL_MS);
+      expect(await released()).toEqual(["a", "b"]);
+    });
+
     test("sees a mass loss that no instance has judged yet", async () => {
       const caller = await joinUnit(store.db, "caller");
       const lost = [];

@@ -165,8 +165,8 @@ export interface ReleaseRules {
  * ran out; each deployment waits `lost_after_ms` from there. An address without a row is lost.
  *
  * A close is certain. After a silent loss other nodes may be gone without being noticed yet, so its rows wait until every
- * present node-unit was heard after it, at most 5 s. The mass-loss brake is judged here too, by the same counts: a loss
- * that commits a moment before this statement is seen by it.
+ * present node-unit was heard after it, at most 5 s. The mass-loss brake is judged here too: a loss that commits a moment
+ * before this statement is seen by it, and one that is still unheard when the 5 s are over counts as lost.
  *
  * It waits for one lock only, its caller's own row, and takes that one first: nobody can wait in a circle. A node
  * whose row is being written at this moment is coming back or leaving; the next pass sees which.
@@ -205,8 +205,11 @@ export async function releaseLost(
        where not exists (select from node_unit where node_unit.address = asked.address)),
     loss as materialized (
       select loss.lost, loss.present
-        from membership_brake,
-             tenure_losses(greatest(released_at, tenure_now() - ${brakeTtlMs ?? null} * interval '1 ms')) as loss
+        from (select greatest(released_at, tenure_now() - ${brakeTtlMs ?? null} * interval '1 ms') as since
+                from membership_brake) as counted,
+             tenure_losses(counted.since,
+                           (select max(known.lost_at) from known
+                             where known.silent and known.lost_at between counted.since and tenure_now())) as loss
        where ${brakeTtlMs ?? null}::bigint is not null),
     freed as (
       select deployment.id, deployment.address

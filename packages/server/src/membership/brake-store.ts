@@ -34,7 +34,7 @@ export async function judgeBrake(db: Db, ttlMs: number): Promise<BrakeRow | unde
       select brake.*, loss.lost, loss.present,
              (lost_before, members_before) is distinct from (loss.lost, loss.lost + loss.present) as differs,
              tenure_is_mass_loss(loss.lost, loss.present) as is_mass
-        from brake, tenure_losses(brake.counted_from) as loss),
+        from brake, tenure_losses(brake.counted_from, null) as loss),
     judged as (
       select counted.*,
              is_mass or (was and lost > 0

@@ -70,20 +70,28 @@ create function tenure_brake_counts(unit_address text, presence interval) return
   or exists (select from deployment_status join deployment on deployment.id = deployment_status.deployment_id
               where deployment_status.address = unit_address and deployment.type = 'deployment');
 
--- Of the node-units that count: how many were lost since a moment, and if any was, how many are present.
-create function tenure_losses(since timestamptz, out lost bigint, out present bigint) language plpgsql as $$
+-- Of the node-units that count: how many were lost since a moment, and if any was, how many are present. One that is
+-- still online and was not heard after `silence`, the last silent loss, counts as lost: every instance pinged its
+-- node-units then, and up to 5 s lie between the first and the last of several that fall silent together.
+create function tenure_losses(since timestamptz, silence timestamptz, out lost bigint, out present bigint)
+language plpgsql as $$
 declare
   v_now timestamptz := tenure_now();
 begin
   select count(*) into lost
     from (select address, joined_at, lost_at from node_unit_now where online and lost_at between since and v_now
           union all
-          select address, joined_at, left_at from node_unit where not online and left_at between since and v_now) as unit
+          select address, joined_at, left_at from node_unit where not online and left_at between since and v_now
+          union all
+          select address, joined_at, v_now from node_unit_now
+           where online and lost_at > v_now and coalesce(renewed_at, '-infinity') <= silence) as unit
    where tenure_brake_counts(address, lost_at - joined_at);
   present := 0;
   if lost > 0 then
     select count(*) into present
-      from node_unit_now where online and lost_at > v_now and tenure_brake_counts(address, v_now - joined_at);
+      from node_unit_now
+     where online and lost_at > v_now and (coalesce(renewed_at, '-infinity') <= silence) is not true
+       and tenure_brake_counts(address, v_now - joined_at);
   end if;
 end $$;
 
