@@ -190,7 +190,7 @@ export function createWorker({
     timeline.after(chance.between(1, isCrash ? 300 : 3_000), () => {
       const isLeave = !line || line.end.epoch <= mine.end.epoch;
       void owner.drop(mine.scheduler, nodeId, mine.end.epoch).catch(() => {});
-      void mine.scheduler.jobs.nodes.left(mine.end, isLeave).catch(() => {});
+      void mine.scheduler.jobs.nodes.left(mine.end, { isLeave, abruptly: true }).catch(() => {});
     });
   }
 

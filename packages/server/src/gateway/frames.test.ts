@@ -20,6 +20,7 @@ describe("a socket of messages", () => {
     socket: WebSocket;
     closed: boolean;
     silently?: boolean;
+    abruptly?: boolean;
   }>;
 
   beforeEach(async () => {
@@ -36,9 +37,10 @@ describe("a socket of messages", () => {
         limits,
         handlers: {
           receive: (message) => receive(message),
-          closed: (silently) => {
+          closed: ({ silently, abruptly }) => {
             entry.closed = true;
             entry.silently = silently;
+            entry.abruptly = abruptly;
           },
         },
       });
@@ -99,6 +101,7 @@ describe("a socket of messages", () => {
     expect(await accepted[2]!.link.ping(30)).toBe(false);
     await until(() => accepted.every(({ closed }) => closed), { what: "all three to be closed" });
     expect(accepted.map(({ silently }) => silently)).toEqual([false, false, true]);
+    expect(accepted.map(({ abruptly }) => abruptly)).toEqual([false, true, true]);
     expect(await accepted[2]!.link.ping(30)).toBe(false);
   });
 

@@ -29,6 +29,8 @@ export const FRAME_LIMITS: FrameLimits = {
 };
 
 const FAREWELL_LIMIT_MS = 2_000;
+/** RFC 6455: what an endpoint reports when no close frame was received. */
+const NO_CLOSE_FRAME = 1_006;
 
 /** Where no event tells that the buffer is empty. */
 const DRAIN_POLL_MS = 10;
@@ -53,8 +55,15 @@ export interface MessageSocket<Out> {
 export interface MessageHandlers<In> {
   /** Messages of one socket are handed over one after another, in the order they came. */
   receive(message: In): Promise<void> | undefined | void;
-  /** Called once. `silently`: the other end stopped answering; no close, FIN or reset came from it. */
-  closed(silently: boolean): void;
+  /** Called once. */
+  closed(how: Closed): void;
+}
+
+export interface Closed {
+  /** The other end stopped answering; no close, FIN or reset came from it. */
+  silently: boolean;
+  /** The connection ended without a close frame from the other end: a reset, a dead process, a proxy that restarted. */
+  abruptly: boolean;
 }
 
 /**
@@ -200,10 +209,10 @@ export function speak<In, Out>(
   socket.on("error", (error: NodeJS.ErrnoException) => {
     isSilent ||= SILENT_ERRORS.has(error.code ?? "");
   });
-  socket.once("close", () => {
+  socket.once("close", (code) => {
     clearInterval(pinging);
     for (const settle of [...awaited.values()]) settle(false);
-    handlers.closed(isSilent);
+    handlers.closed({ silently: isSilent, abruptly: code === NO_CLOSE_FRAME });
   });
   return {
     send,

@@ -20,7 +20,7 @@ import type { Random } from "../kernel/random.ts";
 import type { NodeConnection, Nodes } from "../membership/nodes.ts";
 import { closeCodeOf, type NodePrincipal } from "./admission.ts";
 import { type Challenge, createChallenge } from "./challenge.ts";
-import { type FrameLimits, speak } from "./frames.ts";
+import { type Closed, type FrameLimits, speak } from "./frames.ts";
 import { createNodeLine } from "./node-line.ts";
 
 export interface NodeSocketOptions {
@@ -59,10 +59,10 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     schema: NodeToServer,
     handlers: {
       receive: (message) => (node ? receive(node, message) : register(message)),
-      closed(silently) {
+      closed(how) {
         clearTimeout(impatience);
         line.end();
-        if (node) void left(node, silently);
+        if (node) void left(node, how);
       },
     },
     limits: options.limits,
@@ -87,7 +87,8 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       const running = (message.running ?? []).map(attemptOf);
       await holdSlots(message, running);
       const joined = await nodes.join(message, { ...link, call: line.call, follow: line.follow });
-      if (socket.readyState !== socket.OPEN) return await left(joined, false);
+      if (socket.readyState !== socket.OPEN)
+        return await left(joined, { silently: false, abruptly: true });
       node = joined;
       clearTimeout(impatience);
       link.send({
@@ -146,9 +147,9 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
   }
 
   /** Whoever sees a node leave sees to its jobs. Unsure, with a store down, the due index does. */
-  async function left(gone: NodeConnection, silently: boolean): Promise<void> {
+  async function left(gone: NodeConnection, { silently, abruptly }: Closed): Promise<void> {
     const isLeave = await gone.left(silently).catch(() => false);
-    await jobs.left(gone, isLeave).catch(() => {});
+    await jobs.left(gone, { isLeave, abruptly }).catch(() => {});
   }
 
   async function heartbeat(

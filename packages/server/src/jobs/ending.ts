@@ -6,6 +6,7 @@ import { isStoreDown, type JobsContext } from "./context.ts";
 import { leaveDue } from "./due-store.ts";
 import { type Advanced, advance } from "./fsm-store.ts";
 import { dueShard } from "./job-keys.ts";
+import { readJob } from "./job-store.ts";
 import { type LiveJob, NODE_LOST_WORDS, needOf } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
 import { exclusionWords, type Placement } from "./placement.ts";
@@ -19,7 +20,7 @@ export interface Endings {
   /** This attempt came to nothing: another one elsewhere, or the end of the job. */
   retry(job: LiveJob, reason: RetryReason, words?: string): Promise<void>;
   /** The steps that end an attempt after a failure, for whoever writes them together with others. */
-  afterFailure(job: LiveJob, reason: RetryReason, words: string): FailureSteps;
+  afterFailure(job: LiveJob, reason: RetryReason, words: string): Promise<FailureSteps>;
   /** Another attempt was written: the job goes on from there. */
   beginAnew(job: LiveJob, advanced: Advanced, reason: RetryReason): void;
   /** FINISHED was written by us: everything that follows from it. */
@@ -48,7 +49,7 @@ export interface ConcludedJob extends Ending {
 }
 
 export type FailureSteps =
-  | { event: "reassign"; reason: string; counts: boolean; avoid: boolean }
+  | { event: "reassign"; reason: string; counts: boolean; avoid: boolean; lost: boolean }
   | { event: "give_up"; outcome: "attempts_exhausted" | "timed_out"; error: JobError };
 
 /** Attempts that end for the server's or the operator's reasons are not held against the job. */
@@ -113,12 +114,22 @@ export function createEndings(
     return [];
   });
 
-  function afterFailure(job: LiveJob, reason: RetryReason, words: string): FailureSteps {
+  async function afterFailure(
+    job: LiveJob,
+    reason: RetryReason,
+    words: string,
+  ): Promise<FailureSteps> {
     const counts = !UNCOUNTED.has(reason) && !wasNeverTaken(job, reason);
+    if (counts && job.countedAttempts > 0 && job.countedAttempts + 1 >= job.attemptsMax)
+      await recount(job);
     const attempts = job.countedAttempts + (counts ? 1 : 0);
     const isLastInAll = job.attemptId >= attemptsInAllMax(job);
     if (attempts < job.attemptsMax && !isLastInAll)
-      return { event: "reassign", reason: sentence(reason, words), counts, avoid: true };
+      return {
+        event: "reassign",
+        reason: sentence(reason, words),
+        ...{ counts, avoid: true, lost: reason === "node_lost" },
+      };
     if (reason === "run_timeout")
       return { event: "give_up", outcome: "timed_out", error: errorOf(timeout(job)) };
     const exhausted = new TenureError("ATTEMPTS_EXHAUSTED", {
@@ -129,8 +140,14 @@ export function createEndings(
     return { event: "give_up", outcome: "attempts_exhausted", error };
   }
 
+  /** Another instance may have taken attempts off the count. Before the count ends a job, the record is read. */
+  async function recount(job: LiveJob): Promise<void> {
+    const record = await readJob(hot, job.jobId);
+    if (record?.attemptId === job.attemptId) job.countedAttempts = record.countedAttempts;
+  }
+
   async function retry(job: LiveJob, reason: RetryReason, words = ""): Promise<void> {
-    const step = afterFailure(job, reason, words);
+    const step = await afterFailure(job, reason, words);
     const { jobId, attemptId, nodeId } = job;
     if (step.event === "give_up") return giveUp(job, step, sentence(reason, words));
     const answered = await advance(hot, { jobId, attemptId, nodeId, instanceId, steps: [step] });

@@ -1,4 +1,5 @@
 import type { JobOutcome, JobState } from "@tenure/protocol";
+import * as z from "zod";
 import type { HotStore } from "../store/hot-store.ts";
 import type { MemorySpace } from "../store/memory-space.ts";
 import { defineScript } from "../store/script.ts";
@@ -11,7 +12,7 @@ import {
   type StepAnswer,
   stateAfter,
 } from "./fsm.ts";
-import { type JobKey, keysOfJob } from "./job-keys.ts";
+import { type JobKey, jobKeys, keysOfJob } from "./job-keys.ts";
 import { parseAt, TIMELINE_MAX, viewOf, wordsOf, writeAt } from "./job-record.ts";
 import { persistInMemory } from "./job-store.ts";
 import { trusted, trustedReply } from "./trusted.ts";
@@ -120,7 +121,7 @@ function writeStep(step: JobStep): string {
 function flagsOf(step: JobStep): string {
   if (step.event === "result") return step.reserved ? "r" : NONE;
   if (step.event !== "reassign") return NONE;
-  return `${step.counts ? "c" : ""}${step.avoid ? "a" : ""}` || NONE;
+  return `${step.counts ? "c" : ""}${step.avoid ? "a" : ""}${step.lost ? "l" : ""}` || NONE;
 }
 
 /** One line of whole characters. */
@@ -138,6 +139,7 @@ interface StepLine {
   reserved: boolean;
   counts: boolean;
   avoid: boolean;
+  lost: boolean;
   reason: string;
 }
 
@@ -155,6 +157,7 @@ function parseSteps(steps: string): StepLine[] {
         reserved: flags!.includes("r"),
         counts: flags!.includes("c"),
         avoid: flags!.includes("a"),
+        lost: flags!.includes("l"),
         reason: reason.join(" "),
       };
     });
@@ -206,6 +209,8 @@ function applyStep({ space, keys, args, at, step }: Applying): void {
   if (step.affinity) fields.set("affinity", step.affinity);
   if (step.event === "reassign") {
     avoidNode(fields, at.nodeId, step);
+    if (step.lost && step.counts && at.nodeId)
+      fields.set("lost", `${lostWord(at.attemptId, at.nodeId)}${fields.get("lost") ?? ""}`);
     at.countedAttempts += step.counts ? 1 : 0;
     at.attemptId += 1;
     at.nodeId = undefined;
@@ -225,6 +230,41 @@ function applyStep({ space, keys, args, at, step }: Applying): void {
   }
   if (step.keepMs !== undefined)
     for (const key of Object.values(keys)) space.expire(key, step.keepMs);
+}
+
+const lostWord = (attemptId: number, nodeId: string): string => `${attemptId}:${nodeId} `;
+
+const forgiveScript = defineScript({
+  file: new URL("./lua/forgive-attempt.lua", import.meta.url),
+  keys: ["fsm"],
+  args: z.object({ attempt_id: z.int().positive(), node_id: z.string() }),
+  reply: z.union([
+    z.tuple([z.literal("forgiven"), z.coerce.number().int()]),
+    z.tuple([z.literal("unchanged")]),
+  ]),
+}).inMemory((space, { fsm }, { attempt_id, node_id }) => {
+  const fields = space.hash(fsm);
+  const word = lostWord(attempt_id, node_id);
+  const words = ` ${fields.get("lost") ?? ""}`;
+  const at = fields.has("at") ? viewOf(fields) : undefined;
+  if (!at || at.outcome || !words.includes(` ${word}`)) return ["unchanged"];
+  at.countedAttempts = Math.max(0, at.countedAttempts - 1);
+  fields.set("lost", words.replace(` ${word}`, " ").slice(1)).set("at", writeAt(at));
+  return ["forgiven", at.countedAttempts];
+});
+
+/**
+ * Takes an attempt off the count that was ended because its node was lost: the node was not. Answers how many count now;
+ * `undefined` when the attempt ended for another reason, was taken off before, or the job is over.
+ */
+export async function forgiveAttempt(
+  hot: HotStore,
+  { jobId, attemptId, nodeId }: { jobId: string; attemptId: number; nodeId: string },
+): Promise<number | undefined> {
+  const fsm = jobKeys.fsm(hot.prefix, jobId);
+  const args = { attempt_id: attemptId, node_id: nodeId };
+  const reply = await hot.run(forgiveScript, { fsm }, args);
+  return reply[0] === "forgiven" ? reply[1] : undefined;
 }
 
 function avoidNode(fields: Map<string, string>, nodeId: string | undefined, step: StepLine): void {

@@ -92,8 +92,17 @@ export type JobStep =
       reserved?: boolean | undefined;
       reason?: string | undefined;
     }
-  /** `counts`: against `attempts_max`; not for a drain or a lost instance. `avoid`: prefer other nodes from now on. */
-  | { event: "reassign"; reason: string; counts: boolean; avoid: boolean }
+  /**
+   * `counts`: against `attempts_max`; not for a drain or a lost instance. `avoid`: prefer other nodes from now on.
+   * `lost`: for the loss of its node; should that turn out to be alive, the attempt is taken off the count.
+   */
+  | {
+      event: "reassign";
+      reason: string;
+      counts: boolean;
+      avoid: boolean;
+      lost?: boolean | undefined;
+    }
   | { event: "give_up"; outcome: Exclude<JobOutcome, "succeeded">; reason?: string | undefined }
   /** The slot is free. `keepMs`: how long the record stays. */
   | { event: "released"; keepMs: number };

@@ -1,7 +1,9 @@
 import { failpoint } from "#failpoint";
 import { every, type Service } from "../kernel/service.ts";
+import { instanceOf } from "../membership/route.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
 import type { Endings } from "./ending.ts";
+import { forgiveAttempt } from "./fsm-store.ts";
 import { type AttemptNow, readAttempts, readJob } from "./job-store.ts";
 import type { NodeEnd } from "./links.ts";
 import type { LiveJob, Place } from "./live-job.ts";
@@ -18,9 +20,15 @@ export interface NodeDesk extends Service {
     running: readonly JobAttempt[];
   }): Promise<void>;
   joined(node: NodeEnd, running: readonly JobAttempt[]): Promise<void>;
-  /** `isLeave`: it is gone, and not only connected elsewhere. */
-  left(node: NodeEnd, isLeave: boolean): Promise<void>;
+  left(node: NodeEnd, how: NodeLeft): Promise<void>;
   heartbeat(node: NodeEnd, beat: Heartbeat): Promise<void>;
+}
+
+export interface NodeLeft {
+  /** It is gone, and not only connected elsewhere. */
+  isLeave: boolean;
+  /** The connection broke without a close frame: the same process may be back in a moment, and still runs its jobs. */
+  abruptly: boolean;
 }
 
 export interface Heartbeat {
@@ -38,6 +46,8 @@ export interface NodeDeskStory {
 }
 
 const RECONCILE_INTERVAL_MS = 10_000;
+/** How long the jobs of a node whose connection broke are left to it, in case it comes back to any instance. */
+const RECONNECT_MS = 1_000;
 
 export function createNodeDesk(context: JobsContext, story: NodeDeskStory): NodeDesk {
   const { hot, settings, links, book, deadlines, roster, clock, log } = context;
@@ -74,6 +84,7 @@ export function createNodeDesk(context: JobsContext, story: NodeDeskStory): Node
     const slots = await listSlots(hot, nodeId);
     const over = await outdated(nodeId, running);
     for (const attempt of over) sendCancel(node, attempt, "this attempt is over");
+    await forgive(nodeId, over);
     const known = new Set(running.map(nameOf));
     await Promise.all(slots.map((slot) => resume(node, slot, known.has(nameOf(slot)))));
     story.placement.freed(nodeId);
@@ -94,19 +105,62 @@ export function createNodeDesk(context: JobsContext, story: NodeDeskStory): Node
     if (payload !== undefined) node.link.sendText(assignText(job, payload));
   }
 
-  async function left(node: NodeEnd, isLeave: boolean): Promise<void> {
+  /**
+   * The node still ran these, so its connection was lost and not the node: an attempt that was ended for that does not
+   * count. The script answers only for attempts that were.
+   */
+  async function forgive(nodeId: string, attempts: readonly JobAttempt[]): Promise<void> {
+    await Promise.all(
+      attempts.map(async ({ jobId, attemptId }) => {
+        const countedAttempts = await forgiveAttempt(hot, { jobId, attemptId, nodeId });
+        const job = book.get(jobId);
+        if (job && countedAttempts !== undefined) job.countedAttempts = countedAttempts;
+      }),
+    );
+  }
+
+  /** The newest connection of a node that broke, while its jobs are left to it. */
+  const broken = new Map<string, NodeEnd>();
+  const leaving = new Set<Promise<void>>();
+  const stopping = new AbortController();
+
+  function left(node: NodeEnd, how: NodeLeft): Promise<void> {
+    const done = leave(node, how).finally(() => leaving.delete(done));
+    leaving.add(done);
+    return done;
+  }
+
+  /** Waits in case the node comes back. At a stop of this instance it is not waited for any longer. */
+  async function isBack(node: NodeEnd): Promise<boolean> {
+    const { nodeId } = node;
+    broken.set(nodeId, node);
+    await clock.sleep(RECONNECT_MS, stopping.signal);
+    if (broken.get(nodeId) !== node) return true; // it was, and that connection broke too: its own wait decides
+    broken.delete(nodeId);
+    if (links.node(nodeId)) return true;
+    const owner = await instanceOf(hot, { node_id: nodeId }, context.instanceId);
+    if (owner === undefined) return false;
+    if (owner !== context.instanceId) drop(nodeId); // else it is about to be connected here
+    return true;
+  }
+
+  /** Another instance has the node, and with it its jobs. */
+  function drop(nodeId: string): void {
+    for (const job of [...book.values()])
+      if (job.nodeId === nodeId && book.drop(job)) deadlines.clear(job.jobId);
+  }
+
+  async function leave(node: NodeEnd, { isLeave, abruptly }: NodeLeft): Promise<void> {
     const { nodeId, epoch } = node;
     if (!links.removeNode(node)) return; // a newer connection has its place
     const reason = roster.get(nodeId)?.draining ? "node_draining" : "node_lost";
     // Also when the node is expected elsewhere: its snapshot stays in the store until it is back, and without a socket
     // here nothing can be sent to it.
     roster.left(nodeId, epoch);
-    const own = [...book.values()].filter((job) => job.nodeId === nodeId);
-    if (!isLeave) {
-      for (const job of own) if (book.drop(job)) deadlines.clear(job.jobId);
-      return;
-    }
+    if (!isLeave) return drop(nodeId);
     await failpoint("node.after-leave");
+    if (abruptly && (await isBack(node))) return;
+    const own = [...book.values()].filter((job) => job.nodeId === nodeId);
     const held = await listSlots(hot, nodeId).catch(() => []);
     const others = held.filter(({ jobId }) => !own.some((job) => job.jobId === jobId));
     const loaded = await Promise.all(others.map(({ jobId }) => story.load(jobId)));
@@ -126,6 +180,7 @@ export function createNodeDesk(context: JobsContext, story: NodeDeskStory): Node
     const over = await outdated(nodeId, absent);
     for (const attempt of over)
       if (!isInHand(nodeId, attempt)) sendCancel(node, attempt, "this attempt is over");
+    await forgive(nodeId, over);
     // Current, but without a slot: it ran out while the store was away. Filled, then compared, as at a register.
     const bare = absent.filter((attempt) => !over.includes(attempt));
     if (bare.length > 0) await registering({ nodeId, capacity, running: bare });
@@ -173,7 +228,10 @@ export function createNodeDesk(context: JobsContext, story: NodeDeskStory): Node
     left,
     heartbeat,
     start: () => loop.start(),
-    stop: () => loop.stop(),
+    async stop() {
+      stopping.abort();
+      await Promise.allSettled([loop.stop(), ...leaving]);
+    },
   };
 }
 

@@ -200,7 +200,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
     if (reason === "node_draining") context.roster.leaving(node.nodeId, true);
     const service = error.service ?? job.service;
     if (reason === "model_not_available" && service) await story.unavailable(node.nodeId, service);
-    const step = story.endings.afterFailure(job, reason, words);
+    const step = await story.endings.afterFailure(job, reason, words);
     if (step.event === "reassign") return { step, result: undefined };
     const { event, outcome } = step;
     return { step: { event, outcome, reason: words }, result: resultText({ error: step.error }) };

@@ -3,7 +3,7 @@
 --
 -- Texts instead of JSON, and one field for all that changes: this runs several times for every job, and three quarters
 -- of its cost were names. A step is a line: event, row, outcome, keep_ms, affinity, flags (r reserved, c counts,
--- a avoid), reason; - stands for none.
+-- a avoid, l lost), reason; - stands for none.
 --
 -- Replies { 'absent' } or { 'answered', state, at, former node, listeners, now_ms, answer of each step... };
 -- the listeners are for whoever ended the job, '' for others.
@@ -64,6 +64,9 @@ for event, row, outcome, keep, affinity, flags, reason in
       if node ~= '-' and string.find(flags, 'a') then
         local avoid = node .. ' ' .. (redis.call('HGET', fsm, 'avoid') or '')
         redis.call('HSET', fsm, 'avoid', string.sub(avoid, 1, AVOID_MAX))
+      end
+      if node ~= '-' and string.find(flags, 'c') and string.find(flags, 'l') then
+        redis.call('HSET', fsm, 'lost', attempt .. ':' .. node .. ' ' .. (redis.call('HGET', fsm, 'lost') or ''))
       end
       redis.call('HSET', fsm, 'last_failure', reason)
       if string.find(flags, 'c') then counted = tostring(counted + 1) end
