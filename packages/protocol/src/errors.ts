@@ -188,6 +188,13 @@ export const ERRORS = {
     message: (d: { job_id: string; attempts: number }) =>
       `job ${d.job_id} failed in each of its ${d.attempts} attempts`,
   },
+  // Stands in the place of a result: the job ended, and asking again will not bring it back.
+  RESULT_EVICTED: {
+    status: 410,
+    retryable: false,
+    message: (d: { job_id: string; outcome: string }) =>
+      `job ${d.job_id} ended as ${d.outcome}; its result was dropped to make room`,
+  },
   // Not retryable: the work may have been done, and only the caller knows whether a second job does harm.
   JOB_TIMEOUT: {
     status: 504,

@@ -132,6 +132,21 @@ export function createTelemetry() {
       labelNames: ["reason"],
       registers,
     }),
+    jobsEnded: new Gauge({
+      name: "tenure_job_ended",
+      help: "Ended jobs that are kept, by all instances together. Near jobs.ended_max new ones are refused.",
+      registers,
+    }),
+    jobsEndedBytes: new Gauge({
+      name: "tenure_job_ended_bytes",
+      help: "Estimated memory of ended jobs, by all instances together. Above jobs.ended_bytes_max results of the oldest are dropped.",
+      registers,
+    }),
+    jobBodiesDropped: new Counter({
+      name: "tenure_job_bodies_dropped_total",
+      help: "Ended jobs whose result and timeline this instance dropped before retention_seconds, to make room.",
+      registers,
+    }),
     jobsFinished: new Counter({
       name: "tenure_job_finished_total",
       help: "Jobs that this instance brought to their end, by outcome.",

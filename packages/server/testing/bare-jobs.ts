@@ -8,6 +8,8 @@ import type { HotStore } from "../src/store/hot-store.ts";
 
 const SETTINGS: JobsSettings = {
   retentionMs: 3_600_000,
+  endedMax: 2_000_000,
+  endedBytesMax: 2 ** 30,
   queueMax: 10_000,
   pendingTimeoutMs: 10_000,
   ackTimeoutMs: 5_000,
@@ -39,6 +41,8 @@ const SILENT_METER: JobMeter = {
   stormReported() {},
   affinity() {},
   observed() {},
+  ended() {},
+  bodiesDropped() {},
   slotsLeaked() {},
   turnsLeft() {},
 };

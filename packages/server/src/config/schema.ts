@@ -197,6 +197,16 @@ export const Config = z.strictObject({
       seconds,
       "How long an ended job, its result and its request id are kept. Long recognises late repeats of a request; short saves memory.",
     ),
+    ended_max: wholeNumber(
+      2_000_000,
+      { min: 1, max: 1_000_000_000 },
+      "Ended jobs that are kept. At this number new jobs are refused with QUEUE_FULL until older ones are past `retention_seconds`.",
+    ),
+    ended_bytes_max: wholeNumber(
+      0,
+      { min: 0, max: 1_099_511_627_776 },
+      "Memory for ended jobs, in bytes; 0 is two fifths of the heap limit without Redis, and 3 GiB with it. Above it the results and timelines of the oldest are dropped; when records fill three quarters of it, new jobs are refused.",
+    ),
     queue_max: wholeNumber(
       10_000,
       { min: 1, max: 1_000_000 },

@@ -1,3 +1,4 @@
+import { getHeapStatistics } from "node:v8";
 import type { Config } from "../config.ts";
 import type { Delivery } from "../delivery/contract.ts";
 import type { Clock } from "../kernel/clock.ts";
@@ -24,20 +25,35 @@ export interface AppJobsOptions {
 /** A node that was silent for so many heartbeats has lost its slots. */
 const SLOT_HEARTBEATS = 3;
 
+const REDIS_ENDED_BYTES = 3 * 2 ** 30;
+
+/** Memory for ended jobs when the settings name none. In memory they share the heap with everything else. */
+const ENDED_BYTES_MAX: Record<HotStore["kind"], () => number> = {
+  memory: () => Math.floor(getHeapStatistics().heap_size_limit * 0.4),
+  redis: () => REDIS_ENDED_BYTES,
+  "redis-cluster": () => REDIS_ENDED_BYTES,
+};
+
 /** Jobs as the settings want them, with their metrics. */
 export function createAppJobs(options: AppJobsOptions): Jobs {
   const { config, heartbeatIntervalMs, telemetry } = options;
   return createJobs({
     ...options,
-    settings: settingsOf(config, heartbeatIntervalMs),
+    settings: settingsOf(config, heartbeatIntervalMs, options.hot.kind),
     meter: meterOf(telemetry),
   });
 }
 
-function settingsOf(config: Config, heartbeatIntervalMs: number): JobsSettings {
+function settingsOf(
+  config: Config,
+  heartbeatIntervalMs: number,
+  kind: HotStore["kind"],
+): JobsSettings {
   const { jobs, job_timeout: timeout, model_not_available: storm, limits, scheduler } = config;
   return {
     retentionMs: jobs.retention_seconds * 1_000,
+    endedMax: jobs.ended_max,
+    endedBytesMax: jobs.ended_bytes_max || ENDED_BYTES_MAX[kind](),
     queueMax: jobs.queue_max,
     pendingTimeoutMs: timeout.pending_timeout_seconds * 1_000,
     ackTimeoutMs: timeout.ack_timeout_seconds * 1_000,
@@ -78,6 +94,11 @@ function meterOf(telemetry: Telemetry): JobMeter {
       telemetry.jobQueueAgeSeconds.set(oldestWaitSeconds);
       telemetry.jobsLive.set(live);
     },
+    ended({ jobs, bytes }) {
+      telemetry.jobsEnded.set(jobs);
+      telemetry.jobsEndedBytes.set(bytes);
+    },
+    bodiesDropped: (count) => telemetry.jobBodiesDropped.inc(count),
     slotsLeaked: (count) => telemetry.slotsLeaked.set(count),
     turnsLeft: (count) => telemetry.turnsLeft.set(count),
   };

@@ -15,6 +15,9 @@ import type { WaitingRoom } from "./waiting.ts";
 
 export interface JobsSettings {
   retentionMs: number;
+  /** Ended jobs that may be kept, and the memory for them. */
+  endedMax: number;
+  endedBytesMax: number;
   /** Jobs that may wait in one pool. */
   queueMax: number;
   pendingTimeoutMs: number;

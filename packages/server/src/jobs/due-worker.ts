@@ -11,6 +11,7 @@ import { type LiveJob, liveJobOf, type Place } from "./live-job.ts";
 import type { Placement } from "./placement.ts";
 import { addRecent } from "./recent-store.ts";
 import { endingOf, type Results } from "./results.ts";
+import type { Retention } from "./retention.ts";
 import type { RosterNode } from "./roster.ts";
 import { holdsSlot } from "./slot-store.ts";
 import { bindingTtlMs } from "./submit.ts";
@@ -21,6 +22,7 @@ export interface DueStory {
   turns: Pick<Turns, "join" | "placedOrEnded">;
   placement: Placement;
   results: Results;
+  retention: Pick<Retention, "bytesOf" | "ended">;
   takeUp(jobId: string, at?: Place): Promise<LiveJob | undefined>;
   giveUpWaiting(job: LiveJob): void;
   storeTimeMs(): Promise<number>;
@@ -167,7 +169,11 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
     // Ever less often: a session that never acknowledges must not be sent its results all day.
     const inMs = Math.min(Math.max(nowMs - record.stateMs, LOOK_AGAIN_MS), 300_000);
     await rescheduleDue(hot, [{ jobId, inMs }]);
-    if (sessionId && story.results.isAwaited(sessionId, jobId)) return;
+    if (sessionId && story.results.isAwaited(sessionId, jobId))
+      return story.retention.ended(
+        { jobId, bytes: story.retention.bytesOf(record.result) },
+        { leaves: false },
+      );
     // Whoever ended it may have stopped before it ended the turn too.
     if (!released) story.turns.placedOrEnded(liveJobOf(record, times(nowMs)));
     const names = { tenant, sessionId, originInstanceId, listeners };

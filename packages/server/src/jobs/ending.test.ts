@@ -39,6 +39,7 @@ async function scene() {
     slots: { free: async () => {} } as never,
     turns: { placedOrEnded: ignore },
     results: { deliver: async () => "out" } as never,
+    retention: { bytesOf: () => 0, ended: async () => {} },
     placement: () => ({ place: (each: LiveJob) => placed.push(each) }) as never,
     isReported: () => false,
     cancelOnNode: ignore,

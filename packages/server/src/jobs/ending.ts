@@ -1,16 +1,15 @@
 import { type JobError, type JobOutcome, TenureError } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
-import { perTurn } from "../kernel/per-turn.ts";
 import { keepBinding } from "./binding-store.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
-import { leaveDue } from "./due-store.ts";
+import type { EndedJob } from "./ended-store.ts";
 import { type Advanced, advance } from "./fsm-store.ts";
-import { dueShard } from "./job-keys.ts";
 import { readJob } from "./job-store.ts";
 import { type LiveJob, NODE_LOST_WORDS, needOf } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
 import { exclusionWords, type Placement } from "./placement.ts";
 import type { Results } from "./results.ts";
+import type { Retention } from "./retention.ts";
 import type { Slots } from "./slots.ts";
 import type { Turns } from "./turns.ts";
 import { type Ending, type JobEnd, resultText } from "./wire.ts";
@@ -98,6 +97,7 @@ export function createEndings(
     slots: Slots;
     turns: Pick<Turns, "placedOrEnded">;
     results: Results;
+    retention: Pick<Retention, "bytesOf" | "ended">;
     placement: () => Placement;
     /** Whether a node's report about it is under way to the store. */
     isReported: (jobId: string) => boolean;
@@ -109,10 +109,6 @@ export function createEndings(
 ): Endings {
   const { hot, instanceId, clock, log, book, waiting, deadlines, meter, settings } = context;
   const { slots, results } = parts;
-  const leave = perTurn<string, void>(async (_shard, jobIds) => {
-    await leaveDue(hot, jobIds);
-    return [];
-  });
 
   async function afterFailure(
     job: LiveJob,
@@ -234,17 +230,22 @@ export function createEndings(
   async function conclude(ending: ConcludedJob): Promise<void> {
     await failpoint("result.after-finished");
     // The session need not wait until the slot is free. Returned, not awaited: until the session acknowledges, only
-    // the job id may be held here, not the result.
-    return leaveAfter(ending.jobId, Promise.all([results.deliver(ending), release(ending)]));
+    // the job id and a size may be held here, not the result.
+    const ended = endedJob(ending);
+    return leaveAfter(ended, Promise.all([results.deliver(ending), release(ending)]));
+  }
+
+  function endedJob({ jobId, result, isEvicted }: ConcludedJob): EndedJob {
+    return { jobId, bytes: isEvicted ? 0 : parts.retention.bytesOf(result) };
   }
 
   async function leaveAfter(
-    jobId: string,
+    ended: EndedJob,
     work: Promise<["out" | "stay", unknown]>,
   ): Promise<void> {
     const [delivered] = await work;
     await failpoint("result.after-delivered");
-    if (delivered === "out") await leave(String(dueShard(jobId)), jobId);
+    await parts.retention.ended(ended, { leaves: delivered === "out" });
   }
 
   async function release(ending: ConcludedJob): Promise<void> {

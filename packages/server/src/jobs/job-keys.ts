@@ -1,5 +1,7 @@
 import { hash } from "node:crypto";
 
+const dueKey = (prefix: string, shard: number): string => `${prefix}:v1:jobs:due:${shard}`;
+
 /**
  * One job's keys share a tag, and so do one node's and one session's: a script touches one of them, never two.
  * An instance may stop between any two scripts, and the due index finds what it left.
@@ -9,7 +11,11 @@ export const jobKeys = {
   payload: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:payload`,
   result: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:result`,
   timeline: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:timeline`,
-  due: (prefix: string, shard: number) => `${prefix}:v1:jobs:due:${shard}`,
+  due: dueKey,
+  // In the slot of their shard of the due index: its whole key is their tag.
+  ended: (prefix: string, shard: number) => `${prefix}:v1:jobs:ended:{${dueKey(prefix, shard)}}`,
+  bodies: (prefix: string, shard: number) => `${prefix}:v1:jobs:bodies:{${dueKey(prefix, shard)}}`,
+  endedSweep: (prefix: string) => `${prefix}:v1:jobs:ended_sweep`,
   recent: (prefix: string) => `${prefix}:v1:jobs:recent`,
   binding: (prefix: string, request: RequestName) =>
     `${prefix}:v1:requests:binding:${requestKey(request)}`,

@@ -125,7 +125,7 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
     lastFailure: fields.get("last_failure"),
     avoid: wordsOf(fields.get("avoid")),
     payload: parts.payload || undefined,
-    result: parts.result || undefined,
+    result: parts.result || fields.get("result"),
     timeline: [],
   };
 }

@@ -21,6 +21,7 @@ import { createNodeDesk, type NodeDesk } from "./node-desk.ts";
 import { createPlacement, PATIENCE_ALARM, type Placement } from "./placement.ts";
 import { createReports, type NodeReport, type Reports } from "./reports.ts";
 import { createResults } from "./results.ts";
+import { createRetention } from "./retention.ts";
 import { createRoster } from "./roster.ts";
 import { createSlots } from "./slots.ts";
 import { createStormGuard } from "./storm-guard.ts";
@@ -84,6 +85,7 @@ export function createJobs(options: JobsOptions): Jobs {
     ring: delivery.send,
     storeNowMs: () => Math.floor(clock.monotonicMs() + storeOffsetMs),
   };
+  const retention = createRetention(context);
   const results = createResults(context);
   const turns = createTurns(context);
   const slots = createSlots(context, (nodeId) => placement.freed(nodeId));
@@ -91,6 +93,7 @@ export function createJobs(options: JobsOptions): Jobs {
     slots,
     turns,
     results,
+    retention,
     placement: () => placement,
     isReported: (jobId) => reports.isReported(jobId),
     cancelOnNode,
@@ -111,11 +114,11 @@ export function createJobs(options: JobsOptions): Jobs {
     vanished,
   });
   const desk = createNodeDesk(context, { endings, placement, takeUp, load });
-  const submit = createSubmit(context, { placement, turns });
+  const submit = createSubmit(context, { placement, turns, retention });
   const bells = createBells(context, { results, endings, takeUp });
   const clients = createClientDesk(context, { submit, results, turns, endings, load });
   const due = createDueWorker(context, {
-    ...{ endings, turns, placement, results, takeUp },
+    ...{ endings, turns, placement, results, retention, takeUp },
     giveUpWaiting: (job) => endings.onDeadline(job.jobId),
     storeTimeMs,
   });
@@ -123,7 +126,7 @@ export function createJobs(options: JobsOptions): Jobs {
     clock,
     onError: (error) => log.error({ event: "figures.not-observed", error }, "looking again"),
   });
-  const services = [deadlines, placement, desk, due, turns, figures];
+  const services = [deadlines, placement, desk, due, turns, retention, figures];
 
   function ring(alarm: string): void {
     if (alarm.startsWith(PAUSE_ALARM)) turns.onPause(alarm.slice(PAUSE_ALARM.length));

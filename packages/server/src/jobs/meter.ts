@@ -17,6 +17,10 @@ export interface JobMeter {
   affinity(outcome: AffinityOutcome): void;
   /** Once a second or so. */
   observed(figures: { waiting: number; oldestWaitSeconds: number; live: number }): void;
+  /** What is kept of ended jobs by all instances, as far as it is known here. */
+  ended(figures: { jobs: number; bytes: number }): void;
+  /** Ended jobs lost their results and timelines before their time. */
+  bodiesDropped(count: number): void;
   slotsLeaked(count: number): void;
   turnsLeft(count: number): void;
 }

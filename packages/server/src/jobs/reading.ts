@@ -4,6 +4,7 @@ import { readBinding } from "./binding-store.ts";
 import type { JobRecord } from "./job-record.ts";
 import { readJob } from "./job-store.ts";
 import { listRecent } from "./recent-store.ts";
+import { evictedError } from "./wire.ts";
 
 export interface JobFilter {
   tenant: string;
@@ -70,8 +71,12 @@ const fits = (record: JobRecord, filter: JobFilter): boolean =>
 export const noJob = (jobId: string): TenureError =>
   new TenureError("NOT_FOUND", { what: "job", id: jobId });
 
+/** `record` was read with its result. An ended job without one has lost it. */
 export function renderJob(record: JobRecord): Job {
-  const { body, error } = JSON.parse(record.result ?? "{}") as Pick<Job, "body" | "error">;
+  const { body, error }: Pick<Job, "body" | "error"> =
+    record.outcome && record.result === undefined
+      ? { error: evictedError(record.jobId, record.outcome) }
+      : JSON.parse(record.result ?? "{}");
   return {
     job_id: record.jobId,
     request_id: record.requestId,

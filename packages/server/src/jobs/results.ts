@@ -11,7 +11,7 @@ import {
   listUndelivered,
   UNDELIVERED_MAX,
 } from "./undelivered-store.ts";
-import { type Ending, resultFrame } from "./wire.ts";
+import { type Ending, evictedError, resultFrame, resultText } from "./wire.ts";
 
 /** Brings results to sessions, wherever they are. */
 export interface Results {
@@ -316,5 +316,6 @@ export const endingOf = (
   attemptId: record.attemptId,
   nodeId: record.nodeId,
   outcome,
-  result: record.result ?? "{}",
+  result: record.result ?? resultText({ error: evictedError(record.jobId, outcome) }),
+  isEvicted: record.result === undefined,
 });

@@ -13,6 +13,7 @@ import { type Created, createJob, dropJob, readJob, voidJob } from "./job-store.
 import { type LiveJob, needOf } from "./live-job.ts";
 import type { AheadSlot, Placement } from "./placement.ts";
 import { addRecent, type RecentJob } from "./recent-store.ts";
+import type { Retention } from "./retention.ts";
 import { createTenantLimits } from "./tenant-limits.ts";
 import type { Turns } from "./turns.ts";
 import { createNeedCounts } from "./waiting.ts";
@@ -43,6 +44,7 @@ export interface Submit {
 export interface SubmitStory {
   placement: Placement;
   turns: Pick<Turns, "join" | "inLine">;
+  retention: Pick<Retention, "shortage">;
 }
 
 /** After so long without a word another instance looks whether somebody has the job in hand. */
@@ -135,14 +137,21 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       throw new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: payloadBytesMax });
     limits.check(tenant);
     const isFull = waiting.sizeOf(pool) + (entering.get(pool) ?? 0) >= queueMax;
-    if (!isFull && !isOneTooMany) return;
+    const shortage = story.retention.shortage();
+    if (!isFull && !isOneTooMany && !shortage) return;
     // A request that has its job is no newcomer: it may always ask for it.
-    if (!(await readBinding(hot, { tenant, requestId })))
+    if (await readBinding(hot, { tenant, requestId })) return;
+    if (shortage)
       throw new TenureError("QUEUE_FULL", {
-        queue: isFull ? `the queue of pool ${pool}` : `different needs of tenant ${tenant}`,
-        limit: isFull ? queueMax : settings.tenantNeedsMax,
-        retry_after_ms: FULL_RETRY_MS,
+        queue: "the store of ended jobs",
+        limit: shortage.limit,
+        retry_after_ms: shortage.retryAfterMs,
       });
+    throw new TenureError("QUEUE_FULL", {
+      queue: isFull ? `the queue of pool ${pool}` : `different needs of tenant ${tenant}`,
+      limit: isFull ? queueMax : settings.tenantNeedsMax,
+      retry_after_ms: FULL_RETRY_MS,
+    });
   }
 
   /** A job with a need that others of its tenant wait with already adds no other. */

@@ -1,4 +1,4 @@
-import type { JobError, JobOutcome, JobState } from "@tenure/protocol";
+import { type JobError, type JobOutcome, type JobState, TenureError } from "@tenure/protocol";
 import type { LiveJob } from "./live-job.ts";
 
 /**
@@ -18,6 +18,12 @@ export function resultText({
   if (body !== undefined) parts.push(`"body":${body}`);
   if (error) parts.push(`"error":${JSON.stringify({ code: error.code, message: error.message })}`);
   return `{${parts.join()}}`;
+}
+
+/** Instead of the result of an ended job that was dropped to make room (retention.ts). */
+export function evictedError(jobId: string, outcome: JobOutcome): JobError {
+  const { code, message } = new TenureError("RESULT_EVICTED", { job_id: jobId, outcome });
+  return { code, message };
 }
 
 type Assigned = Pick<
@@ -50,6 +56,8 @@ export interface Ending {
   outcome: JobOutcome;
   /** As `resultText` made it. */
   result: string;
+  /** The result was dropped before its time; `result` says so. */
+  isEvicted?: boolean;
 }
 
 /** How an attempt ended its job, for whoever has the job in hand. */
@@ -71,7 +79,7 @@ export function resultFrame(ending: Ending): string {
     attempt_id: ending.attemptId,
     node_id: ending.nodeId,
     turn_id: ending.turnId,
-    success: ending.outcome === "succeeded",
+    success: ending.outcome === "succeeded" && !ending.isEvicted,
     outcome: ending.outcome,
   });
   const rest = ending.result.slice(1, -1);

@@ -1,0 +1,17 @@
+-- Drop the result and the timeline of a job that has ended. Its record stays, with the outcome. A small result moves into
+-- the record: it takes less room there than the note that it is gone.
+--
+-- Replies { 'dropped' } | { 'open' }: it has not ended, and keeps everything.
+
+local fsm, result, timeline = KEYS[1], KEYS[2], KEYS[3]
+-- args { inline_max: number }
+
+local state = redis.call('HGET', fsm, 'state')
+if state and state ~= 'FINISHED' and state ~= 'RELEASED' then
+  return { 'open' }
+end
+local text = state and redis.call('GET', result)
+if text and #text <= args.inline_max then redis.call('HSET', fsm, 'result', text) end
+if state then redis.call('HDEL', fsm, 'avoid', 'last_failure', 'listeners') end
+redis.call('DEL', result, timeline)
+return { 'dropped' }

@@ -1,0 +1,30 @@
+-- Forget ended jobs of one shard whose records have run out, and count the others.
+--
+-- Replies { 'swept', jobs, units of their bodies, seconds until the first of them runs out or -1 }.
+
+local ended, bodies = KEYS[1], KEYS[2]
+-- args { count: number }
+
+local now_s = math.floor(now_ms() / 1000)
+local gone = redis.call('ZRANGEBYSCORE', bodies, '-inf', string.format('(%.0f', (now_s + 1) * 1048576),
+  'WITHSCORES', 'LIMIT', 0, args.count)
+local units = 0
+for at = 1, #gone, 2 do
+  units = units + tonumber(gone[at + 1]) % 1048576
+  redis.call('ZREM', bodies, gone[at])
+end
+if units > 0 then redis.call('HINCRBY', ended, 'units', -units) end
+local jobs, first_s, left = 0, nil, 0
+local fields = redis.call('HGETALL', ended)
+for at = 1, #fields, 2 do
+  local until_s = tonumber(fields[at])
+  if not until_s then
+    left = tonumber(fields[at + 1])
+  elseif until_s <= now_s then
+    redis.call('HDEL', ended, fields[at])
+  else
+    jobs = jobs + tonumber(fields[at + 1])
+    first_s = math.min(first_s or until_s, until_s)
+  end
+end
+return { 'swept', jobs, math.max(0, left), first_s and first_s - now_s or -1 }
