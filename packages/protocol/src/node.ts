@@ -94,8 +94,10 @@ export const NodeView = z.object({
   pools: Pools,
   services: Services,
   capacity: Capacity,
-  /** Slots taken now, of `capacity`. */
+  /** Slots taken now, of `capacity`; with those that are `stuck`. */
   reserved: Count,
+  /** Slots in use for attempts that are over: the node was told to stop them, and still runs them. */
+  stuck: Count.optional(),
   claim_policy: ClaimPolicyName,
   trusted_package_regexp: z.string(),
   custom_command: z.boolean(),

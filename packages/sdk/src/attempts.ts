@@ -39,6 +39,8 @@ export interface AttemptLimits {
 export interface Attempts {
   /** Everything the server should believe to be here: waiting, running, or done and not acknowledged. */
   list(): JobAttempt[];
+  /** The same, and runs that were stopped and have not ended: they use slots, and the server should know. */
+  inUse(): JobAttempt[];
   heard(
     message: Extract<NodeIncoming, { type: "job_assign" | "job_cancel" | "job_result_ack" }>,
   ): void;
@@ -67,6 +69,8 @@ interface Attempt {
 
 /** A server's own deadline comes first; this one is for when it cannot reach us. */
 const TIMEOUT_GRACE_MS = 1_000;
+/** How long a run that was stopped may take to end before the server hears that it still uses its slot. */
+const STUCK_MS = 1_000;
 const SWEEP_MS = 1_000;
 const SAY_AGAIN_MS = 5_000;
 const SAY_AGAIN_DOUBLED_MAX = 3;
@@ -82,6 +86,7 @@ export function createAttempts({
   send,
   sendFrame,
   problem,
+  stuck,
 }: {
   clock: Clock;
   limits: AttemptLimits;
@@ -89,11 +94,15 @@ export function createAttempts({
   send: (message: NodeOutgoing) => SendOutcome;
   sendFrame: (frame: string) => SendOutcome;
   problem: (error: TenureError) => void;
+  /** Runs that were stopped do not end, or have ended at last: worth a heartbeat of its own. */
+  stuck: () => void;
 }): Attempts {
   const held = new Map<string, Attempt>();
   const queue: Attempt[] = [];
   /** Runs in progress, also of attempts that are not held any more and have not stopped yet. */
   let running = 0;
+  /** Those of them that are not held any more. */
+  const unended = new Map<Attempt, { isStuck: boolean }>();
   let results = 0;
   let cancelSweep: Cancel | undefined;
   let drained: (() => void) | undefined;
@@ -140,6 +149,9 @@ export function createAttempts({
     // What was cancelled before it began need not begin.
     const end = attempt.stopped ? undefined : await endOf(attempt);
     running -= 1;
+    const wasStuck = unended.get(attempt)?.isStuck;
+    unended.delete(attempt);
+    if (wasStuck) stuck();
     // Not when it was given back meanwhile: its result is said already.
     if (end && isHeld(attempt) && attempt.state === "running") finish(attempt, end);
     startNext();
@@ -237,6 +249,20 @@ export function createAttempts({
   function stop(attempt: Attempt, reason: TenureError): void {
     forget(attempt);
     abort(attempt, reason);
+    if (attempt.state === "running") awaitEnd(attempt);
+  }
+
+  /** Most runs end when they are stopped. One that does not is reported, twice: the server believes what it hears again. */
+  function awaitEnd(attempt: Attempt): void {
+    unended.set(attempt, { isStuck: false });
+    const report = () => {
+      const still = unended.get(attempt);
+      if (!still) return;
+      if (!still.isStuck) clock.after(STUCK_MS, report);
+      still.isStuck = true;
+      stuck();
+    };
+    clock.after(STUCK_MS, report);
   }
 
   function abort(attempt: Attempt, reason: TenureError): void {
@@ -262,7 +288,8 @@ export function createAttempts({
   }
 
   return {
-    list: () => [...held.values()].slice(0, CAPACITY_MAX).map(({ job }) => attemptOf(job)),
+    list: () => listed([...held.values()]),
+    inUse: () => listed([...held.values(), ...unended.keys()]),
     heard(message) {
       const attempt = held.get(message.job_id);
       if (message.type === "job_assign") assigned(message);
@@ -308,6 +335,9 @@ export function createAttempts({
  * process, and the server should know by then who has the job. Browsers have no turn to wait for.
  */
 const soon: (act: () => void) => void = globalThis.setImmediate ?? ((act) => setTimeout(act, 0));
+
+const listed = (attempts: readonly Attempt[]): JobAttempt[] =>
+  attempts.slice(0, CAPACITY_MAX).map(({ job }) => attemptOf(job));
 
 const attemptOf = ({ job_id, attempt_id }: WorkerJob): JobAttempt => ({ job_id, attempt_id });
 

@@ -64,6 +64,7 @@ export class Worker<Payload = unknown> {
       send: (message) => this.#connection?.send(message) ?? "not_connected",
       sendFrame: (frame) => this.#connection?.sendFrame(frame) ?? "not_connected",
       problem: (error) => options.on?.problem?.(error),
+      stuck: () => this.#connection?.heartbeat(),
     });
     void this.#connect(options);
   }
@@ -109,7 +110,7 @@ export class Worker<Payload = unknown> {
       token,
       bootId: globalThis.crypto.randomUUID(),
       describe: () => describe(options),
-      running: () => this.#attempts.list(),
+      running: () => this.#attempts.inUse(),
       draining: () => this.#isDraining,
       ...(services && { services }),
       on: {

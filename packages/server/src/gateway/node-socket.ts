@@ -159,7 +159,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     const { seq, resource_usage, services, draining = false } = beat;
     const { capacity } = current.snapshot;
     const running = beat.running.map(attemptOf);
-    jobs.heartbeat(current, { running, capacity, draining }).catch(() => {}); // with the store down; the next will do
+    jobs.heartbeat(current, { running, capacity, draining }).then(current.setStuck, () => {}); // with the store down; the next will do
     const presence_ok = await current.heartbeat({ resourceUsage: resource_usage, services });
     link.send({ type: "node_heartbeat_ack", seq, presence_ok, epoch: current.epoch });
   }

@@ -21,7 +21,8 @@ export interface NodeDesk extends Service {
   }): Promise<void>;
   joined(node: NodeEnd, running: readonly JobAttempt[]): Promise<void>;
   left(node: NodeEnd, how: NodeLeft): Promise<void>;
-  heartbeat(node: NodeEnd, beat: Heartbeat): Promise<void>;
+  /** Answers how many slots the node uses for attempts that are over: it was told to stop them and has not. */
+  heartbeat(node: NodeEnd, beat: Heartbeat): Promise<number>;
 }
 
 export interface NodeLeft {
@@ -85,6 +86,7 @@ export function createNodeDesk(context: JobsContext, story: NodeDeskStory): Node
     const over = await outdated(nodeId, running);
     for (const attempt of over) sendCancel(node, attempt, "this attempt is over");
     await forgive(nodeId, over);
+    overBefore.set(node, new Set(over.map(nameOf)));
     const known = new Set(running.map(nameOf));
     await Promise.all(slots.map((slot) => resume(node, slot, known.has(nameOf(slot)))));
     story.placement.freed(nodeId);
@@ -168,22 +170,32 @@ export function createNodeDesk(context: JobsContext, story: NodeDeskStory): Node
     await Promise.all(lost.map((job) => job && story.endings.retry(job, reason)));
   }
 
+  /** Attempts that a node still named when they were over, in its last heartbeat or when it registered. */
+  const overBefore = new WeakMap<NodeEnd, ReadonlySet<string>>();
+
   async function heartbeat(
     node: NodeEnd,
     { running, capacity, draining }: Heartbeat,
-  ): Promise<void> {
+  ): Promise<number> {
     const { nodeId } = node;
     roster.leaving(nodeId, draining);
     const answers = await renewSlots(hot, { nodeId, ttlMs, slots: running });
     const absent = running.filter((_, at) => answers[at] === "absent");
-    if (absent.length === 0) return;
-    const over = await outdated(nodeId, absent);
+    const over = absent.length === 0 ? [] : await outdated(nodeId, absent);
+    const before = overBefore.get(node);
+    // Named once it may have ended while the heartbeat was on its way; named again it still runs.
+    const isStuck = (attempt: JobAttempt) => before?.has(nameOf(attempt)) ?? false;
+    overBefore.set(node, new Set(over.map(nameOf)));
     for (const attempt of over)
       if (!isInHand(nodeId, attempt)) sendCancel(node, attempt, "this attempt is over");
-    await forgive(nodeId, over);
+    await forgive(
+      nodeId,
+      over.filter((attempt) => !isStuck(attempt)),
+    );
     // Current, but without a slot: it ran out while the store was away. Filled, then compared, as at a register.
     const bare = absent.filter((attempt) => !over.includes(attempt));
     if (bare.length > 0) await registering({ nodeId, capacity, running: bare });
+    return over.filter(isStuck).length;
   }
 
   /** It ended a moment ago, here: the node knows by now, or will with the next message. */

@@ -6,6 +6,8 @@ import type { Candidate } from "./select-node.ts";
 export interface RosterNode extends Candidate {
   readonly instanceId: string | null;
   readonly epoch: number;
+  /** Slots used by attempts that are over and that the node has not stopped. */
+  readonly stuck: number;
 }
 
 /** The nodes of the fleet as selection needs them: by pool, with what is reserved as far as this instance knows. */
@@ -81,7 +83,7 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
   }
 
   function settle(entry: Entry): void {
-    entry.node.reserved = entry.known + entry.asking;
+    entry.node.reserved = entry.known + entry.asking + entry.node.stuck;
     entry.node.draining = entry.draining || entry.leaving;
     if (!entry.hasLeft) return;
     entry.node.online = false;
@@ -124,7 +126,10 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
       change(nodeId, (entry) => {
         entry.known = reserved;
       }),
-    reservedOf: (nodeId) => entries.get(nodeId)?.known ?? 0,
+    reservedOf(nodeId) {
+      const entry = entries.get(nodeId);
+      return entry ? Math.min(entry.known + entry.node.stuck, entry.node.capacity) : 0;
+    },
     mark(nodeId, service, forMs) {
       const services = marks.get(nodeId) ?? new Map<string, number>();
       marks.set(nodeId, services.set(service, clock.monotonicMs() + forMs));
@@ -158,6 +163,7 @@ const nodeOf = (view: NodeView, unavailable: Set<string>): MutableNode => ({
   pools: new Set(view.pools),
   services: new Set(view.services),
   capacity: view.capacity,
+  stuck: view.stuck ?? 0,
   reserved: 0,
   unavailable,
 });

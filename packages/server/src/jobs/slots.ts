@@ -21,7 +21,8 @@ export function createSlots(
   onFreed: (nodeId: string) => void,
 ): Slots {
   const reserve = perTurn<WantedSlot, SlotAnswer>(async (nodeId, jobs) => {
-    const capacity = roster.get(nodeId)?.capacity ?? 0;
+    const node = roster.get(nodeId);
+    const capacity = Math.max(0, (node?.capacity ?? 0) - (node?.stuck ?? 0));
     const wanted = jobs.map(({ jobId, attemptId, service }) => ({ jobId, attemptId, service }));
     const ttlMs = settings.slotTtlMs;
     const { answers, reserved } = await reserveSlots(hot, { nodeId, capacity, ttlMs, wanted });

@@ -146,6 +146,7 @@ function viewOfUnit(row: NodeUnitRow, snapshot: NodeSnapshot | undefined): NodeV
     services: hot?.services ?? [],
     capacity: hot?.capacity ?? 0,
     reserved: 0,
+    ...(hot?.stuck !== undefined && { stuck: hot.stuck }),
     resource_usage: hot?.resource_usage ?? null,
     joined_at: joined_at.toISOString(),
     left_at: left_at?.toISOString() ?? null,

@@ -106,6 +106,8 @@ export interface NodeConnection {
   setDraining(draining: boolean): void;
   /** By the node's own word: it is about to leave and takes nothing new. Tells every instance at once. */
   setLeaving(leaving: boolean): void;
+  /** Slots that are in use for attempts that are over. Tells every instance at once. */
+  setStuck(stuck: number): void;
   /**
    * The socket is gone; `silently` when the node stopped answering. Answers whether that was a LEAVE: not with a newer
    * connection, nor at our own stop.
@@ -244,6 +246,12 @@ export function createNodes(options: NodesOptions): Nodes {
         if (node.isLeaving === leaving) return;
         node.isLeaving = leaving;
         describeDraining(node);
+        void publish([node]);
+      },
+      setStuck(stuck) {
+        if ((node.snapshot.stuck ?? 0) === stuck) return;
+        node.snapshot = { ...node.snapshot, stuck };
+        node.dirty = true;
         void publish([node]);
       },
       left: (silently) => leave(node, silently),

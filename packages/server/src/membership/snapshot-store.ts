@@ -1,6 +1,7 @@
 import {
   Capacity,
   ClaimPolicyName,
+  Count,
   Labels,
   NodeAddress,
   Pools,
@@ -35,6 +36,7 @@ export const NodeSnapshot = z.object({
   pools: Pools,
   services: Services,
   capacity: Capacity,
+  stuck: Count.optional(),
   draining: z.boolean(),
   claim_policy: ClaimPolicyName,
   trusted_package_regexp: z.string(),
