@@ -8,7 +8,8 @@ import type { LiveJob } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
 import type { RosterNode } from "./roster.ts";
 import { countExclusions, pickNode } from "./select-node.ts";
-import { countSlots, type SlotAnswer, type WantedSlot } from "./slot-store.ts";
+import { createSlotCounts } from "./slot-counts.ts";
+import type { SlotAnswer, WantedSlot } from "./slot-store.ts";
 import type { Slots } from "./slots.ts";
 import type { Turns } from "./turns.ts";
 import type { Openings } from "./waiting.ts";
@@ -54,8 +55,8 @@ export const PATIENCE_ALARM = "patience ";
 
 /** How often those who wait are looked after although nothing was heard of a free slot. */
 const LOOK_INTERVAL_MS = 250;
-/** Nodes whose slots are counted anew in one look. */
-const COUNTED_MAX = 64;
+/** How often slots are counted although nothing waits. */
+const COUNT_INTERVAL_MS = 1_000;
 /** How long a node is believed that it cannot serve what it was asked for, when only the store said so. */
 const MARK_TRUST_MS = 5_000;
 /** A larger payload is not kept in memory while its job waits. */
@@ -67,6 +68,7 @@ export function createPlacement(
   story: PlacementStory,
 ): Placement {
   const { hot, instanceId, clock, log, roster, waiting, book, deadlines, meter } = context;
+  const [countFull, countAll] = [createSlotCounts(context), createSlotCounts(context)];
   const { choose, forgetStrangers } = createChoosing(context, turns);
 
   function askAhead(job: NewcomerJob): AheadSlot | undefined {
@@ -233,13 +235,8 @@ export function createPlacement(
   async function lookAfterWaiting(): Promise<void> {
     forgetStrangers();
     const pools = waiting.pools();
-    const full = pools.flatMap((pool) =>
-      [...roster.inPool(pool)].filter((node) => node.online && node.reserved >= node.capacity),
-    );
-    const some = [...new Set(full)].slice(0, COUNTED_MAX);
-    await Promise.all(
-      some.map(async ({ nodeId }) => roster.counted(nodeId, await countSlots(hot, nodeId))),
-    );
+    const isAwaited = ({ pools: its }: RosterNode) => pools.some((pool) => its.has(pool));
+    if (pools.length > 0) await countFull((node) => node.online && isFull(node) && isAwaited(node));
     for (const pool of pools) serve(pool);
   }
 
@@ -248,6 +245,15 @@ export function createPlacement(
     onError: (error) => {
       if (!isStoreDown(error))
         log.error({ event: "jobs.not-served", error }, "will look again in a moment");
+    },
+  });
+
+  // Selection goes by these counts also while nothing waits.
+  const counting = every(COUNT_INTERVAL_MS, () => countAll(({ online }) => online), {
+    clock,
+    onError: (error) => {
+      if (!isStoreDown(error))
+        log.error({ event: "slots.not-counted", error }, "could not count slots; will retry");
     },
   });
 
@@ -265,13 +271,19 @@ export function createPlacement(
     freed(nodeId) {
       for (const pool of roster.poolsOf(nodeId)) if (waiting.sizeOf(pool) > 0) serve(pool);
     },
-    start: () => loop.start(),
-    stop: () => loop.stop(),
+    start() {
+      loop.start();
+      counting.start();
+    },
+    async stop() {
+      await Promise.all([loop.stop(), counting.stop()]);
+    },
   };
 }
 
-const canTake = ({ online, draining, reserved, capacity }: RosterNode): boolean =>
-  online && !draining && reserved < capacity;
+const isFull = ({ reserved, capacity }: RosterNode): boolean => reserved >= capacity;
+
+const canTake = (node: RosterNode): boolean => node.online && !node.draining && !isFull(node);
 
 /** `2 full, 1 draining`: what `NO_AVAILABLE_NODE` says besides. */
 export function exclusionWords(context: Pick<JobsContext, "roster">, job: LiveJob): string {
