@@ -139,12 +139,13 @@ export type Labels = z.infer<typeof Labels>;
 
 /** `JSON.stringify` overflows the stack near 5,000 levels, cjson gives up at 1,000. */
 export const JSON_DEPTH_MAX = 256;
+export const JSON_TOO_DEEP_MESSAGE = `must be nested at most ${JSON_DEPTH_MAX} deep`;
 
 /** Any JSON value; how many bytes is the gateway's limit. Present, though it may be null. */
 export const Json = z
   .unknown()
   .refine((value) => value !== undefined, "is required")
-  .refine(isShallow, `must be nested at most ${JSON_DEPTH_MAX} deep`);
+  .refine(isShallow, JSON_TOO_DEEP_MESSAGE);
 
 /** Level by level instead of recursively: the value we look for is the one that breaks recursion. */
 function isShallow(value: unknown): boolean {

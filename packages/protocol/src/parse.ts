@@ -1,5 +1,7 @@
 import type * as z from "zod";
 import { type FieldIssue, TenureError } from "./errors.ts";
+import { JSON_DEPTH_MAX, JSON_TOO_DEEP_MESSAGE } from "./formats.ts";
+import { findMember, type JsonText } from "./json-text.ts";
 
 /** A frame may hold a thousand mistakes; a person reads the first few. */
 const ISSUES_MAX = 8;
@@ -13,6 +15,24 @@ export function parseMessage<T>(schema: z.ZodType<T>, frame: string): T {
 /** Parameters, query or body of an HTTP request, checked, or `INVALID_REQUEST`. */
 export function parseRequest<T>(schema: z.ZodType<T>, value: unknown): T {
   return check(schema, value, "INVALID_REQUEST");
+}
+
+/**
+ * A member of a frame or body that was parsed and checked, as the text it came as. The depth is checked once more: of
+ * a key that is there twice the parsed value has only the last.
+ */
+export function memberText(
+  text: string,
+  key: string,
+  code: "INVALID_MESSAGE" | "INVALID_REQUEST",
+): JsonText | undefined {
+  const span = findMember(text, key);
+  if (!span) return undefined;
+  if (span.depth > JSON_DEPTH_MAX) {
+    const issues = [{ path: key, message: JSON_TOO_DEEP_MESSAGE }];
+    throw new TenureError(code, { reason: issueText(issues), issues });
+  }
+  return { text: text.slice(span.start, span.end), isCompact: span.isCompact };
 }
 
 /** What is wrong, field by field, in words fit for the sender. */
