@@ -15,6 +15,7 @@ import type { NodeIncoming, NodeOutgoing } from "./node-connection.ts";
 
 /** A job as `run` gets it. */
 export interface WorkerJob<Payload = unknown> extends Omit<JobAssign, "type" | "payload"> {
+  /** As `JSON.parse` reads it: a number is the nearest double, though the exact text was sent. */
   payload: Payload;
 }
 

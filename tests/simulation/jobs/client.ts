@@ -103,7 +103,7 @@ export function createClient({
       type: "job_submit",
       request_id: requestId,
       pool: "p",
-      payload: 1,
+      payload: { text: "1", isCompact: true },
       turn,
     } as const;
     carry(mine, () => mine.scheduler.jobs.sessions.submit(mine.end, message));

@@ -1,11 +1,11 @@
-import type { NodeToServer, NodeView, ServerToNode } from "@tenure/protocol";
+import type { NodeView, ServerToNode } from "@tenure/protocol";
 import type { NodeReport } from "../../../packages/server/src/jobs/reports.ts";
 import type { Chance } from "../chance.ts";
 import type { Timeline } from "../timeline.ts";
 import type { JobChecks } from "./checks.ts";
 import type { Scheduler } from "./scheduler.ts";
 
-type Result = Extract<NodeToServer, { type: "job_result" }>;
+type Result = Extract<NodeReport, { type: "job_result" }>;
 type Assign = Extract<ServerToNode, { type: "job_assign" }>;
 
 export interface Worker {
@@ -176,7 +176,12 @@ export function createWorker({
     const success = isCalm || chance.isTrue(0.8);
     const retryable = chance.isTrue(0.7);
     const result: Result = success
-      ? { type: "job_result", ...about, success, body: `${nodeId}:${attemptId}` }
+      ? {
+          type: "job_result",
+          ...about,
+          success,
+          body: { text: `"${nodeId}:${attemptId}"`, isCompact: true },
+        }
       : { type: "job_result", ...about, success, error: { code: "X", message: "x", retryable } };
     outbox.set(nameOf(about), result);
     say(result);

@@ -1,5 +1,6 @@
 import { createServer } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
+import { parseMessage } from "@tenure/protocol";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
 import * as z from "zod";
@@ -33,7 +34,7 @@ describe("a socket of messages", () => {
     sockets.on("connection", (socket) => {
       const entry = { socket, closed: false } as (typeof accepted)[number];
       entry.link = speak<Numbered, unknown>(socket, {
-        schema: Numbered,
+        parse: (frame) => parseMessage(Numbered, frame),
         limits,
         handlers: {
           receive: (message) => receive(message),

@@ -5,13 +5,11 @@ import {
   type CloseCode,
   isTenureError,
   JobId,
-  parseMessage,
   RequestId,
   TenureError,
   toErrorMessage,
 } from "@tenure/protocol";
 import type { RawData, WebSocket } from "ws";
-import type * as z from "zod";
 
 export interface FrameLimits {
   /** Bytes that may wait for a reader before it counts as too slow. */
@@ -73,7 +71,8 @@ export interface Closed {
 export function speak<In, Out>(
   socket: WebSocket,
   options: {
-    schema: z.ZodType<In>;
+    /** A text frame as a message; throws `INVALID_MESSAGE`. */
+    parse: (frame: string) => In;
     handlers: MessageHandlers<In>;
     limits?: FrameLimits | undefined;
     /**
@@ -85,7 +84,7 @@ export function speak<In, Out>(
     stream?: Duplex | undefined;
   },
 ): MessageSocket<Out> {
-  const { schema, handlers, limits = FRAME_LIMITS, stream, anyFrameIsLife } = options;
+  const { parse, handlers, limits = FRAME_LIMITS, stream, anyFrameIsLife } = options;
   let badFrames = 0;
   let missedPings = 0;
   let inLine = 0;
@@ -133,7 +132,7 @@ export function speak<In, Out>(
     if (anyFrameIsLife) missedPings = 0;
     try {
       if (isBinary) throw new TenureError("INVALID_MESSAGE", { reason: "a frame must be text" });
-      hand(parseMessage(schema, data.toString()));
+      hand(parse(data.toString()));
     } catch (error) {
       refuse(error, isBinary ? {} : subjectOf(data.toString()));
     }

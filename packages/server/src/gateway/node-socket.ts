@@ -6,7 +6,6 @@ import {
   type JobAttempt,
   type NodeRegister,
   type NodeRequest,
-  NodeToServer,
   PROTOCOL_VERSION,
   type ServerToNode,
   TenureError,
@@ -15,6 +14,7 @@ import {
 } from "@tenure/protocol";
 import type { WebSocket } from "ws";
 import type { NodeJobs } from "../jobs/jobs.ts";
+import { type NodeMessage, parseNodeMessage } from "../jobs/texts.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Random } from "../kernel/random.ts";
 import type { NodeConnection, Nodes } from "../membership/nodes.ts";
@@ -55,8 +55,8 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
   let node: NodeConnection | undefined;
   let registering = false;
 
-  const link = speak<NodeToServer, ServerToNode>(socket, {
-    schema: NodeToServer,
+  const link = speak<NodeMessage, ServerToNode>(socket, {
+    parse: parseNodeMessage,
     handlers: {
       receive: (message) => (node ? receive(node, message) : register(message)),
       closed(how) {
@@ -75,7 +75,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
   );
   link.send({ type: "node_challenge", nonce: challenge.nonce, server_id: instanceId });
 
-  async function register(message: NodeToServer): Promise<void> {
+  async function register(message: NodeMessage): Promise<void> {
     if (message.type !== "node_register" || registering) {
       throw new TenureError("INVALID_MESSAGE", {
         reason: `${message.type} before node_register was answered`,
@@ -108,7 +108,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     }
   }
 
-  function receive(current: NodeConnection, message: NodeToServer): void {
+  function receive(current: NodeConnection, message: NodeMessage): void {
     switch (message.type) {
       case "node_register":
         throw new TenureError("INVALID_MESSAGE", { reason: "node_register was said already" });
@@ -154,7 +154,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
 
   async function heartbeat(
     current: NodeConnection,
-    beat: Extract<NodeToServer, { type: "node_heartbeat" }>,
+    beat: Extract<NodeMessage, { type: "node_heartbeat" }>,
   ): Promise<void> {
     const { seq, resource_usage, services, draining = false } = beat;
     const { capacity } = current.snapshot;

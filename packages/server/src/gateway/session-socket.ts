@@ -3,12 +3,12 @@ import {
   CLOSE_CODES,
   PROTOCOL_VERSION,
   type ServerToSession,
-  SessionToServer,
   TenureError,
   toErrorMessage,
 } from "@tenure/protocol";
 import type { WebSocket } from "ws";
 import type { SessionJobs } from "../jobs/client-desk.ts";
+import { parseSessionMessage, type SessionMessage } from "../jobs/texts.ts";
 import type { SessionConnection, Sessions } from "../membership/sessions.ts";
 import { closeCodeOf, type SocketPrincipal } from "./admission.ts";
 import { type FrameLimits, speak } from "./frames.ts";
@@ -32,8 +32,8 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
   let session: SessionConnection | undefined;
   let starting = false;
 
-  const link = speak<SessionToServer, ServerToSession>(socket, {
-    schema: SessionToServer,
+  const link = speak<SessionMessage, ServerToSession>(socket, {
+    parse: parseSessionMessage,
     handlers: {
       receive: (message) => (session ? receive(session, message) : init(message)),
       closed() {
@@ -50,7 +50,7 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
     INIT_LIMIT_MS,
   );
 
-  async function init(message: SessionToServer): Promise<void> {
+  async function init(message: SessionMessage): Promise<void> {
     if (message.type !== "session_init" || starting) {
       throw new TenureError("INVALID_MESSAGE", {
         reason: `${message.type} before session_init was answered`,
@@ -84,10 +84,7 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
   }
 
   /** Nothing of a job is waited for here: a session says the next thing while the store thinks about the last. */
-  function receive(
-    current: SessionConnection,
-    message: SessionToServer,
-  ): Promise<void> | undefined {
+  function receive(current: SessionConnection, message: SessionMessage): Promise<void> | undefined {
     switch (message.type) {
       case "session_init":
         throw new TenureError("INVALID_MESSAGE", { reason: "session_init was said already" });

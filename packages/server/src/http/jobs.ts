@@ -1,6 +1,7 @@
 import { ROUTES } from "@tenure/protocol";
 import type { HttpJobs } from "../jobs/client-desk.ts";
-import { type Served, serve } from "./route.ts";
+import { payloadOfRequest } from "../jobs/texts.ts";
+import { JsonReply, type Served, serve } from "./route.ts";
 
 /** The caller's span by W3C's `traceparent`; of a later version what version 00 has of it, else nothing. */
 function traceOf(header: unknown): string | undefined {
@@ -13,16 +14,32 @@ function traceOf(header: unknown): string | undefined {
 
 export function jobRoutes(jobs: HttpJobs): Served[] {
   return [
-    serve(ROUTES.submitJob, async ({ principal: { tenant }, query, body, request, reply }) => {
-      const trace_id = body.trace_id ?? traceOf(request.headers.traceparent);
-      const waitMs = query.wait_ms ?? 0;
-      const { job, ended } = await jobs.submit({ ...body, trace_id }, { tenant, waitMs });
-      reply.code(ended ? 200 : 202);
-      return job;
-    }),
+    serve(
+      ROUTES.submitJob,
+      async ({ principal: { tenant }, query, body, request, reply }) => {
+        const trace_id = body.trace_id ?? traceOf(request.headers.traceparent);
+        const waitMs = query.wait_ms ?? 0;
+        const payload = payloadOfRequest(request.bodyText);
+        request.bodyText = ""; // a caller may wait for minutes
+        const { job, ended } = await jobs.submit(
+          { ...body, payload, trace_id },
+          { tenant, waitMs },
+        );
+        reply.code(ended ? 200 : 202);
+        return new JsonReply(job);
+      },
+      { bodyAsText: true },
+    ),
     serve(ROUTES.listJobs, ({ principal: { tenant }, query }) => jobs.list({ ...query, tenant })),
-    serve(ROUTES.readJob, ({ principal, params }) => jobs.read(params.id, principal.tenant)),
+    serve(
+      ROUTES.readJob,
+      async ({ principal, params }) => new JsonReply(await jobs.read(params.id, principal.tenant)),
+    ),
     serve(ROUTES.readTurn, ({ principal, params }) => jobs.readTurn(params.id, principal.tenant)),
-    serve(ROUTES.cancelJob, ({ principal, params }) => jobs.cancel(params.id, principal.tenant)),
+    serve(
+      ROUTES.cancelJob,
+      async ({ principal, params }) =>
+        new JsonReply(await jobs.cancel(params.id, principal.tenant)),
+    ),
   ];
 }

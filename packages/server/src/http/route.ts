@@ -1,4 +1,4 @@
-import { parseRequest, type Route } from "@tenure/protocol";
+import { JSON_TYPE, parseRequest, type Route } from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type * as z from "zod";
 import type { Principal } from "./auth.ts";
@@ -21,28 +21,57 @@ export type Answer<R extends Route> = R extends { reply: infer Schema }
   ? z.input<Schema & z.ZodType>
   : undefined;
 
+declare module "fastify" {
+  interface FastifyContextConfig {
+    bodyAsText?: boolean;
+  }
+  interface FastifyRequest {
+    /** The JSON of the body where `Served.bodyAsText` is set; else empty. */
+    bodyText: string;
+  }
+}
+
+/** An answer that is JSON already. Its parts may have come as text, and must not be parsed and written again. */
+export class JsonReply {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
 /** One route of the protocol's table and what answers it. */
 export interface Served {
   route: Route;
+  /**
+   * The body is kept in `request.bodyText` too, for a member that travels as text. Such a member may have any keys:
+   * `__proto__` is data in it like any other.
+   */
+  bodyAsText: boolean;
   answer: (request: FastifyRequest, reply: FastifyReply, principal: Principal) => Promise<unknown>;
 }
 
 /** Binds a route to its answer: parse, one call, render. What the table does not name does not arrive. */
 export function serve<const R extends Route>(
   route: R,
-  answer: (call: Call<R>) => Promise<Answer<R>>,
+  answer: (call: Call<R>) => Promise<Answer<R> | JsonReply>,
+  { bodyAsText = false }: { bodyAsText?: boolean } = {},
 ): Served {
   return {
     route,
-    answer: (request, reply, principal) =>
-      answer({
+    bodyAsText,
+    answer: async (request, reply, principal) => {
+      const answered = await answer({
         principal,
         request,
         reply,
         params: parsePart(route.params, request.params) as Part<R, "params">,
         query: parsePart(route.query, request.query) as Part<R, "query">,
         body: parsePart(route.body, request.body) as Part<R, "body">,
-      }),
+      });
+      if (!(answered instanceof JsonReply)) return answered;
+      reply.type(`${JSON_TYPE}; charset=utf-8`);
+      return answered.text;
+    },
   };
 }
 

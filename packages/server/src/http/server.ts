@@ -49,7 +49,8 @@ export function createHttp({
   app.setNotFoundHandler((request, reply) => {
     if (!site.answer(request, reply)) notFound(request, reply);
   });
-  acceptEmptyJson(app);
+  app.decorateRequest("bodyText", "");
+  acceptJson(app);
   app.addHook("onRequest", async (request, reply) => {
     reply.header("x-content-type-options", "nosniff");
     const { host, origin } = request.headers;
@@ -69,10 +70,14 @@ export function createHttp({
     telemetry.httpSeconds.observe(labels, reply.elapsedTime / 1_000);
   });
 
-  for (const { route, answer } of [...served, describeApi(served.map(({ route }) => route))]) {
+  for (const { route, answer, bodyAsText } of [
+    ...served,
+    describeApi(served.map(({ route }) => route)),
+  ]) {
     app.route({
       method: route.method,
       url: route.path,
+      config: { bodyAsText },
       async handler(request, reply) {
         return answer(request, reply, admit(route, request));
       },
@@ -171,12 +176,21 @@ function urlHost(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 
-/** Some writes say all in their path; their body is empty, not `{}`. */
-function acceptEmptyJson(app: FastifyInstance): void {
+/**
+ * Some writes say all in their path; their body is empty, not `{}`. Keys that could reach a prototype are refused, except
+ * where a part of the body is passed on as text: nothing is built from its keys, and the sockets take them too.
+ */
+function acceptJson(app: FastifyInstance): void {
   const parse = app.getDefaultJsonParser("error", "error");
+  const parseAnyKeys = app.getDefaultJsonParser("ignore", "ignore");
   app.removeContentTypeParser("application/json");
   app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) => {
     if (body === "") return done(null, undefined);
-    return parse(request, body as string, done);
+    if (!request.routeOptions.config.bodyAsText) return parse(request, body as string, done);
+    request.bodyText = withoutMark(body as string);
+    return parseAnyKeys(request, request.bodyText, done);
   });
 }
+
+/** Fastify's parser passes over a byte order mark; `bodyText` is what `JSON.parse` takes. */
+const withoutMark = (text: string): string => (text.startsWith("\ufeff") ? text.slice(1) : text);

@@ -1,8 +1,6 @@
 import {
   type FinalizeReason,
   type Job,
-  type JobSpec,
-  type JobSubmit,
   TenureError,
   type TurnView,
   toErrorMessage,
@@ -12,9 +10,10 @@ import type { Endings } from "./ending.ts";
 import { listen, readJob } from "./job-store.ts";
 import type { SessionEnd } from "./links.ts";
 import type { LiveJob } from "./live-job.ts";
-import { createReading, type JobFilter, noJob, renderJob } from "./reading.ts";
+import { createReading, type JobFilter, jobText, noJob } from "./reading.ts";
 import { endingOf, type Results } from "./results.ts";
 import type { Submit, Submitted } from "./submit.ts";
+import type { JobSpecText, JobSubmitText } from "./texts.ts";
 import type { Turns } from "./turns.ts";
 
 /** Whoever wants something done: a session on its socket, or somebody over HTTP. The counterpart of the node desk. */
@@ -24,7 +23,7 @@ export interface ClientDesk {
 }
 
 export interface SessionJobs {
-  submit(session: SessionEnd, message: JobSubmit): void;
+  submit(session: SessionEnd, message: JobSubmitText): void;
   cancel(session: SessionEnd, jobId: string): Promise<void>;
   resultAcked(session: SessionEnd, jobId: string): void;
   finalizeTurn(session: SessionEnd, reason: FinalizeReason): Promise<void>;
@@ -38,14 +37,16 @@ export interface SessionJobs {
 }
 
 export interface HttpJobs {
-  /** `ended`: within `waitMs`. */
+  /** `ended`: within `waitMs`. `job`: as `jobText` writes it. */
   submit(
-    spec: JobSpec,
+    spec: JobSpecText,
     by: { tenant: string; waitMs: number },
-  ): Promise<{ job: Job; ended: boolean }>;
+  ): Promise<{ job: string; ended: boolean }>;
   list(filter: JobFilter): Promise<{ items: Job[]; next_cursor: string | null }>;
-  read(jobId: string, tenant: string): Promise<Job>;
-  cancel(jobId: string, tenant: string): Promise<Job>;
+  /** As `jobText` writes it. */
+  read(jobId: string, tenant: string): Promise<string>;
+  /** As `jobText` writes it. */
+  cancel(jobId: string, tenant: string): Promise<string>;
   readTurn(turnId: string, tenant: string): Promise<TurnView>;
 }
 
@@ -66,7 +67,7 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
   const { submit, results, turns, endings, load } = story;
   const reading = createReading(hot);
 
-  function submitFor(session: SessionEnd, { type: _, ...spec }: JobSubmit): void {
+  function submitFor(session: SessionEnd, { type: _, ...spec }: JobSubmitText): void {
     const { link, sessionId, tenant } = session;
     submit
       .submit({ ...spec, tenant, sessionId }, (submitted) => tellAccepted(session, submitted))
@@ -148,7 +149,7 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
       const isOwn = submitted.outcome === "accepted";
       if (waitMs > 0) await untilEnded(jobId, { waitMs, isOwn });
       const record = await reading.find(jobId, tenant);
-      return { job: renderJob(record), ended: record.outcome !== undefined };
+      return { job: jobText(record), ended: record.outcome !== undefined };
     },
     async cancel(jobId, tenant) {
       await cancelJob(jobId, (job) => job.tenant === tenant);

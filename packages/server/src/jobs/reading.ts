@@ -4,7 +4,7 @@ import { readBinding } from "./binding-store.ts";
 import type { JobRecord } from "./job-record.ts";
 import { readJob } from "./job-store.ts";
 import { listRecent } from "./recent-store.ts";
-import { evictedError } from "./wire.ts";
+import { evictedError, resultText, withMembers } from "./wire.ts";
 
 export interface JobFilter {
   tenant: string;
@@ -58,7 +58,7 @@ export function createReading(hot: HotStore) {
   return {
     find,
     list,
-    read: async (jobId: string, tenant: string) => renderJob(await find(jobId, tenant)),
+    read: async (jobId: string, tenant: string) => jobText(await find(jobId, tenant)),
   };
 }
 
@@ -78,6 +78,21 @@ export function renderJob(record: JobRecord): Job {
       ? { error: evictedError(record.jobId, record.outcome) }
       : JSON.parse(record.result ?? "{}");
   return {
+    ...jobHead(record),
+    ...(body !== undefined && { body }),
+    ...(error && { error }),
+  };
+}
+
+/** The same as JSON, the result as the text the node sent. */
+export const jobText = (record: JobRecord): string =>
+  withMembers(JSON.stringify(jobHead(record)), record.result ?? withoutResult(record));
+
+const withoutResult = ({ jobId, outcome }: JobRecord): string =>
+  resultText({ error: outcome && evictedError(jobId, outcome) });
+
+function jobHead(record: JobRecord): Omit<Job, "body" | "error"> {
+  return {
     job_id: record.jobId,
     request_id: record.requestId,
     pool: record.pool,
@@ -85,8 +100,6 @@ export function renderJob(record: JobRecord): Job {
     attempt_id: record.attemptId,
     ...(record.nodeId && { node_id: record.nodeId }),
     ...(record.outcome && { outcome: record.outcome }),
-    ...(body !== undefined && { body }),
-    ...(error && { error }),
     created_at: new Date(record.createdMs).toISOString(),
     timeline: record.timeline,
     ...(record.sessionId && { session_id: record.sessionId }),

@@ -1,10 +1,4 @@
-import {
-  type JobResultToServer,
-  type NodeJobError,
-  type NodeToServer,
-  TenureError,
-  toErrorMessage,
-} from "@tenure/protocol";
+import { type NodeJobError, TenureError, toErrorMessage } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { atEndOfTurn } from "../kernel/turn.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
@@ -15,10 +9,11 @@ import type { NodeEnd } from "./links.ts";
 import { isAt, type LiveJob } from "./live-job.ts";
 import type { JobMeter, RetryReason } from "./meter.ts";
 import { holdsSlot } from "./slot-store.ts";
+import type { NodeMessage, ResultReport } from "./texts.ts";
 import { progressFrame, resultText, updateFrame } from "./wire.ts";
 
 export type NodeReport = Extract<
-  NodeToServer,
+  NodeMessage,
   { type: "job_ack" | "job_started" | "job_progress" | "job_result" }
 >;
 
@@ -48,7 +43,8 @@ interface Batch {
   attemptId: number;
   kinds: Kind[];
   steps: JobStep[];
-  progress: unknown[];
+  /** The bodies, as JSON. */
+  progress: string[];
   /** As `resultText` made it. */
   result: string | undefined;
   failure: { reason: RetryReason; error: NodeJobError } | undefined;
@@ -78,7 +74,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
     const job = book.get(jobId);
     if (report.type === "job_progress" && isAt(job, { attemptId, nodeId: node.nodeId })) {
       if (job.state === "RUNNING") {
-        tellProgress(job, report.body);
+        tellProgress(job, report.body.text);
         return;
       }
     }
@@ -245,7 +241,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
       for (const body of progress) tellProgress(job, body);
   }
 
-  function tellProgress({ jobId, attemptId, sessionId }: LiveJob, body: unknown): void {
+  function tellProgress({ jobId, attemptId, sessionId }: LiveJob, body: string): void {
     if (sessionId) context.telling.tell(sessionId, progressFrame({ jobId, attemptId, body }));
   }
 
@@ -260,7 +256,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
         add(batch, "started", { event: "started" });
         break;
       case "job_progress":
-        batch.progress.push(report.body);
+        batch.progress.push(report.body.text);
         add(batch, "progress", { event: "started" });
         break;
       case "job_result":
@@ -268,7 +264,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
     }
   }
 
-  function includeResult(batch: Batch, report: JobResultToServer): void {
+  function includeResult(batch: Batch, report: ResultReport): void {
     const error = errorOf(report);
     const reason = error && retryReasonOf(error);
     if (error && reason) {
@@ -318,7 +314,7 @@ function answerNode({ node, jobId, attemptId, kinds }: Batch, answers: readonly 
   }
 }
 
-const errorOf = ({ success, error }: JobResultToServer): NodeJobError | undefined =>
+const errorOf = ({ success, error }: ResultReport): NodeJobError | undefined =>
   success ? undefined : (error ?? { code: "FAILED", message: "the node gave no reason" });
 
 /** Whether another node may do better, by the node's word. */
@@ -328,8 +324,8 @@ function retryReasonOf({ code, retryable }: NodeJobError): RetryReason | undefin
   return retryable ? "failed" : undefined;
 }
 
-function endOf(report: JobResultToServer, error: NodeJobError | undefined, bytesMax: number) {
-  const body = report.body === undefined ? undefined : JSON.stringify(report.body);
+function endOf(report: ResultReport, error: NodeJobError | undefined, bytesMax: number) {
+  const body = report.body?.text;
   if (body !== undefined && body.length * 3 > bytesMax && Buffer.byteLength(body) > bytesMax) {
     const tooLarge = new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: bytesMax });
     const words = { code: tooLarge.code, message: `the result is ${tooLarge.message}` };

@@ -1,3 +1,4 @@
+import type { Job } from "@tenure/protocol";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
 import { openBareJobs } from "../../testing/bare-jobs.ts";
@@ -23,8 +24,9 @@ describe.each(HOT_STORES)("request ids that are used again, on %s", (kind) => {
   const spec = (requestId: string, payload: number) => ({
     request_id: requestId,
     pool: "p",
-    payload,
+    payload: { text: String(payload), isCompact: true },
   });
+  const parsed = (job: string) => JSON.parse(job) as Job;
 
   test("a binding whose job has no record gives way to a job with another body", async () => {
     const requestId = "orphaned";
@@ -33,7 +35,7 @@ describe.each(HOT_STORES)("request ids that are used again, on %s", (kind) => {
     const suitor = { ...request, jobId: former, bodyHash: "of-another-body" };
     await bind(store.hot, { ...suitor, ttlMs: RETENTION_MS });
     const jobs = openBareJobs(counted(store.hot));
-    const { job } = await jobs.http.submit(spec(requestId, 1), by);
+    const job = parsed((await jobs.http.submit(spec(requestId, 1), by)).job);
     expect(job).toMatchObject({ state: "CREATED" });
     expect(await readBinding(store.hot, request)).toMatchObject({ jobId: job.job_id });
     await expect(jobs.http.submit(spec(requestId, 2), by)).rejects.toMatchObject({
@@ -60,11 +62,10 @@ describe.each(HOT_STORES)("request ids that are used again, on %s", (kind) => {
       { ...spec(requestId, 1), timeout_ms: 2_147_483_647 },
       by,
     );
-    const { job_id } = submitted.job;
+    const { job_id } = parsed(submitted.job);
     await jobs.http.cancel(job_id, by.tenant);
-    await until(async () => (await jobs.http.read(job_id, by.tenant)).state === "RELEASED", {
-      what: "RELEASED",
-    });
+    const state = async () => parsed(await jobs.http.read(job_id, by.tenant)).state;
+    await until(async () => (await state()) === "RELEASED", { what: "RELEASED" });
     if (kind === "memory") {
       store.advance(RETENTION_MS - 1);
       expect(await readBinding(store.hot, request)).toMatchObject({ jobId: job_id });

@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { type FinalizeReason, type JobSpec, TenureError } from "@tenure/protocol";
+import { compactJson, type FinalizeReason, type JsonText, TenureError } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { createGate } from "../kernel/gate.ts";
 import { perTurn } from "../kernel/per-turn.ts";
@@ -15,10 +15,11 @@ import type { AheadSlot, Placement } from "./placement.ts";
 import { addRecent, type RecentJob } from "./recent-store.ts";
 import type { Retention } from "./retention.ts";
 import { createTenantLimits } from "./tenant-limits.ts";
+import type { JobSpecText } from "./texts.ts";
 import type { Turns } from "./turns.ts";
 import { createNeedCounts } from "./waiting.ts";
 
-export interface Submission extends JobSpec {
+export interface Submission extends JobSpecText {
   tenant: string;
   sessionId?: string | undefined;
   turn?: boolean | undefined;
@@ -87,15 +88,14 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     submission: Submission,
     accept: (submitted: Submitted) => void,
   ): Promise<void> {
-    const payload = JSON.stringify(submission.payload);
     const { tenant } = submission;
     const need = needAtDoor(submission);
     // Judged and counted in one step: submits of the same moment must see each other's needs.
     const isOneTooMany = isOneNeedTooMany(submission);
     enteringNeeds.add(tenant, need);
     try {
-      await letIn(submission, { payload, isOneTooMany });
-      return await takeIn(submission, payload, accept);
+      await letIn(submission, isOneTooMany);
+      return await takeIn(submission, accept);
     } finally {
       enteringNeeds.remove(tenant, need);
     }
@@ -103,7 +103,6 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
 
   async function takeIn(
     submission: Submission,
-    payload: string,
     accept: (submitted: Submitted) => void,
   ): Promise<void> {
     const { pool, turn, sessionId } = submission;
@@ -111,8 +110,8 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     try {
       const submitted =
         turn && sessionId
-          ? await story.turns.inLine(sessionId, (atMyTurn) => begin(submission, payload, atMyTurn))
-          : await begin(submission, payload);
+          ? await story.turns.inLine(sessionId, (atMyTurn) => begin(submission, atMyTurn))
+          : await begin(submission);
       meter.submitted(submitted.outcome);
       accept(submitted);
       if (submitted.outcome !== "accepted") return;
@@ -129,11 +128,11 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
 
   /** Before anything is written: whoever is refused here has left no trace. */
   async function letIn(
-    { tenant, request_id: requestId, pool }: Submission,
-    { payload, isOneTooMany }: { payload: string; isOneTooMany: boolean },
+    { tenant, request_id: requestId, pool, payload: { text } }: Submission,
+    isOneTooMany: boolean,
   ): Promise<void> {
     const { payloadBytesMax, queueMax } = settings;
-    if (payload.length * 3 > payloadBytesMax && Buffer.byteLength(payload) > payloadBytesMax)
+    if (text.length * 3 > payloadBytesMax && Buffer.byteLength(text) > payloadBytesMax)
       throw new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: payloadBytesMax });
     limits.check(tenant);
     const isFull = waiting.sizeOf(pool) + (entering.get(pool) ?? 0) >= queueMax;
@@ -162,15 +161,12 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     return turn === true || !waiting.hasNeed(tenant, { pool, need: needOf(service) });
   }
 
-  async function begin(
-    submission: Submission,
-    payload: string,
-    atMyTurn?: () => Promise<void>,
-  ): Promise<Submitted> {
-    const known = submission.again && (await pass(() => find(submission, payload)));
+  async function begin(submission: Submission, atMyTurn?: () => Promise<void>): Promise<Submitted> {
+    const { text: payload } = submission.payload;
+    const known = submission.again && (await pass(() => find(submission)));
     if (known) return duplicateOf(submission, known);
     for (let tries = 0; tries < TRIES_MAX; tries++) {
-      const spec = specOf(submission, payload);
+      const spec = specOf(submission);
       const { jobId } = spec;
       const suitor = { ...spec, ttlMs: bindingTtlMs(spec, settings) };
       const asksAhead = atMyTurn === undefined;
@@ -196,14 +192,11 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
   }
 
   /** `undefined` decides nothing: then it goes the way of a new one. */
-  async function find(
-    submission: Submission,
-    payload: string,
-  ): Promise<"reused" | JobRecord | undefined> {
+  async function find(submission: Submission): Promise<"reused" | JobRecord | undefined> {
     const { tenant, request_id: requestId } = submission;
     const binding = await readBinding(hot, { tenant, requestId });
     const record = binding && (await readJob(hot, binding.jobId, { result: true }));
-    return record && binding.bodyHash !== bodyHash(submission, payload) ? "reused" : record;
+    return record && binding.bodyHash !== bodyHash(submission) ? "reused" : record;
   }
 
   async function duplicateOf(
@@ -290,7 +283,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     return job;
   }
 
-  function specOf(submission: Submission, payload: string): JobSpecRecord {
+  function specOf(submission: Submission): JobSpecRecord {
     const { pool, service, priority = 0, timeout_ms } = submission;
     const turn = (submission.turn ?? false) && submission.sessionId !== undefined;
     const runTimeoutMs = timeout_ms ?? settings.runTimeoutMs;
@@ -298,7 +291,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       jobId: uuid7(random, clock.wallMs()),
       tenant: submission.tenant,
       requestId: submission.request_id,
-      bodyHash: bodyHash(submission, payload),
+      bodyHash: bodyHash(submission),
       pool,
       service,
       priority,
@@ -339,11 +332,18 @@ const undecided = (requestId: string): TenureError =>
 const needAtDoor = ({ pool, service, turn, request_id }: Submission): string =>
   service || turn ? `${pool} ${needOf(service)}${turn ? ` for ${request_id}` : ""}` : pool;
 
-/** What was asked for, without how it is traced: the same request must have the same. */
-function bodyHash({ pool, service, priority, timeout_ms }: JobSpec, payload: string): string {
+/**
+ * What was asked for, without how it is traced: the same request must have the same. White space between the tokens of
+ * the payload does not count. For what `JSON.stringify` writes it is the hash of release 0.1.0, which parsed the payload
+ * and wrote it again.
+ */
+function bodyHash({ pool, service, priority, timeout_ms, payload }: Submission): string {
   const words = JSON.stringify([pool, service ?? null, priority ?? 0, timeout_ms ?? null]);
-  return hash("sha256", words + payload, "base64url");
+  return hash("sha256", words + compactText(payload), "base64url");
 }
+
+const compactText = ({ text, isCompact }: JsonText): string =>
+  isCompact ? text : compactJson(text);
 
 function newJob(
   spec: JobSpecRecord,

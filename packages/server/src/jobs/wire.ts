@@ -82,8 +82,13 @@ export function resultFrame(ending: Ending): string {
     success: ending.outcome === "succeeded" && !ending.isEvicted,
     outcome: ending.outcome,
   });
-  const rest = ending.result.slice(1, -1);
-  return rest === "" ? head : `${head.slice(0, -1)},${rest}}`;
+  return withMembers(head, ending.result);
+}
+
+/** The members of two objects in one, both as JSON. `head` has at least one. */
+export function withMembers(head: string, more: string): string {
+  const members = more.slice(1, -1);
+  return members === "" ? head : `${head.slice(0, -1)},${members}}`;
 }
 
 export const updateFrame = (update: {
@@ -103,11 +108,9 @@ export const updateFrame = (update: {
 export const progressFrame = (progress: {
   jobId: string;
   attemptId: number;
-  body: unknown;
-}): string =>
-  JSON.stringify({
-    type: "job_progress",
-    job_id: progress.jobId,
-    attempt_id: progress.attemptId,
-    body: progress.body,
-  });
+  /** JSON. */
+  body: string;
+}): string => {
+  const head = { type: "job_progress", job_id: progress.jobId, attempt_id: progress.attemptId };
+  return withMembers(JSON.stringify(head), `{"body":${progress.body}}`);
+};
