@@ -62,7 +62,7 @@ export function compactJson(text: string): string {
       SPACE_OR_QUOTE.lastIndex = afterString(text, at);
     } else {
       if (at > from) parts.push(text.slice(from, at));
-      from = afterSpace(text, at);
+      from = afterSpace(text, at + 1);
       SPACE_OR_QUOTE.lastIndex = from;
     }
   }
