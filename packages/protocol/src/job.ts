@@ -110,6 +110,7 @@ export const Job = z.object({
   body: Json.optional(),
   error: JobError.optional(),
   created_at: Timestamp,
+  ended_at: Timestamp.optional(),
   timeline: z.array(JobTimelineEntry),
   session_id: SessionId.optional(),
   turn_id: TurnId.optional(),

@@ -92,8 +92,12 @@ function runTone(
 }
 
 /** From its creation until it ended, or until now. */
-export function jobDurationMs(job: Pick<Job, "created_at" | "timeline" | "state">, nowMs: number) {
-  const end = job.timeline.find(({ state }) => state === "FINISHED");
-  const endMs = end ? Date.parse(end.at) : isEnded(job) ? undefined : nowMs;
+export function jobDurationMs(
+  job: Pick<Job, "created_at" | "ended_at" | "timeline" | "state">,
+  nowMs: number,
+) {
+  // In a list the timeline is empty.
+  const end = job.timeline.find(({ state }) => state === "FINISHED")?.at ?? job.ended_at;
+  const endMs = end ? Date.parse(end) : isEnded(job) ? undefined : nowMs;
   return endMs === undefined ? undefined : Math.max(0, endMs - Date.parse(job.created_at));
 }

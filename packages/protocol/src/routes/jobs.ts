@@ -24,7 +24,7 @@ export const JOB_ROUTES = {
     method: "GET",
     path: PATH,
     roles: ["admin", "viewer", "session"],
-    summary: "List recent jobs, newest first.",
+    summary: "List recent jobs, newest first, without `body` and with an empty `timeline`.",
     query: ListQuery.extend({
       state: JobState.optional(),
       outcome: JobOutcome.optional(),

@@ -107,6 +107,8 @@ const listenScript = defineScript({
 interface WantedParts {
   payload: boolean;
   result: boolean;
+  /** The result of a job that failed, when it is short. */
+  failure: boolean;
   timeline: boolean;
 }
 
@@ -127,12 +129,23 @@ const readScript = defineScript<
   return [
     "found",
     (wanted.includes("p") && space.get(keys.payload)) || "",
-    (wanted.includes("r") && space.get(keys.result)) || "",
+    (wanted.includes("r") && space.get(keys.result)) ||
+      (wanted.includes("e") && failureOf(space, keys)) ||
+      "",
     entries.length,
     ...entries,
     ...[...space.hash(keys.fsm)].flat(),
   ];
 });
+
+/** The Lua file says the same. */
+const ERROR_BYTES_MAX = 8_192;
+
+function failureOf(space: MemorySpace, keys: Record<JobKey, string>): string {
+  const { outcome } = viewOf(space.hash(keys.fsm));
+  const result = outcome && outcome !== "succeeded" ? (space.get(keys.result) ?? "") : "";
+  return Buffer.byteLength(result) <= ERROR_BYTES_MAX ? result : "";
+}
 
 const readAttemptScript = defineScript({
   file: new URL("./lua/read-attempt.lua", import.meta.url),
@@ -211,7 +224,7 @@ export async function readJob(
   jobId: string,
   wanted: Partial<WantedParts> = {},
 ): Promise<JobRecord | undefined> {
-  const letters = `${wanted.payload ? "p" : ""}${wanted.result ? "r" : ""}${wanted.timeline ? "t" : ""}`;
+  const letters = `${wanted.payload ? "p" : ""}${wanted.result ? "r" : ""}${wanted.timeline ? "t" : ""}${wanted.failure ? "e" : ""}`;
   const reply = await hot.run(readScript, keysOfJob(hot.prefix, jobId), { wanted: letters });
   if (reply[0] === "absent") return undefined;
   const [, payload, result, count, ...rest] = reply;

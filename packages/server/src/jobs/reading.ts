@@ -36,11 +36,11 @@ export function createReading(hot: HotStore) {
     for (let round = 0; round < ROUNDS_MAX; round++) {
       const jobIds = await listRecent(hot, { tenant: filter.tenant, limit: filter.limit, before });
       const records = await Promise.all(
-        jobIds.map((jobId) => readJob(hot, jobId, { result: true, timeline: true })),
+        jobIds.map((jobId) => readJob(hot, jobId, { failure: true })),
       );
       for (const [at, record] of records.entries()) {
         before = jobIds[at];
-        if (record && fits(record, filter)) items.push(renderJob(record));
+        if (record && fits(record, filter)) items.push(renderItem(record));
         if (items.length === filter.limit) return { items, next_cursor: before ?? null };
       }
       if (jobIds.length < filter.limit) return { items, next_cursor: null };
@@ -50,8 +50,8 @@ export function createReading(hot: HotStore) {
 
   async function listRequest(requestId: string, filter: JobFilter): Promise<List<Job>> {
     const bound = await readBinding(hot, { tenant: filter.tenant, requestId });
-    const record = bound && (await readJob(hot, bound.jobId, { result: true, timeline: true }));
-    const items = record && fits(record, filter) ? [renderJob(record)] : [];
+    const record = bound && (await readJob(hot, bound.jobId, { failure: true }));
+    const items = record && fits(record, filter) ? [renderItem(record)] : [];
     return { items, next_cursor: null };
   }
 
@@ -78,7 +78,7 @@ export function renderJob(record: JobRecord): Job {
       ? { error: evictedError(record.jobId, record.outcome) }
       : JSON.parse(record.result ?? "{}");
   return {
-    ...jobHead(record),
+    ...fieldsOf(record, record.timeline),
     ...(body !== undefined && { body }),
     ...(error && { error }),
   };
@@ -86,12 +86,21 @@ export function renderJob(record: JobRecord): Job {
 
 /** The same as JSON, the result as the text the node sent. */
 export const jobText = (record: JobRecord): string =>
-  withMembers(JSON.stringify(jobHead(record)), record.result ?? withoutResult(record));
+  withMembers(
+    JSON.stringify(fieldsOf(record, record.timeline)),
+    record.result ?? withoutResult(record),
+  );
 
 const withoutResult = ({ jobId, outcome }: JobRecord): string =>
   resultText({ error: outcome && evictedError(jobId, outcome) });
 
-function jobHead(record: JobRecord): Omit<Job, "body" | "error"> {
+/** A job in a list, read with `failure`: without its body and its timeline, which may be 300 kB. */
+function renderItem(record: JobRecord): Job {
+  const { error } = JSON.parse(record.result ?? "{}") as Pick<Job, "error">;
+  return { ...fieldsOf(record, []), ...(error && { error }) };
+}
+
+function fieldsOf(record: JobRecord, timeline: Job["timeline"]): Omit<Job, "body" | "error"> {
   return {
     job_id: record.jobId,
     request_id: record.requestId,
@@ -101,7 +110,8 @@ function jobHead(record: JobRecord): Omit<Job, "body" | "error"> {
     ...(record.nodeId && { node_id: record.nodeId }),
     ...(record.outcome && { outcome: record.outcome }),
     created_at: new Date(record.createdMs).toISOString(),
-    timeline: record.timeline,
+    ...(record.outcome && { ended_at: new Date(record.stateMs).toISOString() }),
+    timeline,
     ...(record.sessionId && { session_id: record.sessionId }),
     ...(record.turnId && { turn_id: record.turnId }),
     ...(record.affinity && { affinity: record.affinity }),

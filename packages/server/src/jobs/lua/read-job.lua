@@ -1,4 +1,5 @@
--- A job's record, and on demand its payload, its result and its timeline. An absent text is ''.
+-- A job's record, and on demand its payload (p), its result (r) and its timeline (t). An absent text is ''. With (e) the
+-- result comes only if it tells why the job failed and is short: a list shows errors, not bodies.
 --
 -- Replies { 'found', payload, result, entries, entry..., field, value... } | { 'absent' }.
 
@@ -9,10 +10,18 @@ local fields = redis.call('HGETALL', fsm)
 if #fields <= 2 then
   return { 'absent' } -- or void: then its state is all there is
 end
+local ERROR_BYTES_MAX = 8192
+
+local function failure()
+  local ended = string.match(redis.call('HGET', fsm, 'at') or '', '%S+$')
+  if not ended or ended == '-' or string.find(ended, ':succeeded', 1, true) then return '' end
+  return redis.call('STRLEN', result) <= ERROR_BYTES_MAX and redis.call('GET', result) or ''
+end
+
 local entries = string.find(wanted, 't') and redis.call('LRANGE', timeline, 0, -1) or {}
 local reply = { 'found',
   string.find(wanted, 'p') and redis.call('GET', payload) or '',
-  string.find(wanted, 'r') and redis.call('GET', result) or '',
+  string.find(wanted, 'r') and redis.call('GET', result) or string.find(wanted, 'e') and failure() or '',
   #entries }
 for _, entry in ipairs(entries) do reply[#reply + 1] = entry end
 for _, text in ipairs(fields) do reply[#reply + 1] = text end
