@@ -21,10 +21,10 @@ export function jobRoutes(jobs: HttpJobs): Served[] {
         const waitMs = query.wait_ms ?? 0;
         const payload = payloadOfRequest(request.bodyText);
         request.bodyText = ""; // a caller may wait for minutes
-        const { job, ended } = await jobs.submit(
-          { ...body, payload, trace_id },
-          { tenant, waitMs },
-        );
+        const gone = new AbortController();
+        if (waitMs > 0) reply.raw.on("close", () => gone.abort());
+        const by = { tenant, waitMs, gone: gone.signal };
+        const { job, ended } = await jobs.submit({ ...body, payload, trace_id }, by);
         reply.code(ended ? 200 : 202);
         return new JsonReply(job);
       },

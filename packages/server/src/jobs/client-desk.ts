@@ -37,10 +37,10 @@ export interface SessionJobs {
 }
 
 export interface HttpJobs {
-  /** `ended`: within `waitMs`. `job`: as `jobText` writes it. */
+  /** `ended`: within `waitMs`. `job`: as `jobText` writes it. `gone`: the caller hung up, and the wait ends. */
   submit(
     spec: JobSpecText,
-    by: { tenant: string; waitMs: number },
+    by: { tenant: string; waitMs: number; gone?: AbortSignal },
   ): Promise<{ job: string; ended: boolean }>;
   list(filter: JobFilter): Promise<{ items: Job[]; next_cursor: string | null }>;
   /** As `jobText` writes it. */
@@ -139,7 +139,7 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
   const http: HttpJobs = {
     ...reading,
     readTurn: turns.read,
-    async submit(spec, { tenant, waitMs }) {
+    async submit(spec, { tenant, waitMs, gone }) {
       let submitted: Submitted | undefined;
       await submit.submit({ ...spec, tenant }, (answer) => {
         submitted = answer;
@@ -147,7 +147,7 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
       if (!submitted) throw new TenureError("INTERNAL", {});
       const jobId = submitted.outcome === "accepted" ? submitted.job.jobId : submitted.record.jobId;
       const isOwn = submitted.outcome === "accepted";
-      if (waitMs > 0) await untilEnded(jobId, { waitMs, isOwn });
+      if (waitMs > 0) await untilEnded(jobId, { waitMs, isOwn, gone });
       const record = await reading.find(jobId, tenant);
       return { job: jobText(record), ended: record.outcome !== undefined };
     },
@@ -160,10 +160,13 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
   /** Its end is heard of; and looked for now and then, should the word get lost. */
   async function untilEnded(
     jobId: string,
-    { waitMs, isOwn }: { waitMs: number; isOwn: boolean },
+    { waitMs, isOwn, gone }: { waitMs: number; isOwn: boolean; gone: AbortSignal | undefined },
   ): Promise<void> {
+    if (gone?.aborted) return;
     const over = new AbortController();
-    const unfollow = results.follow(jobId, () => over.abort());
+    const end = () => over.abort();
+    const unfollow = results.follow(jobId, end);
+    gone?.addEventListener("abort", end, { once: true });
     if (!isOwn) listenFor(jobId).catch(() => {});
     const untilMs = clock.monotonicMs() + waitMs;
     try {
@@ -174,6 +177,7 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
       }
     } finally {
       unfollow();
+      gone?.removeEventListener("abort", end);
     }
   }
 

@@ -1,3 +1,4 @@
+import { Job } from "@tenure/protocol";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openBareJobs } from "../../testing/bare-jobs.ts";
 import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.ts";
@@ -53,7 +54,7 @@ describe.each(HOT_STORES)("lists of jobs, on %s", (kind) => {
     expect(errors.get(failed.jobId)).toEqual(ERROR);
     expect(errors.get(large.jobId)).toBeUndefined();
     // A job that is read by its id has everything.
-    const job = await jobs.http.read(both.jobId, "default");
+    const job = Job.parse(JSON.parse(await jobs.http.read(both.jobId, "default")));
     expect(job).toMatchObject({ body: JSON.parse(BODY), error: ERROR });
     expect(job.timeline.map(({ state }) => state)).toEqual(["CREATED", "DISPATCHED", "FINISHED"]);
   });
