@@ -158,6 +158,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
   ): Promise<void> {
     const { seq, resource_usage, services, draining = false } = beat;
     const { capacity } = current.snapshot;
+    current.setLeaving(draining);
     const running = beat.running.map(attemptOf);
     jobs.heartbeat(current, { running, capacity, draining }).then(current.setStuck, () => {}); // with the store down; the next will do
     const presence_ok = await current.heartbeat({ resourceUsage: resource_usage, services });

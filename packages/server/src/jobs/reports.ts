@@ -43,8 +43,9 @@ interface Batch {
   attemptId: number;
   kinds: Kind[];
   steps: JobStep[];
-  /** The bodies, as JSON. */
+  /** The newest bodies, as JSON; older ones are dropped while the store is away. */
   progress: string[];
+  progressLength: number;
   /** As `resultText` made it. */
   result: string | undefined;
   failure: { reason: RetryReason; error: NodeJobError } | undefined;
@@ -52,6 +53,9 @@ interface Batch {
 
 const RETRY_PAUSE_MS = 200;
 const RETRY_PAUSE_MS_MAX = 2_000;
+/** Progress of one attempt that is kept until the store answers. */
+const PROGRESS_MAX = 64;
+const PROGRESS_LENGTH_MAX = 262_144;
 
 /**
  * Everything a node said of one attempt within one turn is written together: an acknowledgement, a start and a result
@@ -256,12 +260,22 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
         add(batch, "started", { event: "started" });
         break;
       case "job_progress":
-        batch.progress.push(report.body.text);
-        add(batch, "progress", { event: "started" });
+        includeProgress(batch, report.body.text);
         break;
       case "job_result":
         includeResult(batch, report);
     }
+  }
+
+  /** Any number of them is one step of the record. */
+  function includeProgress(batch: Batch, body: string): void {
+    const { progress } = batch;
+    progress.push(body);
+    batch.progressLength += body.length;
+    const isTooMuch = () =>
+      progress.length > PROGRESS_MAX || batch.progressLength > PROGRESS_LENGTH_MAX;
+    while (progress.length > 1 && isTooMuch()) batch.progressLength -= progress.shift()!.length;
+    if (!batch.kinds.includes("progress")) add(batch, "progress", { event: "started" });
   }
 
   function includeResult(batch: Batch, report: ResultReport): void {
@@ -287,6 +301,7 @@ const openBatch = (node: NodeEnd, report: NodeReport): Batch => ({
   kinds: [],
   steps: [],
   progress: [],
+  progressLength: 0,
   result: undefined,
   failure: undefined,
 });

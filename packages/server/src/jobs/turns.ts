@@ -51,6 +51,8 @@ export const PAUSE_ALARM = "pause ";
 
 const KNOWN_MAX = 100_000;
 const SWEPT_MAX = 500;
+/** Longer than the store takes to open a turn that is noted. */
+const OPENING_MS = 10_000;
 
 export function createTurns(context: JobsContext): Turns {
   const { hot, clock, random, log, links, deadlines, meter, settings } = context;
@@ -104,8 +106,10 @@ export function createTurns(context: JobsContext): Turns {
   }
 
   async function open(turnId: string, sessionId: string): Promise<void> {
-    await openTurn(hot, { turnId, sessionId });
+    // Noted first: a turn that is opened and not noted would stay for good if this instance stopped in between.
     await noteTurn(hot, turnId, checkInMs);
+    await failpoint("turn.after-note");
+    await openTurn(hot, { turnId, sessionId });
   }
 
   function setAlarm(sessionId: string): void {
@@ -208,6 +212,7 @@ export function createTurns(context: JobsContext): Turns {
   /** Whether something is left of it that should not be. */
   async function sweepOne(turnId: string): Promise<boolean> {
     const turn = await readTurn(hot, turnId);
+    if (!turn && !isSinceLong(turnId, OPENING_MS)) return false; // it may be about to be opened
     if (!turn || turn.ended) {
       await forgetTurns(hot, [turnId]);
       return false;
@@ -225,11 +230,14 @@ export function createTurns(context: JobsContext): Turns {
 
   /** Its closing job may wait for a slot for a while; then it was placed, has ended, or is lost. */
   function isLongClosed(turnId: string, currentTurnId: string | null): boolean {
-    if (currentTurnId === turnId) return false;
+    return currentTurnId !== turnId && isSinceLong(turnId, closingMs);
+  }
+
+  function isSinceLong(turnId: string, limitMs: number): boolean {
     const nowMs = clock.monotonicMs();
     const sinceMs = closedSinceMs.get(turnId) ?? nowMs;
     closedSinceMs.set(turnId, sinceMs);
-    return nowMs - sinceMs > closingMs;
+    return nowMs - sinceMs > limitMs;
   }
 
   const loop = every(checkInMs, sweep, {

@@ -153,6 +153,11 @@ export function createNodes(options: NodesOptions): Nodes {
     if (!unit) await refuseTwin(registration);
     const node = hold({ registration, epoch, link, row });
     const former = held.get(address);
+    // Of two that join at once the newer one stays, whichever comes here first.
+    if (former && former.epoch > epoch) {
+      giveWay(node);
+      return node;
+    }
     held.set(address, node);
     former?.link.close(CLOSE_CODES.REPLACED, "a newer connection of this node took its place");
     await announce(node).catch((error) =>
@@ -243,7 +248,7 @@ export function createNodes(options: NodesOptions): Nodes {
         options.onChange();
       },
       setLeaving(leaving) {
-        if (node.isLeaving === leaving) return;
+        if (stopping || node.isLeaving === leaving) return;
         node.isLeaving = leaving;
         describeDraining(node);
         void publish([node]);

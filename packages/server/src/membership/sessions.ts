@@ -78,6 +78,8 @@ interface Held extends SessionConnection {
   isForgotten: boolean;
 }
 
+const REPLACED_HERE = "a newer connection of this session took its place";
+
 export function createSessions(options: SessionsOptions): Sessions {
   const { instanceId, db, hot, clock, random, log, ownerTtlMs } = options;
   const held = new Map<string, Held>();
@@ -91,11 +93,17 @@ export function createSessions(options: SessionsOptions): Sessions {
     const [claim, resumed] = await admit(tenant, resume);
     const epoch = await nextEpoch(undefined);
     const session = hold({ ...claim, epoch, resumed, link });
-    await announce(session);
+    const isOwned = await announce(session);
     await touch(hot, lastSeen, [claim.sessionId]);
+    if (!isOwned) return session; // closed by `announce`
     const former = held.get(claim.sessionId);
+    // Of two that join at once the newer one stays, whichever comes here first.
+    if (former && former.epoch > epoch) {
+      link.close(CLOSE_CODES.REPLACED, REPLACED_HERE);
+      return session;
+    }
     held.set(claim.sessionId, session);
-    former?.link.close(CLOSE_CODES.REPLACED, "a newer connection of this session took its place");
+    former?.link.close(CLOSE_CODES.REPLACED, REPLACED_HERE);
     return session;
   }
 
@@ -142,7 +150,8 @@ export function createSessions(options: SessionsOptions): Sessions {
 
   const ownerOf = ({ epoch }: { epoch: number }): Owner => ({ instanceId, epoch });
 
-  async function announce(session: Held): Promise<void> {
+  /** Whether it is the session's newest connection. An older one is closed. */
+  async function announce(session: Held): Promise<boolean> {
     const sentAtMs = clock.monotonicMs();
     const wasForgotten = session.isForgotten;
     if (wasForgotten) await openSession(hot, session);
@@ -152,13 +161,14 @@ export function createSessions(options: SessionsOptions): Sessions {
     session.writtenAtMs = sentAtMs;
     if (claim.outcome === "owned") {
       if (wasForgotten) options.onFoundAgain(session);
-      return;
+      return true;
     }
     if (held.get(session.sessionId) === session) held.delete(session.sessionId);
     session.link.close(
       CLOSE_CODES.REPLACED,
       "a newer connection of this session is on another instance",
     );
+    return false;
   }
 
   return {
