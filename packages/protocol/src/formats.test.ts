@@ -4,6 +4,7 @@ import { encodeBase58 } from "./base58.ts";
 import {
   AttemptId,
   ClientId,
+  cutText,
   DurationMs,
   Generation,
   InstanceId,
@@ -181,4 +182,11 @@ describe("text and JSON", () => {
     expect(labels).toEqual({ zone: "eu" });
     expect(labels.admin).toBeUndefined();
   });
+});
+
+test("a text is cut between characters", () => {
+  expect(cutText("ab😀", 4)).toBe("ab😀");
+  expect(cutText("ab😀c", 4)).toBe("ab😀");
+  expect(cutText("ab😀c", 3)).toBe("ab");
+  expect(cutText("abc", 2)).toBe("ab");
 });

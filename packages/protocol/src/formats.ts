@@ -131,6 +131,13 @@ export function text(lengthMax: number) {
   return z.string().max(lengthMax).refine(isStorable, "must not contain NUL or half a character");
 }
 
+/** At most so many UTF-16 units of a text, and no half of a character at the end. */
+export function cutText(value: string, lengthMax: number): string {
+  if (value.length <= lengthMax) return value;
+  const last = value.charCodeAt(lengthMax - 1);
+  return value.slice(0, last >= 0xd800 && last <= 0xdbff ? lengthMax - 1 : lengthMax);
+}
+
 const isStorable = (value: string): boolean =>
   !value.includes("\0") && !/\p{Surrogate}/u.test(value);
 

@@ -1,6 +1,6 @@
 import type * as z from "zod";
 import { type FieldIssue, TenureError } from "./errors.ts";
-import { JSON_DEPTH_MAX, JSON_TOO_DEEP_MESSAGE } from "./formats.ts";
+import { cutText, JSON_DEPTH_MAX, JSON_TOO_DEEP_MESSAGE } from "./formats.ts";
 import { findMember, type JsonText } from "./json-text.ts";
 
 /** A frame may hold a thousand mistakes; a person reads the first few. */
@@ -38,7 +38,7 @@ export function memberText(
 /** What is wrong, field by field, in words fit for the sender. */
 export function fieldIssues(error: z.ZodError): FieldIssue[] {
   return error.issues.slice(0, ISSUES_MAX).map((issue) => ({
-    path: issue.path.map(String).join(".").slice(0, PATH_LENGTH_MAX),
+    path: cutText(issue.path.map(String).join("."), PATH_LENGTH_MAX),
     message: issue.message,
   }));
 }

@@ -36,8 +36,15 @@ const JobSubmit = JobSpec.extend({
 export type JobSubmit = z.infer<typeof JobSubmit>;
 
 const SessionResultAck = z.object({ type: z.literal("job_result_ack"), job_id: JobId });
-const TurnFinalize = z.object({ type: z.literal("turn_finalize"), reason: FinalizeReason });
+const TurnFinalize = z.object({
+  type: z.literal("turn_finalize"),
+  reason: FinalizeReason,
+  /** An `error` about this message repeats it. */
+  request_id: RequestId.optional(),
+});
 const SessionJobCancel = z.object({ type: z.literal("job_cancel"), job_id: JobId });
+/** For clients that cannot ping, browsers for one. Only to a server that offers it in `session_init_ack`. */
+const SessionPing = z.object({ type: z.literal("session_ping") });
 const SessionClose = z.object({ type: z.literal("session_close") });
 
 /** Everything a session may say to a server. */
@@ -47,6 +54,7 @@ export const SessionToServer = z.discriminatedUnion("type", [
   SessionResultAck,
   TurnFinalize,
   SessionJobCancel,
+  SessionPing,
   SessionClose,
 ]);
 export type SessionToServer = z.infer<typeof SessionToServer>;
@@ -57,6 +65,8 @@ const SessionInitAck = z.object({
   resume_token: RandomToken,
   instance_id: InstanceId,
   protocol_version: z.int(),
+  /** True: `session_ping` is answered with `session_pong`. */
+  session_ping: z.boolean().optional(),
 });
 
 const JobAccepted = z.object({
@@ -103,6 +113,8 @@ const TurnFinalized = z.object({
   reason: FinalizeReason,
 });
 
+const SessionPong = z.object({ type: z.literal("session_pong") });
+
 /** Everything a server may say to a session. */
 export const ServerToSession = z.discriminatedUnion("type", [
   SessionInitAck,
@@ -111,6 +123,7 @@ export const ServerToSession = z.discriminatedUnion("type", [
   JobProgressToSession,
   JobResultToSession,
   TurnFinalized,
+  SessionPong,
   GoAway,
   ErrorMessage,
 ]);

@@ -1,8 +1,12 @@
 import { fileURLToPath } from "node:url";
 import { build } from "vite";
-import { afterEach, beforeEach, describe, expect, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, onTestFinished, vi } from "vitest";
 import { WebSocket } from "ws";
-import { finalized, meet, test } from "../testing/connection-fixture.ts";
+import { createArrivals } from "../testing/arrivals.ts";
+import { ack, finalized, meet, nextTurn, test } from "../testing/connection-fixture.ts";
+import type { ManualClock } from "../testing/manual-clock.ts";
+import type { Peer } from "../testing/peer.ts";
+import { Session } from "./session.ts";
 import { openSocket } from "./websocket-browser.ts";
 
 const ENTRY = fileURLToPath(new URL("./index.ts", import.meta.url));
@@ -103,11 +107,71 @@ describe("the WebSocket of a browser", () => {
     await socket.closed;
   });
 
-  test("cannot ping, so silence alone does not end it", async ({ peer, clock, connect }) => {
+  test("cannot ping, so with a server that answers no session_ping silence does not end it", async ({
+    peer,
+    clock,
+    connect,
+  }) => {
     const client = connect([peer.url], { openSocket });
     await meet(peer, client);
     clock.advance(1_000_000);
 
     expect(client.connection.state).toBe("ready");
+  });
+
+  const offer = { ...ack, session_ping: true };
+  async function take(peer: Peer, client: ReturnType<typeof start>) {
+    const socket = await peer.accept();
+    await socket.receive();
+    socket.send(offer);
+    await client.ready.next();
+    return socket;
+  }
+  function start(url: string, clock: ManualClock) {
+    const ready = createArrivals<void>("ready");
+    const downs = createArrivals<{ kind: string }>("loss");
+    const session = new Session({
+      url,
+      clock,
+      openSocket,
+      on: { ready: () => ready.push(), down: downs.push },
+    });
+    onTestFinished(async () => {
+      const closed = session.close();
+      clock.advance(10_000);
+      await closed;
+    });
+    return { session, ready, downs };
+  }
+
+  test("asks by message, and leaves a line that has gone silent", async ({ peer, clock }) => {
+    const client = start(peer.url, clock);
+    const socket = await take(peer, client);
+    for (let answered = 0; answered < 3; answered++) {
+      clock.advance(5_000);
+      expect(await socket.receive()).toEqual({ type: "session_ping" });
+      socket.send({ type: "session_pong" });
+      await nextTurn();
+      await nextTurn();
+    }
+    expect(client.session.state).toBe("ready");
+    clock.advance(15_000);
+    expect(await client.downs.next()).toMatchObject({ kind: "silent" });
+  });
+
+  test("stays in a page whose timers run once a minute, while the server answers", async ({
+    peer,
+    clock,
+  }) => {
+    const client = start(peer.url, clock);
+    const socket = await take(peer, client);
+    for (let minute = 0; minute < 5; minute++) {
+      clock.freeze(60_000);
+      expect(await socket.receive()).toEqual({ type: "session_ping" });
+      socket.send({ type: "session_pong" });
+      await nextTurn();
+      await nextTurn();
+    }
+    expect(client.session.state).toBe("ready");
   });
 });

@@ -59,6 +59,8 @@ export interface ConnectionOptions<In extends ServerMessage, Out, Ack> extends C
   path: SocketPath;
   incoming: z.ZodType<In>;
   handshake: Handshake<In, Out, Ack>;
+  /** See `openLink`. */
+  pingMessage?(ack: Ack): Out | undefined;
   /** A second look at a loss, by whoever knows what the handshake had asked for. */
   judge?(loss: Loss, wasReady: boolean): Loss;
   on: ConnectionEvents<In, Ack>;
@@ -125,6 +127,7 @@ export function createConnection<In extends ServerMessage, Out, Ack>(
       url,
       incoming: options.incoming,
       handshake: options.handshake,
+      pingMessage: options.pingMessage,
       openSocket: options.openSocket ?? openRuntimeSocket,
       clock,
       limits,

@@ -10,7 +10,7 @@ import type * as z from "zod";
 import type { Clock } from "./clock.ts";
 import { isWithin, readFrame } from "./frames.ts";
 import { createInbox, type Handshake } from "./handshake.ts";
-import { type Liveness, watchLiveness } from "./liveness.ts";
+import { type Liveness, watchAnswers, watchLiveness } from "./liveness.ts";
 import { type Loss, lossOfClose, lossOfHandshake } from "./retry.ts";
 import type { OpenSocket, Socket, SocketClose } from "./socket.ts";
 
@@ -19,7 +19,7 @@ export type ServerMessage = ServerToNode | ServerToSession;
 export interface LinkLimits {
   /** From the first packet to the end of the handshake. */
   readyWithinMs: number;
-  /** Two of them without a sign of life end the link. Browsers cannot ping; there only traffic tells. */
+  /** Two of them without a sign of life end the link. Browsers cannot ping; there a message asks, if the server knows it. */
   pingEveryMs: number;
   /** Of one incoming frame. Far above what the protocol allows: a list that has grown must not cut us off. */
   frameBytesMax: number;
@@ -68,6 +68,7 @@ export function openLink<In extends ServerMessage, Out, Ack>({
   url,
   incoming,
   handshake,
+  pingMessage,
   openSocket,
   clock,
   limits,
@@ -76,6 +77,8 @@ export function openLink<In extends ServerMessage, Out, Ack>({
   url: string;
   incoming: z.ZodType<In>;
   handshake: Handshake<In, Out, Ack>;
+  /** A message that the server answers, for sockets that cannot ping; undefined when it would not know it. */
+  pingMessage?: ((ack: Ack) => Out | undefined) | undefined;
   openSocket: OpenSocket;
   clock: Clock;
   limits: LinkLimits;
@@ -132,8 +135,20 @@ export function openLink<In extends ServerMessage, Out, Ack>({
     if ("error" in outcome) return void leave(lossOfHandshake(outcome.error));
     cancelLate();
     phase = "ready";
+    watchByMessages(outcome.ack);
     on.ready(outcome.ack);
     for (const message of inbox.rest()) if (!isOver()) on.message(message);
+  }
+
+  function watchByMessages(ack: Ack): void {
+    const message = socket?.ping ? undefined : pingMessage?.(ack);
+    if (message === undefined) return;
+    liveness = watchAnswers({
+      clock,
+      pingEveryMs: limits.pingEveryMs,
+      ping: () => void send(message),
+      onSilent: (ms) => drop({ kind: "silent", reason: `no answer for ${Math.round(ms)} ms` }),
+    });
   }
 
   function received(text: string): void {

@@ -5,6 +5,7 @@ import {
   TenureError,
 } from "@tenure/protocol";
 import { type AdminOptions, createAdmin, ROUTES } from "./admin.ts";
+import { randomId } from "./random-id.ts";
 
 export interface NoncesOptions extends AdminOptions {
   /** How long a call is tried again under the same request id before it gives up. */
@@ -88,7 +89,7 @@ export function createNonces({ patienceMs = 30_000, ...options }: NoncesOptions)
   }
 
   function ask(signer: string, count: number | undefined, { requestId, waitMs }: AllocateOptions) {
-    const body = { request_id: requestId ?? globalThis.crypto.randomUUID(), count };
+    const body = { request_id: requestId ?? randomId(), count };
     const input = { params: { signer }, query: { wait_ms: waitMs }, body };
     return patiently(() => admin.call(ROUTES.allocateNonces, input));
   }

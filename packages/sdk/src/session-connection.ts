@@ -24,8 +24,14 @@ export interface SessionResume {
 }
 
 export type SessionAck = Extract<ServerToSession, { type: "session_init_ack" }>;
-export type SessionIncoming = Exclude<ServerToSession, { type: "session_init_ack" | "go_away" }>;
-export type SessionOutgoing = Exclude<SessionToServer, { type: "session_init" | "session_close" }>;
+export type SessionIncoming = Exclude<
+  ServerToSession,
+  { type: "session_init_ack" | "session_pong" | "go_away" }
+>;
+export type SessionOutgoing = Exclude<
+  SessionToServer,
+  { type: "session_init" | "session_ping" | "session_close" }
+>;
 
 /** `lost`: the session before this one was refused, and with it are gone its turn and what was undelivered. */
 export type SessionOrigin = "new" | "resumed" | "lost";
@@ -38,6 +44,8 @@ export interface SessionEvents {
   down?(down: Down): void;
   state?(state: ConnectionState): void;
   problem?(error: TenureError): void;
+  /** The JSON of a frame that was no message. */
+  rejected?(value: unknown, error: TenureError): void;
 }
 
 export interface SessionConnectionOptions extends ConnectionTuning {
@@ -83,6 +91,7 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
       asked = refused ? undefined : resume;
       return init(greeting, { ...options, resume: asked });
     },
+    pingMessage: ({ session_ping }) => (session_ping ? { type: "session_ping" } : undefined),
     judge(loss, wasReady) {
       const offered = asked;
       asked = undefined;
@@ -104,9 +113,14 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
       message(message) {
         if (message.type === "error") outages.heard(message.code);
         else if (message.type === "job_accepted") outages.heard(undefined);
-        if (message.type !== "session_init_ack" && message.type !== "go_away")
+        if (
+          message.type !== "session_init_ack" &&
+          message.type !== "session_pong" &&
+          message.type !== "go_away"
+        )
           on.message?.(message);
       },
+      rejected: (value, error) => on.rejected?.(value, error),
       problem: (error) => on.problem?.(error),
       state: (state) => on.state?.(state),
     },

@@ -1,8 +1,9 @@
 import { describe, expect } from "vitest";
 import { nextTurn } from "../testing/connection-fixture.ts";
-import type { PeerSocket } from "../testing/peer.ts";
+import type { Peer, PeerSocket } from "../testing/peer.ts";
 import {
   accepted,
+  type Client,
   JOBS,
   reconnect,
   refusal,
@@ -233,5 +234,75 @@ describe("a turn whose connection or jobs fail", () => {
     socket.send(refusal("PAYLOAD_TOO_LARGE", { request_id: "r-2" }));
 
     expect(await received(socket, 1)).toEqual([{ type: "turn_finalize", reason: "manual" }]);
+  });
+});
+
+describe("the end of a turn that the server cannot write", () => {
+  /** A turn whose only job is done: nothing else is open. */
+  async function lastWord(client: Client, peer: Peer) {
+    const socket = await welcome(peer, client);
+    const turn = client.session.turn();
+    const job = turn.submit({ pool: "asr", payload: 1, requestId: "r-1" });
+    await socket.receive();
+    socket.send(accepted("r-1", ONE, { turn_id: TURN }), succeeded("r-1", ONE));
+    await job;
+    await socket.receive(); // its acknowledgement
+    const over = turn.finalize();
+    const { request_id } = await socket.receive();
+    return { socket, over, request_id };
+  }
+  const away = { retryable: true };
+
+  test("is asked for again, also when no job is open", async ({ clock, peer, open }) => {
+    const client = open();
+    const { socket, over, request_id } = await lastWord(client, peer);
+    for (let times = 0; times < 3; times++) {
+      // The second one is reported, so the first has been read by then.
+      socket.send(refusal("DEPENDENCY_DOWN", { ...away, request_id }), { type: `mark-${times}` });
+      await client.problems.next();
+      clock.advance(2_000);
+      expect(await socket.receive()).toEqual({
+        type: "turn_finalize",
+        reason: "manual",
+        request_id,
+      });
+    }
+    socket.send(finalized(TURN));
+    await over;
+  });
+
+  test("is asked for again when the error of an older server names nothing", async ({
+    clock,
+    peer,
+    open,
+  }) => {
+    const client = open();
+    const { socket, over } = await lastWord(client, peer);
+    socket.send(refusal("DEPENDENCY_DOWN", away));
+    await client.problems.next();
+    clock.advance(5_000);
+    expect(await socket.receive()).toMatchObject({ type: "turn_finalize" });
+    socket.send(refusal("NOT_FOUND", {}));
+    await over;
+  });
+
+  test("is given up by who waits for it after a minute without an answer, and still said", async ({
+    clock,
+    peer,
+    open,
+  }) => {
+    const client = open();
+    const { socket, over } = await lastWord(client, peer);
+    clock.advance(60_000);
+    await expect(over).rejects.toMatchObject({ code: "DEPENDENCY_DOWN" });
+    await socket.receive();
+    expect(socket.unread().every(({ type }) => type === "turn_finalize")).toBe(true);
+  });
+
+  test("is over when the server knows of no turn", async ({ peer, open }) => {
+    const client = open();
+    const { socket, over, request_id } = await lastWord(client, peer);
+    socket.send(refusal("NOT_FOUND", { request_id }));
+    await over;
   });
 });

@@ -433,3 +433,55 @@ function selfContaining(): object {
   value.self = value;
   return value;
 }
+
+describe("a job whose answer this process could not read", () => {
+  test("is asked for again after the process was stopped for longer than its patience", async ({
+    clock,
+    peer,
+    open,
+  }) => {
+    const client = open();
+    const socket = await welcome(peer, client);
+    const job = client.session.submit({ pool: "asr", payload: 1, requestId: "r-1" });
+    await socket.receive();
+    socket.send(accepted("r-1", ONE));
+    for await (const event of job) if (event.type === "job_accepted") break;
+    clock.freeze(65_000);
+    expect(await socket.receive()).toMatchObject({ request_id: "r-1", again: true });
+    socket.send(succeeded("r-1", ONE));
+    expect(await job).toMatchObject({ body: "done" });
+  });
+
+  test("is given up when the process is late again and still nothing was heard", async ({
+    clock,
+    peer,
+    open,
+  }) => {
+    const client = open();
+    const socket = await welcome(peer, client);
+    const job = client.session.submit({ pool: "asr", payload: 1, requestId: "r-1" });
+    await socket.receive();
+    clock.freeze(65_000);
+    await socket.receive();
+    clock.freeze(65_000);
+    await expect(job).rejects.toMatchObject({ code: "DEPENDENCY_DOWN" });
+  });
+
+  test("ends with what is wrong about its result, which is acknowledged", async ({
+    peer,
+    open,
+  }) => {
+    const client = open();
+    const socket = await welcome(peer, client);
+    const job = client.session.submit({ pool: "asr", payload: 1, requestId: "r-1" });
+    await socket.receive();
+    const error = { code: "ATTEMPTS_EXHAUSTED", message: "half a character: \ud83d" };
+    const failed = { ...succeeded("r-1", ONE), success: false, outcome: "attempts_exhausted" };
+    socket.send(accepted("r-1", ONE), { ...failed, error });
+    await expect(job).rejects.toMatchObject({
+      code: "INVALID_MESSAGE",
+      message: expect.stringContaining("half a character"),
+    });
+    expect(await socket.receive()).toEqual({ type: "job_result_ack", job_id: ONE });
+  });
+});

@@ -28,7 +28,7 @@ export interface SessionOptions extends ConnectionTuning, Partial<SubmissionLimi
   resume?: SessionResume | undefined;
   /** Ask the server to end a turn with `timeout` after this pause. */
   turnPauseMs?: number | undefined;
-  on?: Omit<SessionEvents, "message">;
+  on?: Omit<SessionEvents, "message" | "rejected">;
 }
 
 export interface TurnSubmitOptions extends SubmitOptions {
@@ -47,7 +47,10 @@ export interface Turn extends AsyncDisposable {
   /** How it ended; undefined while it is open. */
   readonly ended: FinalizeReason | undefined;
   submit<Body = unknown>(options: TurnSubmitOptions): JobHandle<Body>;
-  /** Takes no more jobs; those that were submitted go on. Resolves when the server has ended it. */
+  /**
+   * Takes no more jobs; those that were submitted go on. Resolves when the server has ended it. Rejects with
+   * `DEPENDENCY_DOWN` after `patienceMs` without an answer; the end is still sent until a server answers.
+   */
   finalize(reason?: FinalizeReason): Promise<void>;
 }
 
@@ -78,6 +81,7 @@ export class Session {
           on.down?.(down);
         },
         message: (message) => this.#heard(message, on),
+        rejected: (value, error) => this.#submissions.unreadable(value, error),
       },
     });
     this.#submissions = createSubmissions({
@@ -182,8 +186,7 @@ function createTurn({ turns, submit }: Submissions): Turn {
       return handle as JobHandle<Body>;
     },
     finalize(reason = "manual") {
-      turns.close(turn, reason);
-      return turn.over;
+      return turns.finalize(turn, reason);
     },
     /** Not waited for: a server that is away must not keep the block from ending. */
     async [Symbol.asyncDispose]() {

@@ -14,6 +14,7 @@ import {
   type JobHandle,
   type JobResult,
 } from "./job-handle.ts";
+import { randomId } from "./random-id.ts";
 import type { TurnState } from "./turns.ts";
 
 export interface SubmitOptions {
@@ -57,6 +58,8 @@ export interface Submission {
   saidMs: number | undefined;
   /** The last word of the server that it has this job; before the first, when it was submitted. */
   heardMs: number;
+  /** Time for which this process was stopped was left out once since then. */
+  isForgiven: boolean;
   cancelSaidMs: number | undefined;
   isCancelled: boolean;
   lastError: TenureError | undefined;
@@ -118,6 +121,7 @@ export function createSubmission(
     checks: 0,
     saidMs: undefined,
     heardMs: nowMs,
+    isForgiven: false,
     cancelSaidMs: undefined,
     isCancelled: false,
     lastError: undefined,
@@ -148,10 +152,10 @@ export function cancelledUnheard(requestId: string): JobFailed {
 
 /** No server said anything of it for as long as we wait. */
 export const unanswered = ({ state }: Submission): TenureError =>
-  new TenureError("DEPENDENCY_DOWN", {
-    dependency: "the server",
-    reason: state === "waiting" ? "not connected" : "no answer",
-  });
+  noAnswer(state === "waiting" ? "not connected" : "no answer");
+
+export const noAnswer = (reason: string): TenureError =>
+  new TenureError("DEPENDENCY_DOWN", { dependency: "the server", reason });
 
 export function watchSignal(
   signal: AbortSignal | undefined,
@@ -167,7 +171,7 @@ export function watchSignal(
 function specOf(options: SubmitOptions): JobSpec {
   const { pool, payload, service, priority, timeoutMs, traceId } = options;
   return parseRequest(JobSpec, {
-    request_id: options.requestId ?? globalThis.crypto.randomUUID(),
+    request_id: options.requestId ?? randomId(),
     pool,
     ...(service !== undefined && { service }),
     ...(priority !== undefined && { priority }),

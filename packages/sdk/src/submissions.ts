@@ -11,6 +11,7 @@ import type { SessionIncoming, SessionOutgoing } from "./session-connection.ts";
 import {
   cancelledUnheard,
   createSubmission,
+  noAnswer,
   refusedHandle,
   type Submission,
   type SubmitOptions,
@@ -43,6 +44,8 @@ export interface Submissions {
   /** A connection is there: everything unanswered is said again, in the order it was asked for. */
   ready(): void;
   heard(message: Exclude<SessionIncoming, { type: "error" }>): void;
+  /** A frame that is no message. */
+  unreadable(value: unknown, error: TenureError): void;
   /** An error of the server. False when it is about nothing here. */
   refused(message: ErrorMessage): boolean;
   /** Nobody will answer what was asked so far. */
@@ -57,6 +60,8 @@ const PAUSE_MS = { base: 50, cap: 5_000 } as const;
 /** Until the network has taken some of what waits. */
 const CROWDED_MS = 20;
 const CANCEL_AGAIN_MS = 2_000;
+/** A sweep that is late by so much: the process was stopped, or its page is in the background. */
+const STOPPED_MS = 5_000;
 
 /**
  * The jobs of a session. Each is said as often as it takes under one request id, which the server answers with one
@@ -77,9 +82,15 @@ export function createSubmissions({
 }): Submissions {
   const byRequest = new Map<string, Submission>();
   const byJob = new Map<string, Submission>();
-  const turns = createTurns({ say: sayEnd, moved: sayWaiting });
+  const turns = createTurns({
+    nowMs: () => clock.monotonicMs(),
+    say: sayEnd,
+    moved: sayWaiting,
+    closing: keepSweeping,
+  });
   let isCrowded = false;
   let cancelSweep: Cancel | undefined;
+  let sweptMs = 0;
   let closed: TenureError | undefined;
 
   // --- asking ---
@@ -113,7 +124,7 @@ export function createSubmissions({
     if (place?.finalize) place.turn.closing = "job";
     count(submission, 1);
     say(submission);
-    cancelSweep ??= clock.after(SWEEP_MS, sweep);
+    keepSweeping();
     return submission.handle;
   }
 
@@ -147,8 +158,8 @@ export function createSubmissions({
     });
   }
 
-  function sayEnd(reason: FinalizeReason): SendOutcome {
-    return send({ type: "turn_finalize", reason });
+  function sayEnd(reason: FinalizeReason, request_id: string): SendOutcome {
+    return send({ type: "turn_finalize", reason, request_id });
   }
 
   // --- cancelling ---
@@ -189,6 +200,7 @@ export function createSubmissions({
     submission.failures = 0;
     submission.lastError = undefined;
     submission.heardMs = clock.monotonicMs();
+    submission.isForgiven = false;
     if (place) place.turn.id = message.turn_id ?? place.turn.id;
     if (isNews) {
       submission.checks = 0;
@@ -212,6 +224,7 @@ export function createSubmissions({
     const submission = byJob.get(event.job_id);
     if (!submission) return;
     submission.heardMs = clock.monotonicMs();
+    submission.isForgiven = false;
     submission.feed.push(event);
   }
 
@@ -226,6 +239,17 @@ export function createSubmissions({
     settle(submission, result.success ? { result } : { error: new JobFailed(result, result) });
   }
 
+  /** Sent again it would be the same, so the job ends here with what is wrong about its result. */
+  function unreadable(value: unknown, error: TenureError): void {
+    const { type, request_id, job_id } = (value ?? {}) as Record<string, unknown>;
+    const submission = type === "job_result" ? byRequest.get(String(request_id)) : undefined;
+    if (!submission) return;
+    if (submission.jobId !== undefined && submission.jobId === job_id)
+      send({ type: "job_result_ack", job_id: submission.jobId });
+    arrive(submission);
+    settle(submission, { error });
+  }
+
   function refused(message: ErrorMessage): boolean {
     const error = fromErrorMessage(message);
     const submission =
@@ -233,7 +257,7 @@ export function createSubmissions({
         ? byJob.get(message.job_id ?? "")
         : byRequest.get(message.request_id);
     if (!submission)
-      return message.job_id === undefined && error.code === "NOT_FOUND" && turns.unknown();
+      return message.job_id === undefined && turns.refused(error, message.request_id);
     if (message.request_id === undefined) cancelFailed(submission, error);
     else if (message.retryable) hold(submission, error, message.retry_after_ms ?? 0);
     else settle(submission, { error });
@@ -259,15 +283,41 @@ export function createSubmissions({
 
   // --- waiting ---
 
+  function keepSweeping(): void {
+    if (cancelSweep || !isSweepNeeded()) return;
+    sweptMs = clock.monotonicMs();
+    cancelSweep = clock.after(SWEEP_MS, sweep);
+  }
+
+  const isSweepNeeded = (): boolean => byRequest.size > 0 || turns.isEnding();
+
   function sweep(): void {
     const nowMs = clock.monotonicMs();
+    const lateMs = nowMs - sweptMs - SWEEP_MS;
+    if (lateMs >= STOPPED_MS) forgive(lateMs);
     for (const submission of byRequest.values()) {
       if (nowMs - submission.heardMs >= limits.patienceMs)
         settle(submission, { error: submission.lastError ?? unanswered(submission) });
       else check(submission, nowMs);
     }
-    turns.sayAgain();
-    cancelSweep = byRequest.size > 0 ? clock.after(SWEEP_MS, sweep) : undefined;
+    turns.sayAgain("same");
+    turns.giveUpWaiting(noAnswer("no answer to turn_finalize"), limits.patienceMs);
+    cancelSweep = undefined;
+    keepSweeping();
+  }
+
+  /**
+   * The process was stopped (a frozen container, a closed laptop): an answer may lie unread. That time does not count,
+   * and the server is asked again. Once only, until it answers: in the background of a browser every sweep is late.
+   */
+  function forgive(stoppedMs: number): void {
+    turns.forgive(stoppedMs);
+    for (const submission of byRequest.values()) {
+      if (submission.isForgiven) continue;
+      submission.isForgiven = true;
+      submission.heardMs = Math.min(submission.heardMs + stoppedMs, clock.monotonicMs());
+      if (submission.state === "sent" || submission.state === "accepted") say(submission);
+    }
   }
 
   function check(submission: Submission, nowMs: number): void {
@@ -305,6 +355,7 @@ export function createSubmissions({
 
   function abandon(error: TenureError): void {
     for (const submission of [...byRequest.values()]) settle(submission, { error });
+    turns.giveUpWaiting(error);
     cancelSweep?.();
     cancelSweep = undefined;
   }
@@ -320,15 +371,17 @@ export function createSubmissions({
       for (const submission of byRequest.values())
         if (submission.state !== "held") submission.state = "waiting";
       sayWaiting();
-      turns.sayAgain();
+      turns.sayAgain("new");
+      keepSweeping();
     },
     heard,
+    unreadable,
     refused,
     abandon,
     close(error) {
       closed = error;
-      abandon(error);
       turns.abandon();
+      abandon(error);
     },
   };
 }

@@ -10,6 +10,7 @@ import {
   type NodeEvents,
   type NodeKey,
 } from "./node-connection.ts";
+import { randomId } from "./random-id.ts";
 import { urlsOf } from "./urls.ts";
 
 export interface WorkerOptions<Payload = unknown> extends ConnectionTuning {
@@ -108,7 +109,7 @@ export class Worker<Payload = unknown> {
       urls: urlsOf(url),
       key,
       token,
-      bootId: globalThis.crypto.randomUUID(),
+      bootId: randomId(),
       describe: () => describe(options),
       running: () => this.#attempts.inUse(),
       draining: () => this.#isDraining,

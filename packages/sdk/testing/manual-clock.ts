@@ -3,6 +3,8 @@ import type { Clock } from "../src/clock.ts";
 export interface ManualClock extends Clock {
   /** Time passes; whatever falls due on the way happens, in order. */
   advance(ms: number): void;
+  /** The process is stopped for so long; then everything that fell due happens at once. */
+  freeze(ms: number): void;
   /** Timers that are set and not taken back. */
   readonly timers: number;
 }
@@ -17,7 +19,7 @@ export function createManualClock(startMs = 1_000_000): ManualClock {
     return due.sort((a, b) => a.atMs - b.atMs)[0];
   }
 
-  return {
+  const clock: ManualClock = {
     monotonicMs: () => nowMs,
     get timers() {
       return timers.size;
@@ -36,5 +38,10 @@ export function createManualClock(startMs = 1_000_000): ManualClock {
       }
       nowMs = untilMs;
     },
+    freeze(ms) {
+      nowMs += ms;
+      clock.advance(0);
+    },
   };
+  return clock;
 }

@@ -57,6 +57,40 @@ test("clients leave an instance that cannot reach its stores for one that can, w
   expect(await after).toMatchObject({ success: true });
 });
 
+test("a session leaves an instance that has lost Redis alone, with what it has open", async () => {
+  const fleet = await startFleet();
+  const [cut, well] = fleet.instances;
+  const worker = new Worker({
+    url: well!.app.url,
+    pools: ["p"],
+    capacity: 2,
+    run: async () => "done",
+  });
+  onTestFinished(() => worker.close());
+  const instances: string[] = [];
+  const states: string[] = [];
+  const session = new Session({
+    url: fleet.urls,
+    clock: fastClock,
+    // Their servers' clocks are slower: neither side may take the other for silent.
+    limits: { pingEveryMs: 50_000, readyWithinMs: 100_000 },
+    patienceMs: 600_000,
+    on: {
+      ready: ({ instance_id }) => instances.push(instance_id),
+      state: (state) => states.push(state),
+    },
+  });
+  onTestFinished(() => session.close());
+  const turn = session.turn();
+  await turn.submit({ pool: "p", payload: 1 });
+  cut!.proxies[1]!.blackHole("both");
+  await turn.finalize();
+  const jobs = Array.from({ length: 5 }, (_, payload) => session.submit({ pool: "p", payload }));
+  expect(await Promise.all(jobs)).toHaveLength(5);
+  expect(instances).toEqual([cut!.app.instanceId, well!.app.instanceId]);
+  expect(states).not.toContain("waiting");
+});
+
 test("while the stores are away for all instances, no client leaves its own", async () => {
   const fleet = await startFleet();
   const nodes = Array.from({ length: 10 }, () => join(fleet));

@@ -1,4 +1,5 @@
 import {
+  cutText,
   DeploymentStatus,
   type FieldIssue,
   fieldIssues,
@@ -47,7 +48,7 @@ const Row = StoredDeployment.extend({
 
 /** Stands in for what cannot be read; '' where nothing else is said. */
 const NEUTRAL: Record<string, (raw: Record<string, unknown>) => unknown> = {
-  name: ({ name }) => String(name).slice(0, NAME_LENGTH_MAX),
+  name: ({ name }) => cutText(String(name), NAME_LENGTH_MAX),
   args: () => [],
   env: () => ({}),
   selector: () => ({}),

@@ -53,6 +53,8 @@ export interface MessageSocket<Out> {
 export interface MessageHandlers<In> {
   /** Messages of one socket are handed over one after another, in the order they came. */
   receive(message: In): Promise<void> | undefined | void;
+  /** Takes a message that need not wait for those before it. False: hand it to `receive`. */
+  receiveAtOnce?(message: In): boolean;
   /** Called once. */
   closed(how: Closed): void;
 }
@@ -140,6 +142,7 @@ export function speak<In, Out>(
 
   /** At once when nobody is in line, so that a handler with nothing to wait for costs no turn of the loop. */
   function hand(message: In): void {
+    if (handlers.receiveAtOnce?.(message)) return;
     const handled =
       inLine > 0 ? line.then(() => handlers.receive(message)) : handlers.receive(message);
     if (!handled) return;

@@ -35,6 +35,12 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
   const link = speak<SessionMessage, ServerToSession>(socket, {
     parse: parseSessionMessage,
     handlers: {
+      // A store that does not answer must not make this end look silent.
+      receiveAtOnce(message) {
+        if (message.type !== "session_ping" || !session) return false;
+        link.send({ type: "session_pong" });
+        return true;
+      },
       receive: (message) => (session ? receive(session, message) : init(message)),
       closed() {
         clearTimeout(impatience);
@@ -71,6 +77,7 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         resume_token: joined.resumeToken,
         instance_id: instanceId,
         protocol_version: PROTOCOL_VERSION,
+        session_ping: true,
       });
       jobs.joined(joined, { turnPauseMs: message.turn_pause_ms }).catch(() => {}); // with the store down; results are also sent again from the due index
     } catch (error) {
@@ -100,7 +107,20 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         void jobs.cancel(current, message.job_id);
         return undefined;
       case "turn_finalize":
-        return jobs.finalizeTurn(current, message.reason);
+        return finalizeTurn(current, message);
+      case "session_ping":
+        return undefined; // answered already
+    }
+  }
+
+  async function finalizeTurn(
+    current: SessionConnection,
+    { reason, request_id }: Extract<SessionMessage, { type: "turn_finalize" }>,
+  ): Promise<void> {
+    try {
+      await jobs.finalizeTurn(current, reason);
+    } catch (error) {
+      link.send(toErrorMessage(error, { ...(request_id !== undefined && { request_id }) }));
     }
   }
 

@@ -1,4 +1,4 @@
-import { type JobError, type JobOutcome, TenureError } from "@tenure/protocol";
+import { cutText, type JobError, type JobOutcome, TenureError } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { keepBinding } from "./binding-store.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
@@ -318,5 +318,5 @@ const sentence = (reason: RetryReason, words: string): string =>
 
 const errorOf = (error: TenureError, words = ""): JobError => ({
   code: error.code,
-  message: words === "" ? error.message : `${error.message} (${words})`.slice(0, 4_096),
+  message: words === "" ? error.message : cutText(`${error.message} (${words})`, 4_096),
 });

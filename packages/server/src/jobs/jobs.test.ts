@@ -118,6 +118,26 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     expect(node.assignments()).toHaveLength(1);
   });
 
+  // The cut falls into a character for one of the two.
+  test.each([
+    0, 1,
+  ])("a long error of the last attempt is cut between characters, %i", async (odd) => {
+    const node = await fleet.node(app);
+    const client = await fleet.session(app);
+    const { job_id } = await client.accepted(client.submit());
+    const message = `${"x".repeat(odd)}${"😀".repeat(2_047)}`;
+    for (let attempt = 1; attempt <= 3; attempt++) {
+      const error = { code: "BUSY", message, retryable: true };
+      node.finish(await node.assigned(attempt), { success: false, error });
+    }
+    const ended = () =>
+      client.socket.readyState !== client.socket.OPEN || client.results(job_id)[0];
+    await until(ended, { what: "the result", deadlineMs: 5_000 });
+    const { outcome, error } = client.results(job_id)[0]!;
+    expect(outcome).toBe("attempts_exhausted");
+    expect(/\p{Surrogate}/u.test(error!.message)).toBe(false);
+  });
+
   test("a second session that asks for the same hears of its end too", async () => {
     const node = await fleet.node(app);
     const [first, second] = [await fleet.session(app), await fleet.session(app)];

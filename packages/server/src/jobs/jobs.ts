@@ -1,4 +1,4 @@
-import { type NodeView, TenureError, toErrorMessage } from "@tenure/protocol";
+import { cutText, type NodeView, TenureError, toErrorMessage } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import type { Delivery } from "../delivery/contract.ts";
 import type { Clock } from "../kernel/clock.ts";
@@ -196,7 +196,7 @@ export function createJobs(options: JobsOptions): Jobs {
     { jobId, attemptId, nodeId }: { jobId: string; attemptId: number; nodeId: string },
     reason: string,
   ): void {
-    const words = reason.slice(0, 200);
+    const words = cutText(reason, 200);
     const message = { job_id: jobId, attempt_id: attemptId, reason: words };
     const near = links.node(nodeId);
     near?.link.send({ type: "job_cancel", ...message });
