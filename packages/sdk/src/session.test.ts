@@ -1,4 +1,4 @@
-import { describe, expect } from "vitest";
+import { describe, expect, onTestFinished, vi } from "vitest";
 import { nextTurn } from "../testing/connection-fixture.ts";
 import {
   accepted,
@@ -10,6 +10,8 @@ import {
   welcome,
 } from "../testing/session-fixture.ts";
 import { type JobEvent, JobFailed } from "./job-handle.ts";
+import { Session } from "./session.ts";
+import { Worker } from "./worker.ts";
 
 const [ONE, TWO] = JOBS;
 
@@ -147,21 +149,85 @@ describe("what cannot be asked", () => {
     await expect(job).rejects.toMatchObject({ code: "PAYLOAD_TOO_LARGE" });
   });
 
-  test("more jobs than memory is meant for", async ({ open }) => {
-    const { session } = open({ outstandingMax: 2 });
-    const waiting = [1, 2].map((payload) => session.submit({ pool: "asr", payload }));
-
-    await expect(session.submit({ pool: "asr", payload: 3 })).rejects.toMatchObject({
-      code: "QUEUE_FULL",
-      retryable: true,
-    });
-    const ends = Promise.allSettled(waiting);
-    await session.close();
-    expect(await ends).toMatchObject([{ status: "rejected" }, { status: "rejected" }]);
+  test("waits for room among those that have not ended, in order", async ({ peer, open }) => {
+    const client = open({ outstandingMax: 2 });
+    const socket = await welcome(peer, client);
+    const jobs = ["r-1", "r-2", "r-3", "r-4"].map((requestId) =>
+      client.session.submit({ pool: "asr", payload: requestId, requestId }),
+    );
+    expect([await socket.receive(), await socket.receive()]).toMatchObject([
+      { request_id: "r-1" },
+      { request_id: "r-2" },
+    ]);
+    await nextTurn();
+    expect(socket.unread()).toEqual([]);
+    jobs[2]!.cancel();
+    await expect(jobs[2]).rejects.toMatchObject({ code: "JOB_CANCELLED" });
+    socket.send(succeeded("r-1", ONE));
+    await jobs[0];
+    expect(await socket.receive()).toMatchObject({ type: "job_result_ack" });
+    expect(await socket.receive()).toMatchObject({ request_id: "r-4" });
+    // Their end is the session's.
+    for (const job of jobs) job.catch(() => {});
   });
-});
 
-describe("a session that loses its connection", () => {
+  test("is refused after a minute without room, or when too many wait; neither ends the process", async ({
+    clock,
+    peer,
+    open,
+  }) => {
+    const client = open({ outstandingMax: 2 });
+    const socket = await welcome(peer, client);
+    const unhandled: unknown[] = [];
+    const listen = (error: unknown) => unhandled.push(error);
+    process.on("unhandledRejection", listen);
+    onTestFinished(() => void process.off("unhandledRejection", listen));
+    const jobs = Array.from({ length: 23 }, (_, job) =>
+      client.session.submit({ pool: "asr", payload: job, requestId: `r-${job}` }),
+    );
+    jobs[0]!.catch(() => {});
+    jobs[1]!.catch(() => {});
+    await socket.receive();
+    await socket.receive();
+    // Two are submitted, twenty wait.
+    clock.advance(30_000);
+    socket.send(accepted("r-0", ONE), accepted("r-1", TWO));
+    for await (const { type } of jobs[1]!) if (type === "job_accepted") break;
+    await expect(jobs[22]).rejects.toMatchObject({ code: "QUEUE_FULL", details: { limit: 2 } });
+    clock.advance(31_000);
+    await nextTurn();
+    expect(unhandled).toEqual([]);
+    await expect(jobs[2]).rejects.toMatchObject({ code: "QUEUE_FULL" });
+  });
+
+  test("has an id also where crypto.randomUUID is missing, as in a page over plain http", async ({
+    peer,
+    open,
+  }) => {
+    const { crypto } = globalThis;
+    vi.stubGlobal("crypto", { getRandomValues: crypto.getRandomValues.bind(crypto) });
+    onTestFinished(() => void vi.unstubAllGlobals());
+    const client = open();
+    const socket = await welcome(peer, client);
+    client.session.submit({ pool: "asr", payload: 1 }).catch(() => {});
+    const { request_id } = await socket.receive();
+    expect(request_id).toMatch(
+      /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
+    );
+    expect(() => new Worker({ url: peer.url, pools: ["p"], capacity: 1, run: () => 1 })).toThrow(
+      "crypto.subtle",
+    );
+  });
+
+  test.each([
+    "localhost:7070",
+    "",
+    [],
+  ])("a worker refuses the URL %j at once, as a session does", (url) => {
+    expect(() => new Worker({ url, pools: ["p"], capacity: 1, run: () => 1 })).toThrow("URL");
+    expect(() => new Session({ url })).toThrow("URL");
+  });
+
   test("says again, in order, everything unanswered, under the same ids", async ({
     peer,
     clock,

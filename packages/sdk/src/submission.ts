@@ -49,8 +49,8 @@ export interface Submission {
   readonly handle: JobHandle;
   readonly feed: JobFeed;
   jobId: string | undefined;
-  /** `held`: refused for now, until its pause is over. */
-  state: "waiting" | "held" | "sent" | "accepted";
+  /** `queued`: waits for room among the jobs that have not ended. `held`: refused for now, until its pause is over. */
+  state: "queued" | "waiting" | "held" | "sent" | "accepted";
   /** Counts against its turn until the server has accepted it once. */
   isNew: boolean;
   failures: number;
@@ -115,7 +115,7 @@ export function createSubmission(
     handle,
     feed,
     jobId: undefined,
-    state: "waiting",
+    state: "queued",
     isNew: true,
     failures: 0,
     checks: 0,

@@ -24,7 +24,10 @@ import { createTurns, type Turns } from "./turns.ts";
 import { unsentError } from "./unsent.ts";
 
 export interface SubmissionLimits {
-  /** Jobs that have not ended. One more is refused: what nobody answers must not fill our memory. */
+  /**
+   * Jobs that are submitted and have not ended. More wait for room, up to ten times as many and each for `patienceMs`; then they
+   * are refused with `QUEUE_FULL`.
+   */
   outstandingMax: number;
   /** How long a job is tried without any server saying that it has it. */
   patienceMs: number;
@@ -59,6 +62,8 @@ const CHECKS_DOUBLED_MAX = 2;
 const PAUSE_MS = { base: 50, cap: 5_000 } as const;
 /** Until the network has taken some of what waits. */
 const CROWDED_MS = 20;
+/** So many times `outstandingMax` may wait for room. */
+const WAITING_FACTOR = 10;
 const CANCEL_AGAIN_MS = 2_000;
 /** A sweep that is late by so much: the process was stopped, or its page is in the background. */
 const STOPPED_MS = 5_000;
@@ -88,6 +93,12 @@ export function createSubmissions({
     moved: sayWaiting,
     closing: keepSweeping,
   });
+  /** Submitted and not ended. */
+  let admitted = 0;
+  /** Those that wait for room, from `roomHead` on. */
+  let roomQueue: Submission[] = [];
+  let roomHead = 0;
+  let isAdmitting = false;
   let isCrowded = false;
   let cancelSweep: Cancel | undefined;
   let sweptMs = 0;
@@ -99,7 +110,9 @@ export function createSubmissions({
     try {
       return open(options, place);
     } catch (error) {
-      return refusedHandle(options.requestId ?? "", error as TenureError);
+      const handle = refusedHandle(options.requestId ?? "", error as TenureError);
+      if ((error as TenureError).code === "QUEUE_FULL") handle.catch(() => {});
+      return handle;
     }
   }
 
@@ -110,11 +123,7 @@ export function createSubmissions({
     const same = byRequest.get(requestId);
     if (same?.frame === frame.frame) return same.handle;
     if (same) throw new TenureError("REQUEST_ID_REUSED", { request_id: requestId });
-    if (byRequest.size >= limits.outstandingMax)
-      throw new TenureError("QUEUE_FULL", {
-        queue: "jobs of this session that have not ended",
-        limit: limits.outstandingMax,
-      });
+    if (byRequest.size - admitted >= WAITING_FACTOR * limits.outstandingMax) throw queueFull();
     if (options.signal?.aborted) throw cancelledUnheard(requestId);
     const cancel = () => cancelJob(submission);
     const nowMs = clock.monotonicMs();
@@ -123,15 +132,42 @@ export function createSubmissions({
     byRequest.set(requestId, submission);
     if (place?.finalize) place.turn.closing = "job";
     count(submission, 1);
-    say(submission);
+    roomQueue.push(submission);
+    admit();
     keepSweeping();
     return submission.handle;
+  }
+
+  const queueFull = (): TenureError =>
+    new TenureError("QUEUE_FULL", {
+      queue: "jobs of this session that have not ended",
+      limit: limits.outstandingMax,
+    });
+
+  /** Sends what waits for room, in the order it was submitted, while there is some. */
+  function admit(): void {
+    if (isAdmitting) return;
+    isAdmitting = true;
+    while (admitted < limits.outstandingMax && roomHead < roomQueue.length) {
+      const submission = roomQueue[roomHead++] as Submission;
+      if (roomHead > 1_000 || roomHead === roomQueue.length) {
+        roomQueue = roomQueue.slice(roomHead);
+        roomHead = 0;
+      }
+      // One that was cancelled or given up meanwhile has left.
+      if (byRequest.get(submission.requestId) !== submission) continue;
+      admitted += 1;
+      submission.state = "waiting";
+      submission.heardMs = clock.monotonicMs();
+      say(submission);
+    }
+    isAdmitting = false;
   }
 
   /** Stays `waiting` when it may not go yet; whatever stops it calls again. */
   function say(submission: Submission): void {
     const { place } = submission;
-    if (isCrowded || submission.state === "held") return;
+    if (isCrowded || submission.state === "held" || submission.state === "queued") return;
     if (place && submission.isNew && !turns.mayGo(place.turn, place.finalize !== undefined)) return;
     const { frame, saidMs } = submission;
     const outcome = sendFrame(saidMs === undefined ? frame : again(frame));
@@ -296,9 +332,12 @@ export function createSubmissions({
     const lateMs = nowMs - sweptMs - SWEEP_MS;
     if (lateMs >= STOPPED_MS) forgive(lateMs);
     for (const submission of byRequest.values()) {
-      if (nowMs - submission.heardMs >= limits.patienceMs)
-        settle(submission, { error: submission.lastError ?? unanswered(submission) });
-      else check(submission, nowMs);
+      if (nowMs - submission.heardMs >= limits.patienceMs) {
+        // A caller that does not look at the handle must not lose its process to a full queue.
+        if (submission.state === "queued") submission.handle.catch(() => {});
+        const error = submission.state === "queued" ? queueFull() : unanswered(submission);
+        settle(submission, { error: submission.lastError ?? error });
+      } else check(submission, nowMs);
     }
     turns.sayAgain("same");
     turns.giveUpWaiting(noAnswer("no answer to turn_finalize"), limits.patienceMs);
@@ -335,12 +374,14 @@ export function createSubmissions({
 
   function settle(submission: Submission, end: { result: JobResult } | { error: Error }): void {
     byRequest.delete(submission.requestId);
+    if (submission.state !== "queued") admitted -= 1;
     if (submission.jobId !== undefined) byJob.delete(submission.jobId);
     submission.endPause();
     if ("result" in end) submission.resolve(end.result);
     else submission.reject(end.error);
     submission.feed.end();
     withdraw(submission);
+    admit();
   }
 
   /** It ended without the server having it. If it was to end its turn, somebody else must. */
@@ -354,6 +395,8 @@ export function createSubmissions({
   }
 
   function abandon(error: TenureError): void {
+    roomQueue = [];
+    roomHead = 0;
     for (const submission of [...byRequest.values()]) settle(submission, { error });
     turns.giveUpWaiting(error);
     cancelSweep?.();
@@ -369,7 +412,8 @@ export function createSubmissions({
     submit,
     ready() {
       for (const submission of byRequest.values())
-        if (submission.state !== "held") submission.state = "waiting";
+        if (submission.state === "sent" || submission.state === "accepted")
+          submission.state = "waiting";
       sayWaiting();
       turns.sayAgain("new");
       keepSweeping();

@@ -11,7 +11,7 @@ import {
   type NodeKey,
 } from "./node-connection.ts";
 import { randomId } from "./random-id.ts";
-import { urlsOf } from "./urls.ts";
+import { createUrlRing, urlsOf } from "./urls.ts";
 
 export interface WorkerOptions<Payload = unknown> extends ConnectionTuning {
   /** An instance, or several in order of preference. */
@@ -57,6 +57,12 @@ export class Worker<Payload = unknown> {
   #closed: Promise<void> | undefined;
 
   constructor(options: WorkerOptions<Payload>) {
+    // Checked here, so that a mistake is thrown where it is made and not lost in the background.
+    createUrlRing(urlsOf(options.url), "/ws/node");
+    if (!options.key && !globalThis.crypto.subtle)
+      throw new TenureError("INVALID_REQUEST", {
+        reason: "key: must be given where crypto.subtle is missing, as in a page over plain http",
+      });
     this.#clock = options.clock ?? systemClock;
     this.#attempts = createAttempts({
       clock: this.#clock,
@@ -67,7 +73,11 @@ export class Worker<Payload = unknown> {
       problem: (error) => options.on?.problem?.(error),
       stuck: () => this.#connection?.heartbeat(),
     });
-    void this.#connect(options);
+    this.#connect(options).catch((error: unknown) =>
+      options.on?.problem?.(
+        new TenureError("INTERNAL", { reason: String(error) }, { cause: error }),
+      ),
+    );
   }
 
   get state(): ConnectionState {
