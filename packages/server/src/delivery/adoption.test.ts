@@ -9,9 +9,10 @@ import { announcePresence } from "../membership/presence-store.ts";
 import type { RedisStore } from "../store/redis.ts";
 import type { Delivery, DeliverySettings, Destination, Received } from "./contract.ts";
 import { createDelivery } from "./delivery.ts";
+import { deliveryKeys } from "./delivery-keys.ts";
 import type { Doorbell, NewDoorbell } from "./doorbell.ts";
 import { readBacklog, takeUnread } from "./inbox-store.ts";
-import { listInstances } from "./roll-store.ts";
+import { listInstances, markInstance } from "./roll-store.ts";
 
 const SETTINGS: DeliverySettings = {
   stream_group: "scheduler",
@@ -188,6 +189,29 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes of dead instances on
     expect(effects).toEqual(new Set([...jobs, ...more]));
     expect(paused.jobs()).toEqual(expect.arrayContaining(more));
     expect(await listed()).toContain("paused");
+  });
+
+  test("dead letters of a dead instance are kept for seven days, and then nothing is left of it", async () => {
+    const dayMs = 86_400_000;
+    for (const [instanceId, days] of [
+      ["dead-for-long", 7.1],
+      ["dead-of-late", 6.9],
+    ] as const) {
+      await markInstance(store, { instanceId, mark: randomUUID() });
+      const id = `${Math.floor(Date.now() - days * dayMs)}-0`;
+      const fields = ["bytes", "{}", "reason", "expired", "deliveries", 1];
+      const times = ["moved_at_ms", 1, "age_ms", 1];
+      await store.client.xadd(
+        deliveryKeys.dlq(store.prefix, instanceId),
+        id,
+        ...[...fields, ...times],
+      );
+    }
+    await startLive("b");
+    await retired("dead-for-long");
+    expect(await readBacklog(store, "dead-for-long")).toEqual({ messages: 0, letters: 0 });
+    expect(await readBacklog(store, "dead-of-late")).toEqual({ messages: 0, letters: 1 });
+    expect(await listed()).toEqual(["b", "dead-of-late"]);
   });
 
   test("five live instances share what a dead one left, each message to one of them", async () => {

@@ -1,6 +1,8 @@
 import type { Log } from "../kernel/log.ts";
 import type { HotStore } from "../store/hot-store.ts";
+import type { Meter } from "./contract.ts";
 import { type InboxView, readBacklog } from "./inbox-store.ts";
+import { expireLetters } from "./letter-store.ts";
 import { retire } from "./roll.ts";
 import { isPresent, type Listed } from "./roll-store.ts";
 import type { Rounds } from "./rounds.ts";
@@ -8,6 +10,7 @@ import type { Rounds } from "./rounds.ts";
 export interface AdoptionOptions {
   hot: HotStore;
   log: Log;
+  meter: Pick<Meter, "count">;
   instanceId: string;
   group: string;
   rounds: Rounds;
@@ -42,12 +45,12 @@ export async function adoptInboxes(
 }
 
 async function adopt(
-  { hot, log, instanceId, group, rounds }: AdoptionOptions,
+  { hot, log, meter, instanceId, group, rounds }: AdoptionOptions,
   listed: Listed,
   signal: AbortSignal,
 ): Promise<void> {
   const inbox: InboxView = { instanceId: listed.instanceId, group, consumer: instanceId };
-  const { messages } = await readBacklog(hot, inbox.instanceId);
+  const { messages, letters } = await readBacklog(hot, inbox.instanceId);
   if (messages > 0) {
     log.info(
       { event: "inbox.adopted", inbox: inbox.instanceId, messages },
@@ -57,6 +60,7 @@ async function adopt(
     await rounds.pending(inbox, goOn);
     await rounds.unread(inbox, goOn);
   }
+  if (letters > 0) meter.count("dropped", await expireLetters(hot, inbox.instanceId));
   // What is in flight now keeps it; then the next scan finds it empty.
   if (await retire(hot, listed))
     log.info({ event: "inbox.closed", inbox: inbox.instanceId }, "nothing is left of an instance");

@@ -86,12 +86,15 @@ export const METER_EVENTS = [
   "forwarded",
   /** Looked at, and left for the next round: a retry, a target without an owner, a full inbox. */
   "left",
-  /** Dead letters that made room for newer ones. */
+  /** Dead letters that made room for newer ones, or were older than `LETTERS_KEPT_MS`. */
   "dropped",
   "redriven",
   "discarded",
 ] as const;
 export type MeterEvent = (typeof METER_EVENTS)[number];
+
+/** Dead letters are kept for seven days. An instance that is gone stays listed no longer because of them. */
+export const LETTERS_KEPT_MS = 7 * 86_400_000;
 
 /** Names one dead letter; on the wire `<instance_id>:<stream id>`. */
 export interface LetterId {

@@ -1,8 +1,9 @@
 import { TenureError } from "@tenure/protocol";
 import * as z from "zod";
+import type { HotStore } from "../store/hot-store.ts";
 import type { RedisStore } from "../store/redis.ts";
 import { defineScript } from "../store/script.ts";
-import type { DeadLetter, LetterId } from "./contract.ts";
+import { type DeadLetter, LETTERS_KEPT_MS, type LetterId } from "./contract.ts";
 import { deliveryKeys, onlyOnRedis } from "./delivery-keys.ts";
 import { readDoorbell } from "./doorbell.ts";
 
@@ -19,6 +20,19 @@ export async function discardLetter(
 ): Promise<boolean> {
   const dlq = deliveryKeys.dlq(store.prefix, instanceId);
   return (await store.run(discardScript, { dlq }, { id: streamId }))[0] === "discarded";
+}
+
+const expireScript = defineScript({
+  file: new URL("./lua/expire-letters.lua", import.meta.url),
+  keys: ["dlq"],
+  args: z.object({ keep_ms: z.int().positive() }),
+  reply: z.tuple([z.literal("expired"), z.int()]),
+}).inMemory(onlyOnRedis);
+
+/** Drops the letters of an instance that are older than `LETTERS_KEPT_MS`. Returns how many. */
+export async function expireLetters(hot: HotStore, instanceId: string): Promise<number> {
+  const dlq = deliveryKeys.dlq(hot.prefix, instanceId);
+  return (await hot.run(expireScript, { dlq }, { keep_ms: LETTERS_KEPT_MS }))[1];
 }
 
 /** Oldest first, behind `after`. Not a script: its reply would be text, and a letter need not be. */

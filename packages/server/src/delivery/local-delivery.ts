@@ -1,13 +1,14 @@
 import assert from "node:assert";
 import { every } from "../kernel/service.ts";
-import type {
-  DeadLetter,
-  DeadLetters,
-  Delivery,
-  DeliveryOptions,
-  Destination,
-  Meter,
-  Sent,
+import {
+  type DeadLetter,
+  type DeadLetters,
+  type Delivery,
+  type DeliveryOptions,
+  type Destination,
+  LETTERS_KEPT_MS,
+  type Meter,
+  type Sent,
 } from "./contract.ts";
 import { revived } from "./dead-letters.ts";
 import { type NewDoorbell, readDoorbell, writeDoorbell } from "./doorbell.ts";
@@ -80,6 +81,14 @@ export function createLocalDelivery(options: DeliveryOptions & { meter: Meter })
     meter.count("dropped");
   }
 
+  function expireLetters(): void {
+    for (const [streamId, { movedAtMs }] of letters) {
+      if (movedAtMs > nowMs() - LETTERS_KEPT_MS) break;
+      letters.delete(streamId);
+      meter.count("dropped");
+    }
+  }
+
   const dlq: DeadLetters = {
     async list({ instanceId: of = instanceId, after, limit }) {
       const behind = [...letters.values()].filter(
@@ -111,6 +120,7 @@ export function createLocalDelivery(options: DeliveryOptions & { meter: Meter })
     settings.dlq_scan_interval_ms,
     async () => {
       meter.pending(inbox.size);
+      expireLetters();
       for (const id of [...inbox.keys()]) await look(id);
     },
     {

@@ -6,6 +6,7 @@ import type { Delivery, DeliveryOptions, Meter } from "./contract.ts";
 import { createDeadLetters } from "./dead-letters.ts";
 import { createInFlight } from "./in-flight.ts";
 import { type InboxView, readBacklog, readTime } from "./inbox-store.ts";
+import { expireLetters } from "./letter-store.ts";
 import { createReader } from "./reader.ts";
 import { openInbox, retire } from "./roll.ts";
 import { listInstances, markInstance } from "./roll-store.ts";
@@ -40,7 +41,9 @@ export function createRedisDelivery(
   }
 
   async function retryPending(signal: AbortSignal): Promise<void> {
-    meter.pending((await readBacklog(store, instanceId)).messages);
+    const { messages, letters } = await readBacklog(store, instanceId);
+    meter.pending(messages);
+    if (letters > 0) meter.count("dropped", await expireLetters(store, instanceId));
     await rounds.pending(inbox, async () => !signal.aborted);
   }
 
@@ -49,7 +52,7 @@ export function createRedisDelivery(
     // The list may have been lost with a part of a cluster's memory; an open inbox must be on it.
     if (!listed.some((other) => other.instanceId === instanceId))
       await markInstance(store, { instanceId, mark: randomUUID() });
-    await adoptInboxes({ hot: store, log, instanceId, group, rounds }, listed, signal);
+    await adoptInboxes({ hot: store, log, meter, instanceId, group, rounds }, listed, signal);
   }
 
   async function leave(): Promise<void> {
