@@ -90,11 +90,11 @@ export function createSessions(options: SessionsOptions): Sessions {
     { tenant, resume }: SessionRequest,
     link: SessionLink,
   ): Promise<SessionConnection> {
-    const [claim, resumed] = await admit(tenant, resume);
+    // First: without Postgres there is no epoch, and nothing may be written for a connect that is refused.
     const epoch = await nextEpoch(undefined);
+    const [claim, resumed] = await admit(tenant, resume);
     const session = hold({ ...claim, epoch, resumed, link });
     const isOwned = await announce(session);
-    await touch(hot, lastSeen, [claim.sessionId]);
     if (!isOwned) return session; // closed by `announce`
     const former = held.get(claim.sessionId);
     // Of two that join at once the newer one stays, whichever comes here first.
@@ -111,7 +111,10 @@ export function createSessions(options: SessionsOptions): Sessions {
     if (resume) {
       const claim = { ...resume, tenant };
       const outcome = await resumeSession(hot, claim);
-      if (outcome === "resumed") return [claim, true] as const;
+      if (outcome === "resumed") {
+        await touch(hot, lastSeen, [claim.sessionId]);
+        return [claim, true] as const;
+      }
       if (outcome === "refused") {
         throw new TenureError("UNAUTHENTICATED", {
           reason: "this session needs the resume token it was given",
@@ -124,6 +127,8 @@ export function createSessions(options: SessionsOptions): Sessions {
       resumeToken: random.bytes(32).toString("base64url"),
       tenant,
     };
+    // Listed before it is written: the record has no expiry, and only a listed session is ever forgotten.
+    await touch(hot, lastSeen, [claim.sessionId]);
     await openSession(hot, claim);
     return [claim, false] as const;
   }
