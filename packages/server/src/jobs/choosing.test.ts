@@ -3,6 +3,7 @@ import { createManualClock } from "../../testing/manual-clock.ts";
 import { systemRandom } from "../kernel/random.ts";
 import { ALONE_WAIT_MS, createChoosing } from "./choosing.ts";
 import type { JobsContext } from "./context.ts";
+import { NOTHING_ELSEWHERE } from "./elsewhere.ts";
 import { createBook, type LiveJob } from "./live-job.ts";
 import { createRoster } from "./roster.ts";
 
@@ -33,6 +34,7 @@ function scene() {
     book,
     random: systemRandom,
     settings: { affinityWaitMs: 1_000 },
+    elsewhere: NOTHING_ELSEWHERE,
   };
   const { choose } = createChoosing(context as unknown as JobsContext, {
     nodeOf: (turnId) => turnNodes.get(turnId),

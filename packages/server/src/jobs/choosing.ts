@@ -1,17 +1,23 @@
 import { chooseByTurn } from "./affinity.ts";
 import type { JobsContext } from "./context.ts";
+import type { Ranked } from "./elsewhere.ts";
 import type { LiveJob } from "./live-job.ts";
 import type { RosterNode } from "./roster.ts";
-import { pickNode } from "./select-node.ts";
+import { pickNode, type Wanted } from "./select-node.ts";
 import type { Turns } from "./turns.ts";
 import type { Offered } from "./waiting.ts";
 
 /** The node, or why the job has to wait: as `Offered` of the waiting room says it. */
 export type Choice = { node: RosterNode } | { node?: undefined; wait: Exclude<Offered, "taken"> };
 
+/** What the choice of a node depends on, besides turns and lost nodes. */
+export type Picky = Wanted & Ranked;
+
 /** Which node a job should be offered to now. */
 export interface Choosing {
   choose(job: LiveJob): Choice;
+  /** For a job that is in no turn and new: any node with a free slot. */
+  pick(job: Picky): RosterNode | undefined;
   forgetStrangers(): void;
 }
 
@@ -24,7 +30,7 @@ const NOT_NOW: Choice = { wait: "not_now" };
 const NO_ROOM: Choice = { wait: "no_room" };
 
 export function createChoosing(
-  { roster, random, clock, book, settings }: JobsContext,
+  { roster, random, clock, book, settings, elsewhere }: JobsContext,
   turns: Pick<Turns, "nodeOf" | "isDeciding">,
 ): Choosing {
   const suspects = new Map<string, { job: LiveJob; atMs: number }>();
@@ -43,6 +49,8 @@ export function createChoosing(
     const choice = chooseByTurn(node, job, { isPatient });
     if (choice.go === "wait") return { wait: { nodeId } };
     if (choice.go === "there" && node) {
+      // Another instance's job is first: look again whether a slot is left.
+      if (elsewhere.yields(node, { pool: job.pool, job })) return choose(job);
       job.affinity = "hit";
       return { node };
     }
@@ -56,8 +64,16 @@ export function createChoosing(
       const node = chooseAlone(job, nodes);
       return node ? { node } : NOT_NOW;
     }
-    const node = pickNode(nodes, job, random);
+    const node = pick(nodes, job);
     return node ? { node } : NO_ROOM;
+  }
+
+  /** The best node, unless its slot belongs to a job that waits at another instance. */
+  function pick(nodes: Iterable<RosterNode>, job: Picky): RosterNode | undefined {
+    for (;;) {
+      const node = pickNode(nodes, job, random);
+      if (!node || !elsewhere.yields(node, { pool: job.pool, job })) return node;
+    }
   }
 
   /**
@@ -66,10 +82,10 @@ export function createChoosing(
    */
   function chooseAlone(suspect: LiveJob, nodes: Iterable<RosterNode>): RosterNode | undefined {
     const alone = [...nodes].filter(({ nodeId }) => !hasOther(nodeId, suspect));
-    const node = pickNode(alone, suspect, random);
+    const node = pick(alone, suspect);
     const waitedMs = clock.monotonicMs() - suspect.attemptSinceMs;
     const isPatient = waitedMs < Math.min(ALONE_WAIT_MS, suspect.pendingTimeoutMs / 2);
-    const found = node ?? (isPatient ? undefined : pickNode(nodes, suspect, random));
+    const found = node ?? (isPatient ? undefined : pick(nodes, suspect));
     if (found) suspects.set(found.nodeId, { job: suspect, atMs: clock.monotonicMs() });
     return found;
   }
@@ -85,6 +101,7 @@ export function createChoosing(
 
   return {
     choose,
+    pick: (job) => pick(roster.inPool(job.pool), job),
     forgetStrangers() {
       for (const nodeId of suspects.keys()) if (!roster.get(nodeId)) suspects.delete(nodeId);
     },

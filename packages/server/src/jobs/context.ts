@@ -5,6 +5,7 @@ import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import type { Deadlines } from "./deadlines.ts";
+import type { Elsewhere } from "./elsewhere.ts";
 import type { Links } from "./links.ts";
 import type { Book, LiveJob } from "./live-job.ts";
 import type { JobMeter } from "./meter.ts";
@@ -56,6 +57,7 @@ export interface JobsContext {
   roster: Roster;
   links: Links;
   waiting: WaitingRoom<LiveJob>;
+  elsewhere: Elsewhere;
   deadlines: Deadlines;
   telling: Telling;
   ring: Ring;

@@ -25,6 +25,7 @@ export const jobKeys = {
   reports: (prefix: string, nodeId: string) => `${prefix}:v1:nodes:{node:${nodeId}}:na_count`,
   notice: (prefix: string, service: string) =>
     `${prefix}:v1:services:{service:${service}}:na_notice`,
+  waiting: (prefix: string, pool: string) => `${prefix}:v1:pools:{pool:${pool}}:waiting`,
   undelivered: (prefix: string, sessionId: string) =>
     `${prefix}:v1:sessions:{session:${sessionId}}:undelivered`,
 };

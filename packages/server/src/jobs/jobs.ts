@@ -12,6 +12,7 @@ import { isStoreDown, type JobsContext, type JobsSettings, type StoreTrouble } f
 import { createDeadlines } from "./deadlines.ts";
 import { rescheduleDue } from "./due-store.ts";
 import { createDueWorker } from "./due-worker.ts";
+import { createElsewhere } from "./elsewhere.ts";
 import { BACK_OFF_ALARM, createEndings } from "./ending.ts";
 import { readJob } from "./job-store.ts";
 import { createLinks, type NodeEnd } from "./links.ts";
@@ -65,7 +66,21 @@ export function createJobs(options: JobsOptions): Jobs {
   const book = createBook();
   const links = createLinks();
   const roster = createRoster({ clock });
-  const waiting = createWaitingRoom<LiveJob>();
+  const waiting = createWaitingRoom<LiveJob>((pool) => elsewhere.changed(pool));
+  const elsewhere = createElsewhere(
+    {
+      ...{ hot, instanceId, clock, roster },
+      onError: (error) => {
+        if (!isStoreDown(error))
+          log.error({ event: "waiting.not-posted", error }, "could not tell other instances");
+      },
+    },
+    {
+      heads: (pool) => waiting.heads(pool, roster.servicesIn(pool)),
+      serve: (pool) => placement.serve(pool),
+      freed: (nodeId) => placement.freed(nodeId),
+    },
+  );
   const deadlines = createDeadlines({
     clock,
     onDue: ring,
@@ -80,7 +95,7 @@ export function createJobs(options: JobsOptions): Jobs {
   let storeOffsetMs = clock.wallMs() - clock.monotonicMs();
   const context: JobsContext = {
     ...options,
-    ...{ hot, trouble, book, links, roster, waiting, deadlines, telling },
+    ...{ hot, trouble, book, links, roster, waiting, elsewhere, deadlines, telling },
     tracing: createTracing(log),
     ring: delivery.send,
     storeNowMs: () => Math.floor(clock.monotonicMs() + storeOffsetMs),
@@ -126,7 +141,7 @@ export function createJobs(options: JobsOptions): Jobs {
     clock,
     onError: (error) => log.error({ event: "figures.not-observed", error }, "looking again"),
   });
-  const services = [deadlines, placement, desk, due, turns, retention, figures];
+  const services = [deadlines, placement, elsewhere, desk, due, turns, retention, figures];
 
   function ring(alarm: string): void {
     if (alarm.startsWith(PAUSE_ALARM)) turns.onPause(alarm.slice(PAUSE_ALARM.length));

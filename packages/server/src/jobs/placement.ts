@@ -7,7 +7,7 @@ import { persistJob, readJob } from "./job-store.ts";
 import type { LiveJob } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
 import type { RosterNode } from "./roster.ts";
-import { countExclusions, pickNode } from "./select-node.ts";
+import { countExclusions } from "./select-node.ts";
 import { createSlotCounts } from "./slot-counts.ts";
 import type { SlotAnswer, WantedSlot } from "./slot-store.ts";
 import type { Slots } from "./slots.ts";
@@ -26,7 +26,9 @@ export interface Placement extends Service {
   askAhead(job: NewcomerJob): AheadSlot | undefined;
   /** As `place`, with this node first. */
   offer(job: LiveJob, node: RosterNode): void;
-  /** Slots of this node may be free: whoever waits for one is next. */
+  /** Offers free slots of the pool to the jobs that wait here. */
+  serve(pool: string): void;
+  /** Slots of this node may be free: whoever waits for one is next, here or at another instance. */
   freed(nodeId: string): void;
   /** The alarm of a job that waits for the node of its turn. */
   onPatience(jobId: string): void;
@@ -34,8 +36,8 @@ export interface Placement extends Service {
   look(): void;
 }
 
-/** A job that is not in hand yet: it may turn out to be another one's duplicate. */
-export type NewcomerJob = WantedSlot & Pick<LiveJob, "pool">;
+/** A job that is not tracked yet: it may turn out to be another one's duplicate. `createdAtMs`: later than all others. */
+export type NewcomerJob = WantedSlot & Pick<LiveJob, "pool" | "priority" | "createdAtMs">;
 
 export interface AheadSlot {
   readonly node: RosterNode;
@@ -68,13 +70,15 @@ export function createPlacement(
   story: PlacementStory,
 ): Placement {
   const { hot, instanceId, clock, log, roster, waiting, book, deadlines, meter } = context;
+  const { elsewhere } = context;
   const [countFull, countAll] = [createSlotCounts(context), createSlotCounts(context)];
-  const { choose, forgetStrangers } = createChoosing(context, turns);
+  const { choose, pick, forgetStrangers } = createChoosing(context, turns);
 
   function askAhead(job: NewcomerJob): AheadSlot | undefined {
     if (waiting.sizeOf(job.pool) > 0) return undefined;
-    const node = pickNode(roster.inPool(job.pool), job, context.random);
+    const node = pick(job);
     if (!node) return undefined;
+    elsewhere.used(job.pool);
     const answer = slots.reserve(node, job);
     // With the store away nobody knows whether it was reserved. Then it runs out by itself.
     const giveBack = () => void answer.then(() => slots.free(node.nodeId, job)).catch(() => {});
@@ -150,7 +154,9 @@ export function createPlacement(
   ): Promise<void> {
     try {
       turns.deciding(job);
+      elsewhere.used(job.pool);
       const answer = await reserved;
+      elsewhere.reserved(node.nodeId);
       const settled = answer === "reserved" ? await turns.settle(job, node.nodeId) : "refused";
       if (job.turnId) hear(job);
       if (settled === "here") return await dispatch(job, node);
@@ -160,6 +166,7 @@ export function createPlacement(
         roster.mark(node.nodeId, job.service, MARK_TRUST_MS);
       place(job);
     } catch (error) {
+      elsewhere.reserved(node.nodeId);
       turns.decided(job);
       if (!isStoreDown(error))
         log.error({ event: "job.not-placed", jobId: job.jobId, error }, "will be tried again");
@@ -268,8 +275,13 @@ export function createPlacement(
       serve(job.pool);
     },
     look: () => waiting.pools().forEach(serve),
+    serve,
     freed(nodeId) {
-      for (const pool of roster.poolsOf(nodeId)) if (waiting.sizeOf(pool) > 0) serve(pool);
+      for (const pool of roster.poolsOf(nodeId)) {
+        if (waiting.sizeOf(pool) > 0) serve(pool);
+        const node = roster.get(nodeId);
+        if (node) elsewhere.leaveFree(node, pool);
+      }
     },
     start() {
       loop.start();

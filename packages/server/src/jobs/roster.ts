@@ -24,6 +24,13 @@ export interface Roster {
   /** The store's own count. */
   counted(nodeId: string, reserved: number): void;
   reservedOf(nodeId: string): number;
+  /** The store's last count, and slots that were asked for since. */
+  knownOf(nodeId: string): number;
+  askingOf(nodeId: string): number;
+  /** How often the store's count of this node was heard: tells whether one is newer than another. */
+  countsOf(nodeId: string): number;
+  /** Services that nodes of the pool offer, whether or not they are free. */
+  servicesIn(pool: string): ReadonlySet<string>;
   /** The node cannot serve it; the store says so too until the mark runs out. */
   mark(nodeId: string, service: string, forMs: number): void;
   /** The node says that it takes nothing new. Until it connects again, or says otherwise. */
@@ -39,6 +46,7 @@ interface Entry {
   /** What the store said last, and what was asked for since. */
   known: number;
   asking: number;
+  counts: number;
   /** By the operator, and by the node's own word. */
   draining: boolean;
   leaving: boolean;
@@ -55,6 +63,8 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
   let pools = new Map<string, RosterNode[]>();
   const marks = new Map<string, Map<string, number>>();
   let withdrawn: string | undefined;
+  /** By pool, found when asked for, until the next round. */
+  const offered = new Map<string, Set<string>>();
 
   function refresh(views: readonly NodeView[]): void {
     const next = new Map<string, Entry>();
@@ -64,6 +74,7 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
     }
     entries = next;
     pools = byPool(next.values());
+    offered.clear();
     for (const nodeId of marks.keys()) if (!next.has(nodeId)) marks.delete(nodeId);
   }
 
@@ -74,6 +85,7 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
       node: nodeOf(view, unmarked(view.node_id)),
       known: former?.known ?? 0,
       asking: former?.asking ?? 0,
+      counts: former?.counts ?? 0,
       draining: view.draining,
       leaving: same?.leaving ?? false,
       hasLeft: same?.hasLeft || (view.instance_id !== null && view.instance_id === withdrawn),
@@ -125,10 +137,23 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
     counted: (nodeId, reserved) =>
       change(nodeId, (entry) => {
         entry.known = reserved;
+        entry.counts += 1;
       }),
     reservedOf(nodeId) {
       const entry = entries.get(nodeId);
       return entry ? Math.min(entry.known + entry.node.stuck, entry.node.capacity) : 0;
+    },
+    knownOf: (nodeId) => entries.get(nodeId)?.known ?? 0,
+    askingOf: (nodeId) => entries.get(nodeId)?.asking ?? 0,
+    countsOf: (nodeId) => entries.get(nodeId)?.counts ?? 0,
+    servicesIn(pool) {
+      const known = offered.get(pool);
+      if (known) return known;
+      const found = new Set<string>();
+      for (const node of pools.get(pool) ?? [])
+        for (const service of node.services) found.add(service);
+      offered.set(pool, found);
+      return found;
     },
     mark(nodeId, service, forMs) {
       const services = marks.get(nodeId) ?? new Map<string, number>();

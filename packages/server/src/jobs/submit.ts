@@ -223,7 +223,8 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     await failpoint("submit.after-due");
     const binding = bind(hot, suitor);
     // Behind them in the same pipeline, on the guess that the request is a new one: most are.
-    const ahead = asksAhead ? story.placement.askAhead({ ...spec, attemptId: 1 }) : undefined;
+    const newcomer = { ...spec, attemptId: 1, createdAtMs: Number.POSITIVE_INFINITY };
+    const ahead = asksAhead ? story.placement.askAhead(newcomer) : undefined;
     try {
       const [answer, , bound] = await Promise.all([created, entered, binding]);
       return { answer, bound, ahead };

@@ -32,6 +32,17 @@ export interface Openings {
   isOpen(nodeId: string): boolean;
 }
 
+/** The first of the jobs of a pool that want the same of a node. */
+export interface WaitingHead {
+  service?: string | undefined;
+  /** Set for jobs of turns that wait for this node. */
+  nodeId?: string | undefined;
+  priority: number;
+  /** When the oldest with this priority was submitted, and how many have it. */
+  oldestMs: number;
+  count: number;
+}
+
 export interface WaitingRoom<W extends Waiter> {
   /** One that is in it already stays where it is. How many may come in is judged at the door, before a job exists. */
   add(waiter: W): void;
@@ -51,6 +62,11 @@ export interface WaitingRoom<W extends Waiter> {
    * leave the room; after a refusal no other job with the same need is offered.
    */
   serve(pool: string, openings: Openings, offer: (waiter: W) => Offered): void;
+  /**
+   * The first job of each group whose service is among these, or that waits for one node: the first first. A post for
+   * other instances, which need to know no more than what comes next.
+   */
+  heads(pool: string, services: ReadonlySet<string>): WaitingHead[];
   /** The job waits for the node of its turn no longer: it is offered with the others of its service. */
   release(jobId: string): void;
 }
@@ -66,7 +82,9 @@ export interface WaitingRoom<W extends Waiter> {
  * Invariants: a job is in one line, a line in one group; no line and no group is empty; while `serve` runs, lines that
  * were refused are out of their group's heap, and they are back in it afterwards.
  */
-export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
+export function createWaitingRoom<W extends Waiter>(
+  onChange: (pool: string) => void = () => {},
+): WaitingRoom<W> {
   const places = new Map<string, { waiter: W; line: Line<W> }>();
   const pools = new Map<string, Pool<W>>();
   const needs = createNeedCounts();
@@ -80,17 +98,21 @@ export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
   }
 
   function enter(groups: Map<string, Group<W>>, key: string, line: Line<W>): Group<W> {
-    const group = groups.get(key) ?? { key, groups, lines: createIndexedHeap<Line<W>>(isSooner) };
+    const group = groups.get(key) ?? createGroup(key, groups);
     groups.set(key, group);
     group.lines.push(line);
+    if (line.group !== group)
+      for (const [priority, count] of line.sizes) grow(group.sizes, priority, count);
     line.group = group;
     return group;
   }
 
   function leave(line: Line<W>): void {
     const { group } = line;
-    group?.lines.remove(line);
-    if (group?.lines.size === 0) group.groups.delete(group.key);
+    if (!group) return;
+    group.lines.remove(line);
+    for (const [priority, count] of line.sizes) grow(group.sizes, priority, -count);
+    if (group.sizes.size === 0) group.groups.delete(group.key);
     line.group = undefined;
   }
 
@@ -101,6 +123,7 @@ export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
     const pool = poolOf(waiter.pool);
     places.delete(jobId);
     line.remove(waiter);
+    if (line.group) grow(line.group.sizes, waiter.priority, -1);
     needs.remove(waiter.tenant, nameOf(waiter.pool, line.need));
     pool.size -= 1;
     if (!line.isEmpty()) line.group?.lines.moved(line);
@@ -109,6 +132,7 @@ export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
       pool.lines.delete(line.need);
     }
     if (pool.size === 0) pools.delete(waiter.pool);
+    onChange(waiter.pool);
     return waiter;
   }
 
@@ -138,7 +162,7 @@ export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
       }
       open.moved(group);
     }
-    for (const line of refused) if (line.group) enter(line.group.groups, line.group.key, line);
+    for (const line of refused) line.group?.lines.push(line);
   }
 
   return {
@@ -161,11 +185,15 @@ export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
       const line = known ?? createLine<W>(need, service);
       pool.lines.set(need, line);
       line.add(waiter);
-      if (known) line.group?.lines.moved(line);
-      else enter(pool.byService, service, line);
+      if (!known) enter(pool.byService, service, line);
+      else if (line.group) {
+        grow(line.group.sizes, waiter.priority, 1);
+        line.group.lines.moved(line);
+      }
       places.set(jobId, { waiter, line });
       needs.add(tenant, nameOf(waiter.pool, need));
       pool.size += 1;
+      onChange(waiter.pool);
     },
     release(jobId) {
       const place = places.get(jobId);
@@ -174,6 +202,20 @@ export function createWaitingRoom<W extends Waiter>(): WaitingRoom<W> {
       if (place.line.group?.groups !== byNode) return;
       leave(place.line);
       enter(byService, place.line.service, place.line);
+    },
+    heads(name, services) {
+      const pool = pools.get(name);
+      if (!pool) return [];
+      const found: WaitingHead[] = [];
+      for (const group of openGroups(pool, { services, isOpen: () => true })) {
+        const first = group.lines.first()?.first();
+        if (!first) continue;
+        const { priority, createdAtMs: oldestMs } = first;
+        const count = group.sizes.get(priority) ?? 1;
+        const what = group.groups === pool.byNode ? { nodeId: group.key } : { service: group.key };
+        found.push({ ...what, priority, oldestMs, count });
+      }
+      return found.sort((a, b) => b.priority - a.priority || a.oldestMs - b.oldestMs);
     },
     oldestMs() {
       let oldest: number | undefined;
@@ -199,6 +241,21 @@ interface Group<W extends Waiter> {
   /** The map it is in. */
   readonly groups: Map<string, Group<W>>;
   readonly lines: IndexedHeap<Line<W>>;
+  /** How many jobs of each priority are in its lines, also in those that are out of the heap for now. */
+  readonly sizes: Map<number, number>;
+}
+
+const createGroup = <W extends Waiter>(key: string, groups: Map<string, Group<W>>): Group<W> => ({
+  key,
+  groups,
+  lines: createIndexedHeap<Line<W>>(isSooner),
+  sizes: new Map(),
+});
+
+function grow(sizes: Map<number, number>, priority: number, by: number): void {
+  const size = (sizes.get(priority) ?? 0) + by;
+  if (size > 0) sizes.set(priority, size);
+  else sizes.delete(priority);
 }
 
 /** Goes through the waiting groups or through what is offered, whichever are fewer. */
@@ -250,6 +307,8 @@ interface Line<W extends Waiter> {
   readonly need: string;
   readonly service: string;
   group: Group<W> | undefined;
+  /** How many of each priority. */
+  readonly sizes: Map<number, number>;
   add(waiter: W): void;
   remove(waiter: W): void;
   isEmpty(): boolean;
@@ -269,6 +328,7 @@ interface Place<W> {
 function createLine<W extends Waiter>(need: string, service: string): Line<W> {
   const places = new Map<string, Place<W>>();
   const lanes = new Map<number, Heap<Place<W>>>();
+  const sizes = new Map<number, number>();
   let arrivals = 0;
   /** Kept, because heaps of lines compare it again and again. */
   let first: W | undefined;
@@ -288,8 +348,10 @@ function createLine<W extends Waiter>(need: string, service: string): Line<W> {
     need,
     service,
     group: undefined,
+    sizes,
     add(waiter) {
       const { jobId, priority } = waiter;
+      grow(sizes, priority, 1);
       const lane = lanes.get(priority) ?? createHeap<Place<W>>(isOlder);
       const place = { waiter, order: arrivals++, hasLeft: false };
       lanes.set(priority, lane);
@@ -302,6 +364,7 @@ function createLine<W extends Waiter>(need: string, service: string): Line<W> {
       const lane = lanes.get(priority);
       if (!place || !lane) return;
       places.delete(jobId);
+      grow(sizes, priority, -1);
       place.hasLeft = true;
       if (!headOf(lane)) lanes.delete(priority);
       first = findFirst();
