@@ -46,6 +46,10 @@ export type Priority = z.infer<typeof Priority>;
 /** A job runs for some time: a limit of 0 would end it before it began. */
 export const TimeoutMs = DurationMs.min(1);
 
+/** How long a job may wait for a node. A client that waits for longer submits again. */
+export const PENDING_MS_MAX = 3_600_000;
+export const PendingMs = DurationMs.min(1).max(PENDING_MS_MAX);
+
 /** How long an HTTP caller may wait for the end of a job; nobody keeps a request open for longer. */
 export const JobWaitMs = DurationMs.max(600_000);
 
@@ -57,6 +61,7 @@ export const JobSpec = z.object({
   service: Service.optional(),
   priority: Priority.optional(),
   timeout_ms: TimeoutMs.optional(),
+  pending_ms: PendingMs.optional(),
   trace_id: TraceId.optional(),
 });
 export type JobSpec = z.infer<typeof JobSpec>;

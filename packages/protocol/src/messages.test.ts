@@ -64,6 +64,7 @@ const EXAMPLES: Record<string, { schema: z.ZodType; messages: Message[] }> = {
         service: "s",
         priority: 9,
         timeout_ms: 1,
+        pending_ms: 3_600_000,
         trace_id: "t",
       },
       { type: "job_result_ack", job_id: id },
@@ -297,6 +298,8 @@ describe("limits and rules", () => {
     ["an empty pool", { pool: "" }],
     ["a priority of 10", { priority: 10 }],
     ["a time limit of 0", { timeout_ms: 0 }],
+    ["no time to wait", { pending_ms: 0 }],
+    ["more than an hour to wait", { pending_ms: 3_600_001 }],
     ["an unknown way to finalize", { finalize: "max_duration" }],
   ])("a job with %s is refused", (_, change) => {
     expect(accepts(SessionToServer, { ...submit, ...change })).toBe(false);

@@ -29,6 +29,8 @@ export interface SubmitOptions {
   priority?: number;
   /** How long one attempt may run; the server's setting when left out. */
   timeoutMs?: number;
+  /** How long it may wait for a node, at most an hour; the server's setting (10 s) when left out. */
+  pendingMs?: number;
   traceId?: string;
   /** Cancels the job. */
   signal?: AbortSignal;
@@ -169,13 +171,14 @@ export function watchSignal(
 }
 
 function specOf(options: SubmitOptions): JobSpec {
-  const { pool, payload, service, priority, timeoutMs, traceId } = options;
+  const { pool, payload, service, priority, timeoutMs, pendingMs, traceId } = options;
   return parseRequest(JobSpec, {
     request_id: options.requestId ?? randomId(),
     pool,
     ...(service !== undefined && { service }),
     ...(priority !== undefined && { priority }),
     ...(timeoutMs !== undefined && { timeout_ms: timeoutMs }),
+    ...(pendingMs !== undefined && { pending_ms: pendingMs }),
     ...(traceId !== undefined && { trace_id: traceId }),
     payload,
   });

@@ -35,6 +35,7 @@ interface SubmitFlags extends RemoteFlags {
   service?: string;
   priority?: number;
   timeoutMs?: number;
+  pendingMs?: number;
   traceId?: string;
   wait: number;
 }
@@ -48,6 +49,7 @@ function submit(context: Context): Command {
     .option("--service <service>", "only nodes that have it ready")
     .option("--priority <n>", "0 to 9, higher first", wholeNumber)
     .option("--timeout-ms <n>", "how long one attempt may run", wholeNumber)
+    .option("--pending-ms <n>", "how long it may wait for a node", wholeNumber)
     .option("--trace-id <id>", "found again in logs and traces")
     .option("--wait <seconds>", "how long to wait for the end; 0 does not", wholeNumber, 60)
     .action(async (payload: string | undefined, flags: SubmitFlags) => {
@@ -58,6 +60,7 @@ function submit(context: Context): Command {
         service: flags.service,
         priority: flags.priority,
         timeout_ms: flags.timeoutMs,
+        pending_ms: flags.pendingMs,
         trace_id: flags.traceId,
       };
       const job = await submitAndWait(connect(flags), body, flags.wait * 1_000);

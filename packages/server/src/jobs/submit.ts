@@ -285,7 +285,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
   }
 
   function specOf(submission: Submission): JobSpecRecord {
-    const { pool, service, priority = 0, timeout_ms } = submission;
+    const { pool, service, priority = 0, timeout_ms, pending_ms } = submission;
     const turn = (submission.turn ?? false) && submission.sessionId !== undefined;
     const runTimeoutMs = timeout_ms ?? settings.runTimeoutMs;
     return {
@@ -301,7 +301,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
       turn,
       finalize: turn ? submission.finalize : undefined,
       originInstanceId: instanceId,
-      pendingTimeoutMs: settings.pendingTimeoutMs,
+      pendingTimeoutMs: pending_ms ?? settings.pendingTimeoutMs,
       ackTimeoutMs: settings.ackTimeoutMs,
       runTimeoutMs,
       attemptsMax: settings.attemptsMax,
@@ -334,9 +334,10 @@ const needAtDoor = ({ pool, service, turn, request_id }: Submission): string =>
   service || turn ? `${pool} ${needOf(service)}${turn ? ` for ${request_id}` : ""}` : pool;
 
 /**
- * What was asked for, without how it is traced: the same request must have the same. White space between the tokens of
- * the payload does not count. For what `JSON.stringify` writes it is the hash of release 0.1.0, which parsed the payload
- * and wrote it again.
+ * What was asked for: the same request must have the same. Without how it is traced, and without `pending_ms`, which an
+ * instance of 0.1.0 does not know: the same request sent there again would look like another. White space between the
+ * tokens of the payload does not count. For what `JSON.stringify` writes it is the hash of release 0.1.0, which parsed the
+ * payload and wrote it again.
  */
 function bodyHash({ pool, service, priority, timeout_ms, payload }: Submission): string {
   const words = JSON.stringify([pool, service ?? null, priority ?? 0, timeout_ms ?? null]);
