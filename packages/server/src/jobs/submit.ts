@@ -105,12 +105,14 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     submission: Submission,
     accept: (submitted: Submitted) => void,
   ): Promise<void> {
-    const { pool, turn, sessionId } = submission;
+    const { pool, turn, sessionId, finalize } = submission;
     entering.set(pool, (entering.get(pool) ?? 0) + 1);
     try {
       const submitted =
         turn && sessionId
-          ? await story.turns.inLine(sessionId, (atMyTurn) => begin(submission, atMyTurn))
+          ? await story.turns.inLine(sessionId, finalize ? "closes" : "joins", (atMyTurn) =>
+              begin(submission, atMyTurn),
+            )
           : await begin(submission);
       meter.submitted(submitted.outcome);
       accept(submitted);

@@ -21,8 +21,17 @@ import {
 
 /** Jobs of one turn go to one node. The first placement decides; an explicit word ends it. */
 export interface Turns extends Service {
-  /** What a session says of its turns takes effect in the order it was said. `work` begins when its turn has come. */
-  inLine<T>(sessionId: string, work: (atMyTurn: () => Promise<void>) => Promise<T>): Promise<T>;
+  /**
+   * What a session says of its turns takes effect in the order it was said. `work` begins when its turn has come.
+   *
+   * `joins`: it only joins the current turn. Those do not wait for each other, because their order makes no difference:
+   * they wait for the closing before them, and a closing waits for all before it.
+   */
+  inLine<T>(
+    sessionId: string,
+    kind: "joins" | "closes",
+    work: (atMyTurn: () => Promise<void>) => Promise<T>,
+  ): Promise<T>;
   /** At accept, for a job that has won its request: which turn it belongs to. */
   join(job: LiveJob): Promise<void>;
   /** The turn's node as far as it is known here. */
@@ -54,12 +63,14 @@ const SWEPT_MAX = 500;
 /** Longer than the store takes to open a turn that is noted. */
 const OPENING_MS = 10_000;
 
+const NOTHING_BEFORE = { all: Promise.resolve(), closing: Promise.resolve() };
+
 export function createTurns(context: JobsContext): Turns {
   const { hot, clock, random, log, links, deadlines, meter, settings } = context;
   const nodes = new Map<string, string>();
   /** By turn: the job whose placement decides. */
   const deciders = new Map<string, LiveJob>();
-  const lines = new Map<string, Promise<void>>();
+  const lines = new Map<string, { all: Promise<void>; closing: Promise<void> }>();
   /** Sessions that asked for an alarm, with the turn it is about. */
   const pauses = new Map<string, { pauseMs: number; turnId: string | undefined }>();
   const closingMs = 2 * (settings.pendingTimeoutMs + settings.ackTimeoutMs);
@@ -67,15 +78,16 @@ export function createTurns(context: JobsContext): Turns {
 
   async function inLine<T>(
     sessionId: string,
+    kind: "joins" | "closes",
     work: (atMyTurn: () => Promise<void>) => Promise<T>,
   ): Promise<T> {
-    const before = lines.get(sessionId) ?? Promise.resolve();
-    const working = work(() => before);
-    // Whoever fails lets the next one go on.
-    const over = Promise.allSettled([before, working]).then(() => {
-      if (lines.get(sessionId) === over) lines.delete(sessionId);
+    const { all, closing } = lines.get(sessionId) ?? NOTHING_BEFORE;
+    const working = work(() => (kind === "joins" ? closing : all));
+    // One that fails lets the next one go on.
+    const over = Promise.allSettled([all, working]).then(() => {
+      if (lines.get(sessionId)?.all === over) lines.delete(sessionId);
     });
-    lines.set(sessionId, over);
+    lines.set(sessionId, { all: over, closing: kind === "closes" ? over : closing });
     return working;
   }
 
@@ -153,7 +165,7 @@ export function createTurns(context: JobsContext): Turns {
   ): Promise<void> {
     // In line: whoever submitted it here may be about to do the same, after what was said before.
     if (!job.turnId)
-      await inLine(sessionId, async (atMyTurn) => {
+      await inLine(sessionId, "closes", async (atMyTurn) => {
         await atMyTurn();
         if (!job.turnId) await join(job);
       });
@@ -177,7 +189,7 @@ export function createTurns(context: JobsContext): Turns {
 
   async function finalize(session: SessionEnd, reason: FinalizeReason): Promise<void> {
     const { sessionId, link } = session;
-    await inLine(sessionId, async (atMyTurn) => {
+    await inLine(sessionId, "closes", async (atMyTurn) => {
       await atMyTurn();
       const turn_id = await close(sessionId, reason);
       if (!turn_id) throw new TenureError("NOT_FOUND", { what: "turn of session", id: sessionId });
@@ -188,7 +200,7 @@ export function createTurns(context: JobsContext): Turns {
   function onPause(sessionId: string): void {
     const turnId = pauses.get(sessionId)?.turnId;
     if (!turnId) return;
-    inLine(sessionId, async (atMyTurn) => {
+    inLine(sessionId, "closes", async (atMyTurn) => {
       await atMyTurn();
       // A job that came meanwhile has set the alarm anew.
       if (pauses.get(sessionId)?.turnId !== turnId) return;
