@@ -43,3 +43,12 @@ test("an earlier one wakes whoever sleeps for a later one", async () => {
   await until(() => rung.length > 0, { what: "the earlier alarm" });
   expect(rung).toEqual(["soon"]);
 });
+
+test("200,000 deadlines far apart are kept, and the one that is due rings", async () => {
+  const rung = open();
+  for (let at = 1; at <= 200_000; at++) deadlines.set(`later ${at}`, 60_000 + at * 20);
+  deadlines.set("soon", 20);
+  await until(() => rung.length > 0, { what: "an alarm" });
+  expect(rung).toEqual(["soon"]);
+  expect(deadlines.size()).toBe(200_000);
+});

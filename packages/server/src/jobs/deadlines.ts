@@ -1,4 +1,5 @@
 import type { Clock } from "../kernel/clock.ts";
+import { createHeap } from "../kernel/heap.ts";
 import { every, type Service } from "../kernel/service.ts";
 
 /** Local alarms, one per key. The due index finds what an instance that dies would have been woken for. */
@@ -23,19 +24,30 @@ export function createDeadlines(options: {
   const { clock, onDue } = options;
   const bucketOf = new Map<string, number>();
   const buckets = new Map<number, Set<string>>();
+  /** The buckets, the earliest first and each once. One that was emptied meanwhile stays until it is at the front. */
+  const order = createHeap<number>((a, b) => a < b);
+  const ordered = new Set<number>();
   let alarm = Number.POSITIVE_INFINITY;
 
   const loop = every(() => pauseMs(), ring, options);
 
   function pauseMs(): number {
-    alarm = Math.min(...buckets.keys());
+    alarm = earliest() ?? Number.POSITIVE_INFINITY;
     return Math.max(0, Math.min(alarm * GRAIN_MS - clock.monotonicMs(), 60_000));
+  }
+
+  function earliest(): number | undefined {
+    for (let bucket = order.first(); bucket !== undefined; bucket = order.first()) {
+      if (buckets.has(bucket)) return bucket;
+      order.pop();
+      ordered.delete(bucket);
+    }
+    return undefined;
   }
 
   async function ring(): Promise<void> {
     const now = Math.floor(clock.monotonicMs() / GRAIN_MS);
-    const due = [...buckets.keys()].filter((bucket) => bucket <= now).sort((a, b) => a - b);
-    for (const bucket of due) {
+    for (let bucket = earliest(); bucket !== undefined && bucket <= now; bucket = earliest()) {
       const keys = buckets.get(bucket) ?? [];
       buckets.delete(bucket);
       for (const key of keys) {
@@ -65,7 +77,11 @@ export function createDeadlines(options: {
       bucketOf.set(key, bucket);
       const keys = buckets.get(bucket);
       if (keys) keys.add(key);
-      else buckets.set(bucket, new Set([key]));
+      else {
+        buckets.set(bucket, new Set([key]));
+        if (!ordered.has(bucket)) order.push(bucket);
+        ordered.add(bucket);
+      }
       if (bucket < alarm) loop.wake();
     },
   };
