@@ -159,7 +159,7 @@ export function createElsewhere(
   // Also after a restart under the same name it goes on rising, unless the machine's clock was set back.
   let sequence = Math.floor(clock.wallMs() * 1_000);
   let isStopped = false;
-  const everybody = `${hot.prefix}:waiting`;
+  const broadcast = `${hot.prefix}:waiting`;
   const channelOf = (instance: string) => `${hot.prefix}:waiting:${instance}`;
 
   function send(channel: string, note: Note): void {
@@ -192,7 +192,7 @@ export function createElsewhere(
       if (former?.shape === shape && nowMs - former.atMs < POST_INTERVAL_MS) continue;
       if (!former && heads.length === 0) continue;
       posted.set(pool, { shape, atMs: nowMs });
-      send(everybody, { k: "post", i: instanceId, p: pool, s: ++sequence, h: heads });
+      send(broadcast, { k: "post", i: instanceId, p: pool, s: ++sequence, h: heads });
     }
   }
 
@@ -263,8 +263,7 @@ export function createElsewhere(
   }
 
   function hear(text: string): void {
-    const parsed = Note.safeParse(JSON.parse(text));
-    const note = parsed.data;
+    const note = Note.safeParse(jsonOf(text)).data;
     if (!note || note.i === instanceId || isStopped) return;
     if (note.k === "slot") useSlot(note);
     else if (note.k === "took") hearAnswer(note);
@@ -373,7 +372,7 @@ export function createElsewhere(
     } else if (posted.get(pool)?.shape === "") posted.delete(pool);
     const others = await postWaiting(hot, { pool, instanceId, heads: text, ttlMs: POST_TTL_MS });
     for (const [from, written] of others) {
-      const known = Written.safeParse(JSON.parse(written));
+      const known = Written.safeParse(jsonOf(written));
       if (known.success) keep(pool, from, known.data);
     }
     offerFree(pool);
@@ -414,7 +413,7 @@ export function createElsewhere(
       if (left.size > 0) hearReserved(nodeId);
     },
     start() {
-      hot.subscribe(everybody, hear).catch(onError);
+      hot.subscribe(broadcast, hear).catch(onError);
       hot.subscribe(channelOf(instanceId), hear).catch(onError);
       loop.start();
     },
@@ -424,7 +423,7 @@ export function createElsewhere(
       for (const given of grants.values()) takeBack(given);
       const pools = [...posted.keys()];
       for (const pool of pools)
-        send(everybody, { k: "post", i: instanceId, p: pool, s: ++sequence, h: [] });
+        send(broadcast, { k: "post", i: instanceId, p: pool, s: ++sequence, h: [] });
       const none = { instanceId, heads: "", ttlMs: POST_TTL_MS };
       await Promise.all(pools.map((pool) => postWaiting(hot, { pool, ...none }))).catch(() => {});
     },
@@ -438,3 +437,12 @@ const isBefore = (a: Ranked, b: Ranked): boolean =>
 export const goesFirst = (other: Ranked, own: Ranked): boolean =>
   other.priority > own.priority ||
   (other.priority === own.priority && other.createdAtMs + AGE_TOLERANCE_MS <= own.createdAtMs);
+
+/** Undefined for what is no JSON: a text that another program wrote under our keys is ignored. */
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
