@@ -266,18 +266,28 @@ export function createJobs(options: JobsOptions): Jobs {
   }
 }
 
-/** The same store, with an eye on whether it answers. */
+/**
+ * The same store, and when it was last away. A store that still answers other calls is not away: on a Cluster one master
+ * may be down for long, and the deadlines of waiting jobs must not wait for it.
+ */
 function watchStore(hot: HotStore, clock: Clock): { hot: HotStore; trouble: StoreTrouble } {
   let troubleMs = Number.NEGATIVE_INFINITY;
-  const note = (error: unknown) => {
-    if (isStoreDown(error)) troubleMs = clock.monotonicMs();
+  let answeredMs = clock.monotonicMs();
+  const answered = () => {
+    answeredMs = clock.monotonicMs();
+  };
+  const failed = (error: unknown) => {
+    const nowMs = clock.monotonicMs();
+    if (isStoreDown(error) && nowMs - answeredMs >= AWAY_AFTER_MS) troubleMs = nowMs;
   };
   const run: HotStore["run"] = (script, keys, args) => {
     const reply = hot.run(script, keys, args);
-    reply.catch(note);
+    reply.then(answered, failed);
     return reply;
   };
   return { hot: { ...hot, run }, trouble: { atMs: () => troubleMs } };
 }
 
 const CANCEL_LIMIT_MS = 60_000;
+/** The store is away when nothing has answered for so long. */
+const AWAY_AFTER_MS = 1_000;
