@@ -57,7 +57,7 @@ test.skipIf(!disk)(
   },
 );
 
-test("log and dead rows stay bounded while it runs, and no statement waits for long", async () => {
+test("log and dead rows stay bounded while it runs", async () => {
   const dataDir = scratchDirectory("embedded");
   const db = await open(dataDir, { upkeep: { checkIntervalMs: 50, vacuumIntervalMs: 200 } });
   await db.script("create table spec (id int primary key, body text)");
@@ -66,8 +66,8 @@ test("log and dead rows stay bounded while it runs, and no statement waits for l
   let written = 0;
   let longestMs = 0;
   let logMax = 0;
-  // 2 MB a turn, 120 MB in all.
-  for (let turn = 0; turn < 60; turn++) {
+  // 2 MB a turn, 200 MB in all. Of the log some 80 MB are segments that Postgres keeps to use again.
+  for (let turn = 0; turn < 100; turn++) {
     const askedMs = performance.now();
     await db.query(sql`update spec set body = repeat(${String(turn % 10)}, 50000)`);
     longestMs = Math.max(longestMs, performance.now() - askedMs);
@@ -81,8 +81,8 @@ test("log and dead rows stay bounded while it runs, and no statement waits for l
   console.info(
     `${written} MB written: at most ${mb(logMax)} MB of log, table ${mb(rows[0]!.bytes)} MB, base ${mb(base)} MB, longest statement ${longestMs.toFixed(0)} ms`,
   );
-  expect(logMax).toBeLessThan(90 * MB);
-  expect(rows[0]!.bytes).toBeLessThan(60 * MB);
+  expect(logMax).toBeLessThan(150 * MB);
+  expect(rows[0]!.bytes).toBeLessThan(100 * MB);
 });
 
 async function open(dataDir: string, options: Partial<PgliteOptions> = {}): Promise<PostgresStore> {
