@@ -71,6 +71,8 @@ const NodeHeartbeat = z.object({
   services: Services.optional(),
   /** True from a node that is about to leave: it keeps what it has and takes nothing more. */
   draining: z.boolean().optional(),
+  /** For how long the thread that runs the jobs has been busy without a pause; sent by a thread of its own meanwhile. */
+  stalled_ms: DurationMs.optional(),
 });
 
 const JobAck = JobAttempt.extend({ type: z.literal("job_ack") });

@@ -88,6 +88,7 @@ export function createAttempts({
   sendFrame,
   problem,
   stuck,
+  runs,
 }: {
   clock: Clock;
   limits: AttemptLimits;
@@ -97,6 +98,8 @@ export function createAttempts({
   problem: (error: TenureError) => void;
   /** Runs that were stopped do not end, or have ended at last: worth a heartbeat of its own. */
   stuck: () => void;
+  /** A run is about to begin, or has ended. */
+  runs?: (() => void) | undefined;
 }): Attempts {
   const held = new Map<string, Attempt>();
   const queue: Attempt[] = [];
@@ -143,6 +146,7 @@ export function createAttempts({
     );
     running += 1;
     send({ type: "job_started", job_id, attempt_id });
+    runs?.();
     soon(() => void perform(attempt));
   }
 
@@ -155,6 +159,7 @@ export function createAttempts({
     if (wasStuck) stuck();
     // Not when it was given back meanwhile: its result is said already.
     if (end && isHeld(attempt) && attempt.state === "running") finish(attempt, end);
+    runs?.();
     startNext();
   }
 

@@ -55,12 +55,14 @@ export function createHeartbeats({
   let lastContactMs: number | undefined;
   let cancel: Cancel = () => {};
 
-  function beat(intervalMs: number): void {
-    cancel = clock.after(intervalMs, () => beat(intervalMs));
+  function beat(intervalMs: number, dueMs = clock.monotonicMs()): void {
+    const nowMs = clock.monotonicMs();
+    cancel = clock.after(intervalMs, () => beat(intervalMs, nowMs + intervalMs));
     try {
       seq += 1;
-      const nowMs = clock.monotonicMs();
-      if (nowMs - confirmedAtMs > SILENT_INTERVALS_MAX * intervalMs) unconfirmed?.();
+      // A process that was stopped or busy itself has not read the answers yet.
+      const wasBusy = nowMs - dueMs > intervalMs;
+      if (!wasBusy && nowMs - confirmedAtMs > SILENT_INTERVALS_MAX * intervalMs) unconfirmed?.();
       if (send({ type: "node_heartbeat", seq, ...sample() }) === "sent") remember(seq, nowMs);
     } catch (error) {
       // Without its sample it would say that nothing runs here. Missing one is the smaller lie.

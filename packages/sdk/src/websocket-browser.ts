@@ -43,6 +43,11 @@ export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
   };
 };
 
+/** A page has no thread that could keep a socket of its own alive for it. */
+export const openBlockingSocket: OpenSocket = () => {
+  throw new TypeError("blocking: is for Node only");
+};
+
 /** A page may ask only its own origin. Of others the handshake tells: it needs the stores too. */
 export const checkReady: CheckReady = async (url) => {
   const { location } = globalThis as unknown as { location?: { origin: string } };

@@ -69,4 +69,5 @@ const isTooLarge = (error: Error & { code?: string }): boolean =>
 const reasonOf = (error: Error & { code?: string }): string =>
   error.message || (error.code ?? "failed");
 
+export { openBlockingSocket } from "./blocking-socket.ts";
 export { askReady as checkReady } from "./mover.ts";

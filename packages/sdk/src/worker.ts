@@ -1,5 +1,6 @@
 import type { NodeRegister } from "@tenure/protocol";
 import { TenureError } from "@tenure/protocol";
+import { openBlockingSocket } from "#websocket";
 import { type AttemptLimits, type Attempts, createAttempts, type Run } from "./attempts.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import type { ConnectionState, ConnectionTuning } from "./connection.ts";
@@ -33,6 +34,11 @@ export interface WorkerOptions<Payload = unknown> extends ConnectionTuning {
    * keeps it, and `retryable: true` sends the job to another node.
    */
   run: Run<Payload>;
+  /**
+   * Set it when `run` computes for seconds without awaiting anything. The connection then lives in a thread of its own, which
+   * answers the server meanwhile; without it such a worker counts as lost after 10 s. Best with `capacity: 1`. Node only.
+   */
+  blocking?: boolean;
   outboxMax?: number;
   on?: Pick<NodeEvents, "ready" | "down" | "state" | "control" | "problem">;
 }
@@ -72,6 +78,8 @@ export class Worker<Payload = unknown> {
       sendFrame: (frame) => this.#connection?.sendFrame(frame) ?? "not_connected",
       problem: (error) => options.on?.problem?.(error),
       stuck: () => this.#connection?.heartbeat(),
+      // The thread repeats the last heartbeat while a run blocks this one, so it must name that run.
+      ...(options.blocking && { runs: () => this.#connection?.heartbeat() }),
     });
     this.#connect(options).catch((error: unknown) =>
       options.on?.problem?.(
@@ -112,9 +120,10 @@ export class Worker<Payload = unknown> {
   }
 
   #createConnection(options: WorkerOptions<Payload>, key: NodeKey): NodeConnection {
-    const { url, token, on = {}, services: _, run: __, ...tuning } = options;
+    const { url, token, on = {}, services: _, run: __, blocking: ___, ...tuning } = options;
     const services = servicesOf(options);
     return createNodeConnection({
+      ...(options.blocking && { openSocket: openBlockingSocket }),
       ...tuning,
       urls: urlsOf(url),
       key,

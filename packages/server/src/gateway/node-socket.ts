@@ -160,7 +160,11 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     const { capacity } = current.snapshot;
     current.setLeaving(draining);
     const running = beat.running.map(attemptOf);
-    jobs.heartbeat(current, { running, capacity, draining }).then(current.setStuck, () => {}); // with the store down; the next will do
+    const isStalled = (beat.stalled_ms ?? 0) >= STALLED_MS;
+    jobs
+      .heartbeat(current, { running, capacity, draining })
+      .then((stuck) => current.setStuck(isStalled ? capacity : stuck))
+      .catch(() => {}); // with the store down; the next will do
     const presence_ok = await current.heartbeat({ resourceUsage: resource_usage, services });
     link.send({ type: "node_heartbeat_ack", seq, presence_ok, epoch: current.epoch });
   }
@@ -175,6 +179,9 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     }
   }
 }
+
+/** A node whose jobs keep its main thread busy for so long cannot accept another in time: all its slots count as used. */
+const STALLED_MS = 1_000;
 
 const attemptOf = ({ job_id, attempt_id }: JobAttempt) => ({
   jobId: job_id,
