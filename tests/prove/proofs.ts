@@ -10,6 +10,7 @@ import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
 import { fuzzFrames } from "./fuzz-frames.ts";
 import { inbox } from "./inbox.ts";
+import { jobsAcross } from "./jobs-across.ts";
 import { jobsCrashPoints } from "./jobs-crash-points.ts";
 import { jobsKills } from "./jobs-kills.ts";
 import { jobsMovingSession } from "./jobs-moving-session.ts";
@@ -59,6 +60,7 @@ export const PROOFS: readonly Proof[] = [
   deploymentsChildren,
   jobsSmoke,
   jobsWaiting,
+  jobsAcross,
   jobsOnce,
   jobsCrashPoints,
   jobsKills,
