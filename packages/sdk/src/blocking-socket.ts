@@ -1,5 +1,5 @@
 import { Worker } from "node:worker_threads";
-import type { FromThread, ThreadData, ToThread } from "./blocking-thread.ts";
+import type { FromThread, ThreadData, ToThread } from "./blocking-messages.ts";
 import { LINK_LIMITS } from "./link.ts";
 import type { OpenSocket, SocketClose } from "./socket.ts";
 

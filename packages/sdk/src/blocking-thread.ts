@@ -1,28 +1,10 @@
 import { parentPort, workerData } from "node:worker_threads";
+import type { FromThread, ThreadData, ToThread } from "./blocking-messages.ts";
 import { systemClock } from "./clock.ts";
 import { type Liveness, watchLiveness } from "./liveness.ts";
-import type { SocketClose } from "./socket.ts";
 import { openSocket } from "./websocket-node.ts";
 
 /** The thread of `openBlockingSocket`: one socket, and heartbeats while the main thread does not answer. */
-
-export interface ThreadData {
-  url: string;
-  frameBytesMax: number;
-  pingEveryMs: number;
-  unsent: Int32Array;
-}
-
-export type ToThread =
-  | { kind: "send"; text: string }
-  | { kind: "close"; code: number; reason: string }
-  | { kind: "terminate" }
-  | { kind: "awake" };
-
-export type FromThread =
-  | { kind: "probe" | "open" | "binary" }
-  | { kind: "text"; text: string }
-  | { kind: "closed"; close: SocketClose };
 
 const PROBE_EVERY_MS = 500;
 /** The main thread is stalled when it has not answered for so long. */
