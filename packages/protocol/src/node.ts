@@ -96,7 +96,7 @@ export const NodeView = z.object({
   capacity: Capacity,
   /** Slots taken now, of `capacity`; with those that are `stuck`. */
   reserved: Count,
-  /** Slots in use for attempts that are over: the node was told to stop them, and still runs them. */
+  /** Slots in use for attempts that are over: the node was sent a cancel and still runs them. */
   stuck: Count.optional(),
   claim_policy: ClaimPolicyName,
   trusted_package_regexp: z.string(),

@@ -392,7 +392,7 @@ export function createElsewhere(
     }
   }
 
-  /** What an instance has posted before it fell silent does not count any more. */
+  /** Drops what an instance posted before it stopped answering. */
   function passOver(silent: string): void {
     for (const [pool, inPool] of posts) {
       const last = inPool.get(silent)?.sequence ?? 0;

@@ -21,7 +21,7 @@ export interface NodeDesk extends Service {
   }): Promise<void>;
   joined(node: NodeEnd, running: readonly JobAttempt[]): Promise<void>;
   left(node: NodeEnd, how: NodeLeft): Promise<void>;
-  /** Answers how many slots the node uses for attempts that are over: it was told to stop them and has not. */
+  /** Answers how many slots the node uses for attempts that are over: it was sent a cancel and still runs them. */
   heartbeat(node: NodeEnd, beat: Heartbeat): Promise<number>;
 }
 

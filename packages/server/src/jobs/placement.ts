@@ -28,7 +28,7 @@ export interface Placement extends Service {
   offer(job: LiveJob, node: RosterNode): void;
   /** Offers free slots of the pool to the jobs that wait here. */
   serve(pool: string): void;
-  /** Slots of this node may be free: whoever waits for one is next, here or at another instance. */
+  /** Slots of this node may be free: offers them to waiting jobs, here or at another instance. */
   freed(nodeId: string): void;
   /** The alarm of a job that waits for the node of its turn. */
   onPatience(jobId: string): void;
