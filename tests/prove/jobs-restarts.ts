@@ -93,7 +93,8 @@ async function gather(scene: JobScene) {
 
   async function stop(running: RunningProcess): Promise<void> {
     const exit = await running.stop();
-    assert.equal(exit.code, 0, `a stop in good order ended with ${JSON.stringify(exit)}`);
+    const wrote = `${running.stdout()}${running.stderr()}`.slice(-2_000);
+    assert.equal(exit.code, 0, `a stop in good order: ${JSON.stringify(exit)}, wrote:\n${wrote}`);
   }
 
   return {

@@ -57,6 +57,8 @@ export interface App {
   readonly instanceId: string;
   readonly durability: string;
   stop(): Promise<void>;
+  /** The steps of a stop that have begun and not ended. */
+  stillStopping(): string[];
 }
 
 /** How long requests under way may take to end when this instance stops. */
@@ -82,6 +84,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   const edges = createEdges(core, parts);
 
   let instance: Service | undefined;
+  const stopping = new Set<string>();
   const { tokens, peer_token: peerToken } = config.auth;
   const peerAuth = { ...core, authenticates: tokens.length > 0, peerToken };
   try {
@@ -90,10 +93,10 @@ export async function startApp(options: AppOptions): Promise<App> {
     instance = await enter(core, url, options.onFatal);
     await requirePeerTokenOnceListed(peerAuth);
     await tellOfStart(core, url);
-    for (const service of parts.services) service.start();
+    for (const service of Object.values(parts.services)) service.start();
     phase = "running";
     log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
-    return { url, instanceId, durability: stores.db.durability, stop };
+    return { url, instanceId, durability: stores.db.durability, stop, stillStopping };
   } catch (error) {
     // Or its renewals would go on, and keep a process alive that could not start.
     await instance?.stop();
@@ -105,21 +108,35 @@ export async function startApp(options: AppOptions): Promise<App> {
   async function stop(): Promise<void> {
     phase = "stopping";
     log.info({ event: "instance.stopping", instanceId }, "stopping");
-    await sendAway(core, parts).catch((error) =>
+    await step("send-away", () => sendAway(core, parts)).catch((error) =>
       log.warn(
         { event: "instance.left-unsaid", instanceId, error },
         "a store is down: others learn of this stop when the TTLs have passed",
       ),
     );
-    // Off the list before the port closes, so that nobody sends work to a port that does not answer.
-    await instance?.stop();
+    // Off the list before the port closes, so that no work is sent to a port that does not answer.
+    await step("instance-list", async () => instance?.stop());
     edges.gateway.close();
     parts.stream.close();
     parts.deployments.endFollowing();
-    await closeHttp(edges.http, HTTP_GRACE_MS);
-    await Promise.all(parts.services.map((service) => service.stop()));
-    await stores.close();
+    await step("http", () => closeHttp(edges.http, HTTP_GRACE_MS));
+    const services = Object.entries(parts.services);
+    await Promise.all(services.map(([name, service]) => step(name, () => service.stop())));
+    await step("stores", () => stores.close());
     log.info({ event: "instance.stopped", instanceId }, "stopped");
+  }
+
+  async function step(name: string, work: () => Promise<void>): Promise<void> {
+    stopping.add(name);
+    try {
+      await work();
+    } finally {
+      stopping.delete(name);
+    }
+  }
+
+  function stillStopping(): string[] {
+    return [...stopping];
   }
 }
 
@@ -209,10 +226,10 @@ function createParts(core: Core, phase: () => Phase) {
   });
   const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
   const housekeeping = createHousekeeping(core, deployments.forgetOld);
-  const services: Service[] = [
-    ...[membership, jobs, delivery, nonces, deployments],
-    ...[stats, eventTail, housekeeping],
-  ];
+  const services: Record<string, Service> = {
+    ...{ membership, jobs, delivery, nonces, deployments },
+    ...{ stats, eventTail, housekeeping },
+  };
   return { stream, health, membership, delivery, jobs, nonces, deployments, stats, services };
 }
 

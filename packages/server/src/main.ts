@@ -65,7 +65,11 @@ async function stopWithin(
   app: App,
   { limitMs, log }: { limitMs: number; log: Log },
 ): Promise<void> {
-  setTimeout(() => process.exit(1), limitMs).unref();
+  setTimeout(() => {
+    const steps = app.stillStopping();
+    log.error({ event: "instance.not-stopped", limitMs, steps }, "the stop took too long; exiting");
+    process.exit(1);
+  }, limitMs).unref();
   try {
     await app.stop();
   } catch (error) {
