@@ -12,10 +12,11 @@ const worker = new Worker({
   async run({ job_id, attempt_id, payload }, { signal }) {
     const beganMs = Date.now();
     console.log(`ran ${job_id} ${attempt_id}`);
-    const { say, work_ms = 0, poison = false } = payload ?? {};
+    const { say, work_ms = 0, poison = false, result_chars = 0 } = payload ?? {};
     if (poison) process.kill(process.pid, "SIGKILL");
     if (work_ms > 0) await wait(work_ms, undefined, { signal });
-    return { say, beganMs, pid: process.pid };
+    const filling = result_chars > 0 ? { filling: "r".repeat(result_chars) } : {};
+    return { say, beganMs, pid: process.pid, ...filling };
   },
   on: { ready: ({ instance_id }) => console.log(`connected to ${instance_id}`) },
 });

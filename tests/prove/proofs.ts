@@ -20,6 +20,7 @@ import { jobsRedis } from "./jobs-redis.ts";
 import { jobsRedispatch } from "./jobs-redispatch.ts";
 import { jobsRestarts } from "./jobs-restarts.ts";
 import { jobsSmoke } from "./jobs-smoke.ts";
+import { jobsSoak } from "./jobs-soak.ts";
 import { jobsWaiting } from "./jobs-waiting.ts";
 import { lateClose } from "./late-close.ts";
 import { lostReply } from "./lost-reply.ts";
@@ -68,6 +69,7 @@ export const PROOFS: readonly Proof[] = [
   jobsPoison,
   jobsRedispatch,
   jobsRestarts,
+  jobsSoak,
   jobsRedis,
   turns,
   consoleScale,
