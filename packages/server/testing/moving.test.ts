@@ -7,15 +7,9 @@ import {
   Worker,
 } from "@tenure/sdk";
 import { expect, onTestFinished, test } from "vitest";
-import { createDatabase } from "../../../tests/support/database.ts";
 import { createTestNodeKey } from "../../../tests/support/node-key.ts";
-import { type FaultProxy, startProxy } from "../../../tests/support/proxy.ts";
-import { uniqueKeyPrefix } from "../../../tests/support/redis.ts";
-import { stores } from "../../../tests/support/stores.ts";
 import { until } from "../../../tests/support/until.ts";
-import type { App } from "../src/app.ts";
-import { redisSettings } from "./hot-stores.ts";
-import { startTestApp } from "./test-app.ts";
+import { type CutFleet, openCutFleet } from "./cut-fleet.ts";
 
 // Nodes and sessions at an instance that is cut off from its stores. Their clock runs ten times as fast: a heartbeat
 // every half a second.
@@ -30,7 +24,7 @@ const fastClock: Clock = {
 };
 
 test("clients leave an instance that cannot reach its stores for one that can, without a gap", async () => {
-  const fleet = await startFleet();
+  const fleet = await openCutFleet();
   const [cut, well] = fleet.instances;
   const node = join(fleet);
   await until(() => node.connection.registration?.instance_id === cut!.app.instanceId, {
@@ -58,7 +52,7 @@ test("clients leave an instance that cannot reach its stores for one that can, w
 });
 
 test("a session leaves an instance that has lost Redis alone, with what it has open", async () => {
-  const fleet = await startFleet();
+  const fleet = await openCutFleet();
   const [cut, well] = fleet.instances;
   const worker = new Worker({
     url: well!.app.url,
@@ -92,7 +86,7 @@ test("a session leaves an instance that has lost Redis alone, with what it has o
 });
 
 test("while the stores are away for all instances, no client leaves its own", async () => {
-  const fleet = await startFleet();
+  const fleet = await openCutFleet();
   const nodes = Array.from({ length: 10 }, () => join(fleet));
   const areReady = () => nodes.every(({ connection }) => connection.lastContactMs !== undefined);
   await until(areReady, { what: "all nodes to be in contact" });
@@ -109,45 +103,7 @@ test("while the stores are away for all instances, no client leaves its own", as
   await until(areBack, { deadlineMs: 60_000, what: "contact again" });
 });
 
-interface Fleet {
-  instances: { app: App; proxies: FaultProxy[] }[];
-  urls: string[];
-}
-
-/** Two instances on the same stores, each by a way of its own. */
-async function startFleet(): Promise<Fleet> {
-  const database = await createDatabase(stores().postgresAdminUri);
-  onTestFinished(() => database.drop());
-  const prefix = uniqueKeyPrefix();
-  const instances: Fleet["instances"] = [];
-  for (const _ of [1, 2]) {
-    const postgres = await openProxy(database.uri);
-    const redis = await openProxy(redisSettings("redis").urls[0]!);
-    const app = await startTestApp({
-      postgresUri: postgres.url,
-      hot: "redis",
-      prefix,
-      env: { TENURE_SCHEDULER_PHASE2_REDIS_URL: redis.url },
-    });
-    const proxies = [postgres.proxy, redis.proxy];
-    onTestFinished(async () => {
-      await Promise.all(proxies.map((proxy) => proxy.heal()));
-      await app.stop();
-      for (const proxy of proxies) proxy.stop();
-    });
-    instances.push({ app, proxies });
-  }
-  return { instances, urls: instances.map(({ app }) => app.url) };
-}
-
-async function openProxy(target: string): Promise<{ url: string; proxy: FaultProxy }> {
-  const url = new URL(target);
-  const proxy = await startProxy({ targetPort: Number(url.port) });
-  url.port = String(proxy.port);
-  return { url: url.href, proxy };
-}
-
-function join({ urls }: Fleet): {
+function join({ urls }: CutFleet): {
   connection: NodeConnection;
   states: string[];
   losses: string[];
