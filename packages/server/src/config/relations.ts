@@ -2,7 +2,7 @@ import { BlockList, isIP } from "node:net";
 import { relative, resolve } from "node:path";
 import type { Setting } from "./layers.ts";
 import type { Config, ConfigPath } from "./schema.ts";
-import { NODE_ONLY_FIELDS, tokenSha256 } from "./tokens.ts";
+import { ANY_TENANT, NODE_ONLY_FIELDS, tokenSha256 } from "./tokens.ts";
 
 /** What must hold between settings that are each fine alone. */
 interface Relation {
@@ -203,6 +203,10 @@ function tokenProblems({ auth }: Config, origins: readonly string[]): string[] {
     const limits = NODE_ONLY_FIELDS.filter((field) => token[field] !== undefined);
     if (limits.length > 0 && token.role !== "node")
       problems.push(`${origin}: only a token with role node can have ${limits.join(", ")}`);
+    if (token.signers && token.role !== "signer")
+      problems.push(`${origin}: only a token with role signer can have signers`);
+    if (token.tenant === ANY_TENANT && token.role !== "admin" && token.role !== "viewer")
+      problems.push(`${origin}: only a token with role admin or viewer can have the tenant *`);
     return problems;
   });
 }

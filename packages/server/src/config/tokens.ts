@@ -1,26 +1,65 @@
 import { createHash } from "node:crypto";
 import { ROLES } from "@tenure/protocol";
 import * as z from "zod";
-import { boundedInt, choice, id, listOf, ruledText, sha256Hex } from "./kinds.ts";
+import {
+  boundedInt,
+  choice,
+  filled,
+  ID,
+  id,
+  listOf,
+  ruledText,
+  sha256Hex,
+  type TextRule,
+} from "./kinds.ts";
+
+/** In place of a tenant: all of them. */
+export const ANY_TENANT = "*";
+
+const idOrAny: TextRule = {
+  accepts: (value) => value === ANY_TENANT || ID.test(value),
+  must: `${id.must}, or *`,
+};
+
+const signerPattern: TextRule = {
+  accepts: (value) => /^[A-Za-z0-9._:@/-]{0,128}\*?$/.test(value) && value !== "",
+  must: "must be a signer such as eip155:1:0x…, or the beginning of one and a *",
+};
 
 /** Who may call, and as what. Only the SHA-256 of a secret is kept, so no dump of it opens anything. */
 export const AuthToken = z.object(
   {
     name: ruledText(id),
     role: choice(ROLES),
-    tenant: ruledText(id).default("default"),
+    /** `*` = every tenant, for admin and viewer. */
+    tenant: ruledText(idOrAny).default("default"),
     sha256: ruledText(sha256Hex).transform((hex) => hex.toLowerCase()),
     // What a `node` token is limited to. Absent = no limit.
     addresses: listOf(ruledText(id)).optional(),
     pools: listOf(ruledText(id)).optional(),
     node_unit: z.boolean("must be true or false").optional(),
     capacity_max: boundedInt({ min: 1, max: 1_000_000 }).optional(),
+    /** Whose jobs and deployments its nodes may run. Absent = those of its own tenant. */
+    tenants: listOf(ruledText(idOrAny)).optional(),
+    /** Set on its nodes by the server, under `token/`. */
+    labels: z.record(z.string(), ruledText(filled), "must be a table of texts").optional(),
+    nodes_max: boundedInt({ min: 1, max: 1_000_000 }).optional(),
+    /** Which signers a `signer` token may open: `eip155:1:*`. */
+    signers: listOf(ruledText(signerPattern)).optional(),
   },
   "must be a table with name, role and sha256 (in TENURE_TOKENS: role:SECRET)",
 );
 export type AuthToken = z.infer<typeof AuthToken>;
 
-export const NODE_ONLY_FIELDS = ["addresses", "pools", "node_unit", "capacity_max"] as const;
+export const NODE_ONLY_FIELDS = [
+  "addresses",
+  "pools",
+  "node_unit",
+  "capacity_max",
+  "tenants",
+  "labels",
+  "nodes_max",
+] as const satisfies (keyof AuthToken)[];
 
 /** How a secret becomes what is stored and compared. */
 export function tokenSha256(secret: string): string {
