@@ -7,10 +7,21 @@ module.exports = {
   forbidden: [
     {
       name: "protocol-knows-only-zod",
-      comment: "The words both ends share must run anywhere: the protocol imports zod and itself.",
+      comment:
+        "The words both ends share must run anywhere: the protocol imports zod and itself, and its pattern RE2.",
       severity: "error",
       from: { path: "^packages/protocol/src/", pathNot: "\\.test\\.ts$" },
-      to: { pathNot: ["^packages/protocol/src/", "node_modules/zod/"] },
+      to: { pathNot: ["^packages/protocol/src/", "node_modules/(zod|re2js)/"] },
+    },
+    {
+      name: "only-the-pattern-knows-re2",
+      comment: "RE2 is 260 kB: browsers and SDK clients load the protocol, and must not load that.",
+      severity: "error",
+      from: {
+        path: "^packages/(protocol|sdk|console|cli)/src/",
+        pathNot: ["^packages/protocol/src/pattern\\.ts$", "\\.test\\.ts$"],
+      },
+      to: { path: ["node_modules/re2js/", "^packages/protocol/src/pattern\\.ts$"] },
     },
     {
       name: "sdk-knows-only-protocol",

@@ -56,6 +56,7 @@ function check(directory) {
 /** @type {Record<string, { file: string, imports: string }>} */
 const PLANTED = {
   "protocol-knows-only-zod": { file: "protocol/src/planted.ts", imports: "node:fs" },
+  "only-the-pattern-knows-re2": { file: "protocol/src/planted-re2.ts", imports: "./pattern.ts" },
   "sdk-knows-only-protocol": { file: "sdk/src/planted.ts", imports: "../../server/src/index.ts" },
   "server-knows-only-protocol": {
     file: "server/src/planted.ts",

@@ -7,6 +7,7 @@ import {
   type NodeTraits,
   type TenureError,
 } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import {
   type ConnectionTuning,
   createNodeConnection,
@@ -16,7 +17,6 @@ import {
   systemClock,
 } from "@tenure/sdk";
 import { openBootFile } from "./boot-file.ts";
-import { createBoundedMatch } from "./bounded-match.ts";
 import { type ClaimPolicy, claimPolicyOf } from "./claim/policy.ts";
 import type { AgentConfig } from "./config.ts";
 import { createContactWatch } from "./contact.ts";
@@ -73,7 +73,6 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   const policy = claimPolicyOf(config.claim_policy, config, options.policies);
   const name = config.name ?? hostname();
   const sampler = options.sampler ?? createSampler();
-  const matches = createBoundedMatch({ clock });
   const traits: NodeTraits = {
     address: identity.address,
     labels: config.labels,
@@ -145,7 +144,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
       avoids,
       log,
     }),
-    { intervalMs: config.scheduler_interval_ms, policy, matches },
+    { intervalMs: config.scheduler_interval_ms, policy, matches: matchWhole },
   );
   const watch = createContactWatch({
     clock,
@@ -215,7 +214,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     if (isStopping) return;
     rows = now;
     stopTimes.keep(rows);
-    executor.want(wantedHere(rows, traits, matches));
+    executor.want(wantedHere(rows, traits, matchWhole));
     if (isFresh && watch.isSuspended) void confirm();
   }
 

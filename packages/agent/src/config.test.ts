@@ -125,7 +125,7 @@ describe("one message names every problem", () => {
       "NODE_UNIT_SELF_STOP is not a setting; did you mean NODE_UNIT_SELF_STOP_MS?",
       "HOST_URL must be set: the server's URL, or several with commas between",
       "NODE_UNIT_STOP_GRACE_MS must be a whole number from 0 to 2147483647",
-      "TRUSTED_PACKAGE_REGEXP must be a regular expression",
+      "TRUSTED_PACKAGE_REGEXP must be a regular expression in RE2 syntax, which has no lookahead, lookbehind or backreference",
       "NODE_UNIT_PASSWORD needs NODE_UNIT_NAME: the key is made from both",
       "NODE_UNIT_CPU_WEIGHT and NODE_UNIT_MEMORY_WEIGHT must not both be 0",
     ]);
@@ -145,6 +145,17 @@ describe("one message names every problem", () => {
     ["NODE_UNIT_SCHEDULER_INTERVAL_MS must be", { ...HOST, NODE_UNIT_SCHEDULER_INTERVAL_MS: "0" }],
     ["NODE_UNIT_START_CONCURRENCY_MAX must be", { ...HOST, NODE_UNIT_START_CONCURRENCY_MAX: "0" }],
     ["TRUSTED_PACKAGE_REGEXP must be", { ...HOST, TRUSTED_PACKAGE_REGEXP: "a)|(b" }],
+    ["TRUSTED_PACKAGE_REGEXP must be", { ...HOST, TRUSTED_PACKAGE_REGEXP: "(?!evil).*" }],
+    ["TRUSTED_PACKAGE_REGEXP must be", { ...HOST, TRUSTED_PACKAGE_REGEXP: "(?<=@)acme@.*" }],
+    ["TRUSTED_PACKAGE_REGEXP must be", { ...HOST, TRUSTED_PACKAGE_REGEXP: "(a)@\\1" }],
+    [
+      "TRUSTED_PACKAGE_REGEXP must have fewer",
+      { ...HOST, TRUSTED_PACKAGE_REGEXP: "(?:a{0,9}){0,99}" },
+    ],
+    [
+      "TRUSTED_PACKAGE_REGEXP must have at most",
+      { ...HOST, TRUSTED_PACKAGE_REGEXP: "a".repeat(1_025) },
+    ],
     ["NODE_UNIT_ZZZZZZZZZ is not a setting", { ...HOST, NODE_UNIT_ZZZZZZZZZ: "1" }],
   ])("%s (%j)", (beginning, env) => {
     const message = refusal(env).message;

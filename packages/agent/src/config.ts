@@ -1,3 +1,4 @@
+import { patternProblem } from "@tenure/protocol/pattern";
 import { closest, distance } from "fastest-levenshtein";
 import * as z from "zod";
 
@@ -158,10 +159,12 @@ function variables(policies: readonly string[]) {
       ),
     TRUSTED_PACKAGE_REGEXP: z
       .string()
-      .refine(compiles, "must be a regular expression")
+      .refine((pattern) => patternProblem(pattern) === undefined, {
+        error: ({ input }) => patternProblem(String(input)) ?? "",
+      })
       .optional()
       .describe(
-        "Packages that may be installed here: must match the whole `name@version`. Unset = none. Each match is code that runs on this machine.",
+        "Packages that may be installed here: must match the whole `name@version`. A regular expression in RE2 syntax: no lookahead, lookbehind or backreference. Unset = none. Each match is code that runs on this machine.",
       ),
     ENABLE_CUSTOM_COMMAND: z
       .enum(["true", "false"], "must be true or false")
@@ -271,15 +274,6 @@ function parseLabels(list: string): Record<string, string> | undefined {
 
 function knownPolicy(name: string, policies: readonly string[]): string | undefined {
   return policies.find((policy) => policy.toLowerCase() === name.toLowerCase());
-}
-
-/** Alone and as the whole match it is used for: `a)|(b` compiles only inside the brackets that use adds. */
-function compiles(pattern: string): boolean {
-  try {
-    return [new RegExp(pattern), new RegExp(`^(?:${pattern})$`)].length === 2;
-  } catch {
-    return false;
-  }
 }
 
 /** A third of the letters may be wrong. A wrong suggestion is worse than none. */

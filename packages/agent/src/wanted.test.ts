@@ -1,5 +1,5 @@
 import type { ListedDeployment } from "@tenure/protocol";
-import { matchWhole } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import { describe, expect, test } from "vitest";
 import { wantedHere } from "./wanted.ts";
 

@@ -4,8 +4,11 @@ import {
   type NodeTraits,
   type RunSpec,
   selects,
-  unfitness,
+  unfitness as unfitnessBy,
 } from "./eligibility.ts";
+import { matchWhole } from "./pattern.ts";
+
+const unfitness = (one: RunSpec, on: NodeTraits) => unfitnessBy(one, on, matchWhole);
 
 const node: NodeTraits = {
   address: "A".repeat(40),

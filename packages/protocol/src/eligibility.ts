@@ -23,15 +23,14 @@ export type Unfitness =
   | "command_not_allowed"
   | "nothing_to_run";
 
-/** Whether `text` as a whole matches. Patterns come from other machines: whoever runs them may bound the time. */
+/** Of a node's `trusted_package_regexp`, in UTF-16 units. */
+export const PATTERN_LENGTH_MAX = 1_024;
+
+/** Whether `text` as a whole matches: `matchWhole` of `@tenure/protocol/pattern`, which browsers do not load. */
 export type MatchWhole = (pattern: string, text: string) => boolean;
 
 /** Everything that keeps this node from running this deployment; empty when it may. */
-export function unfitness(
-  spec: RunSpec,
-  node: NodeTraits,
-  matches: MatchWhole = matchWhole,
-): Unfitness[] {
+export function unfitness(spec: RunSpec, node: NodeTraits, matches: MatchWhole): Unfitness[] {
   const found: Unfitness[] = [];
   if (!selects(spec.selector, node)) found.push("selector_mismatch");
   if (spec.command !== "" && !node.custom_command) found.push("command_not_allowed");
@@ -72,11 +71,3 @@ const trusts = (
 ): boolean =>
   trusted_package_regexp !== "" &&
   matches(trusted_package_regexp, `${package_name}@${package_version}`);
-
-export const matchWhole: MatchWhole = (pattern, text) => {
-  try {
-    return new RegExp(`^(?:${pattern})$`).test(text);
-  } catch {
-    return false; // a pattern that is none trusts nothing
-  }
-};

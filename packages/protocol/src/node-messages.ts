@@ -1,5 +1,6 @@
 import * as z from "zod";
 import { CallId, CallResponse, ListRevision, NodeRequest, ServerRequest } from "./calls.ts";
+import { PATTERN_LENGTH_MAX } from "./eligibility.ts";
 import {
   AttemptId,
   BootId,
@@ -58,7 +59,7 @@ const NodeRegister = z.object({
   capacity: Capacity.optional(),
   running: Running.optional(),
   claim_policy: ClaimPolicyName.optional(),
-  trusted_package_regexp: text(1_024).optional(),
+  trusted_package_regexp: text(PATTERN_LENGTH_MAX).optional(),
   custom_command: z.boolean().optional(),
 });
 export type NodeRegister = z.infer<typeof NodeRegister>;

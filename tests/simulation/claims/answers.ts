@@ -1,12 +1,12 @@
 import {
   type CallParams,
   type DeploymentTerm,
-  matchWhole,
   type NodeMethod,
   type ResourceUsage,
   TenureError,
   type ViewState,
 } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import type { ClaimOutcome } from "../../../packages/server/src/deployments/claim-store.ts";
 import type {
   DeploymentRow,

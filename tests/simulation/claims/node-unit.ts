@@ -1,5 +1,5 @@
 import type { DeploymentReport, ListedDeployment, NodeTraits, TenureError } from "@tenure/protocol";
-import { matchWhole } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import type { Clock } from "@tenure/sdk";
 import { claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
 import { createContactWatch } from "../../../packages/agent/src/contact.ts";

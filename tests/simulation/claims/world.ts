@@ -1,4 +1,5 @@
 import { unfitness } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
 import type { DeploymentRow } from "../../../packages/server/src/deployments/deployment-row.ts";
 import { type Chance, createChance } from "../chance.ts";
@@ -239,17 +240,18 @@ function problemsOf({
     const where = nodes.filter((node) => node.running().some(({ id }) => id === row.id));
     const runsOn = where.map(({ spec }) => spec.address);
     const able = (row.enabled ? nodes : []).filter(
-      ({ spec, isAlive }) => isAlive && unfitness(row, spec).length === 0,
+      ({ spec, isAlive }) => isAlive && unfitness(row, spec, matchWhole).length === 0,
     );
     if (row.type === "daemon") {
       if (runsOn.length !== able.length)
         problems.push(`daemon ${row.name} runs on [${runsOn}] instead of ${able.length} nodes`);
     } else if (row.type === "deployment" && row.enabled && row.address === "") {
-      if (claiming.some(({ spec }) => unfitness(row, spec).length === 0))
+      if (claiming.some(({ spec }) => unfitness(row, spec, matchWhole).length === 0))
         problems.push(`${row.name} has no owner, and somebody could run it`);
     } else if (row.type === "deployment" && row.enabled) {
       const owner = nodes.find(({ spec }) => spec.address === row.address);
-      const wanted = owner && unfitness(row, owner.spec).length === 0 ? row.address : "";
+      const wanted =
+        owner && unfitness(row, owner.spec, matchWhole).length === 0 ? row.address : "";
       if (!present.some(({ spec }) => spec.address === row.address))
         problems.push(`${row.name} belongs to ${row.address}, which is lost`);
       else if (runsOn.join() !== wanted && row.moving_to === "")

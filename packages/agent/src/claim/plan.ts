@@ -7,12 +7,12 @@ import {
   type ListedDeployment,
   type MatchWhole,
   type Member,
-  matchWhole,
   type ResourceUsage,
   type Unfitness,
   unfitness,
   type ViewState,
 } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import {
   type ClaimMetricContext,
   type ClaimMetricSnapshot,

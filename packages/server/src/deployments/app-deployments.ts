@@ -1,4 +1,5 @@
 import type { ResourceUsage } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
@@ -8,7 +9,6 @@ import type { Membership } from "../membership/membership.ts";
 import { findNodeUnits } from "../membership/node-unit-store.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { Telemetry } from "../telemetry.ts";
-import { createBoundedMatch } from "./bounded-match.ts";
 import { forgetRemoved } from "./change-store.ts";
 import { createDeploymentAdmin, type DeploymentAdmin } from "./deployment-admin.ts";
 import { createDeployments, type Deployments } from "./deployments.ts";
@@ -98,7 +98,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
       const others = (await findNodeUnits(db, also)).filter(({ address }) => !listed.has(address));
       return { nodes: [...here, ...others], view, brake: members.brake(), nowMs: clock.wallMs() };
     },
-    matches: createBoundedMatch(),
+    matches: matchWhole,
   });
 
   return {

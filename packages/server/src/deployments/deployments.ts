@@ -9,12 +9,12 @@ import {
   unfitness,
   type ViewState,
 } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { appendEventOnce } from "../store/event-store.ts";
-import { createBoundedMatch } from "./bounded-match.ts";
 import {
   type ClaimOutcome,
   claimFirstFree,
@@ -105,7 +105,6 @@ const MOVES_INTERVAL_MS = 5_000;
 /** What node-units ask of the deployments: read the list, free what is lost, claim one, say how it runs. */
 export function createDeployments(options: DeploymentsOptions): Deployments {
   const { origin, db, clock, log, counts } = options;
-  const matches = createBoundedMatch();
   const copy = createDeploymentCopy({ db, clock, log, onLook });
   const waitAfterSilentLoss = createSilentLossWait({
     db,
@@ -176,7 +175,7 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
     return refused.filter(({ id, revision, owner }) => {
       const row = copy.log.get(id);
       if (row?.revision !== revision || row.skipped) return false;
-      const isFit = (traits: NodeTraits) => unfitness(row, traits, matches).length === 0;
+      const isFit = (traits: NodeTraits) => unfitness(row, traits, matchWhole).length === 0;
       return isFit(readerOf(node)) && !isFit(owner);
     });
   }
@@ -214,7 +213,7 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
         origin,
         reader,
         revision,
-        matches,
+        matches: matchWhole,
         samples: options.samples,
       });
       counts.onList(answer.answer);

@@ -1,4 +1,5 @@
-import { type CallResult, type ListedDeployment, matchWhole } from "@tenure/protocol";
+import type { CallResult, ListedDeployment } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type ChangeLog, createChangeLog } from "./change-log.ts";

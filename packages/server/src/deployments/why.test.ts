@@ -1,4 +1,4 @@
-import { matchWhole } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
 import { describe, expect, test } from "vitest";
 import type { DeploymentRow, StatusRow } from "./deployment-row.ts";
 import { explain, type WhyInput, type WhyNode } from "./why.ts";
@@ -82,6 +82,7 @@ describe("why a row is not looked at", () => {
 describe("why a deployment is unassigned", () => {
   test.each<[string, Partial<DeploymentRow>, Partial<WhyNode>, string]>([
     ["its package is not trusted", {}, { trusted_package_regexp: "other@.*" }, "package_untrusted"],
+    ["patterns cannot be read", {}, { trusted_package_regexp: "(?!x).*" }, "pattern_unreadable"],
     ["its version is no version", { package_version: "npm:other@1" }, {}, "version_not_exact"],
     ["its command is not allowed", { command: "x" }, {}, "command_not_allowed"],
     ["there is nothing in it", { package_name: "" }, {}, "nothing_to_run"],
@@ -93,6 +94,13 @@ describe("why a deployment is unassigned", () => {
     expect(reasons.map((reason) => reason.code)).toEqual(["no_node_fits", code, code]);
     expect(answer).toContain("none of the 2 node-units");
     expect(why(change, { nodes: [node("a", traits)] }).answer).not.toContain("none of the");
+  });
+
+  test("the pattern of a node cannot be read: its sentence says so", () => {
+    const nodes = [node("a", { trusted_package_regexp: "(?<=@)web@.*" })];
+    expect(why({}, { nodes }).answer).toMatch(
+      /^node \S+ trusts no package: its TRUSTED_PACKAGE_REGEXP must be a regular expression in RE2/,
+    );
   });
 
   test("nobody is there", () => {

@@ -11,6 +11,7 @@ import {
   unfitness,
   type ViewState,
 } from "@tenure/protocol";
+import { patternProblem } from "@tenure/protocol/pattern";
 import type { DeploymentRow, StatusRow } from "./deployment-row.ts";
 
 /** A node-unit as its row says, present or not. */
@@ -347,10 +348,18 @@ const labelWords = (labels: Record<string, string>): string =>
     .join(", ");
 
 function unfitReason(unfit: Unfitness, { row }: WhyInput, node: WhyNode): Reason {
+  if (unfit === "package_untrusted" && patternProblem(node.trusted_package_regexp)) {
+    const message = `node ${nameOf(node)} trusts no package: its TRUSTED_PACKAGE_REGEXP ${patternProblem(node.trusted_package_regexp)}`;
+    return { code: PATTERN_UNREADABLE, message, address: node.address };
+  }
   return { code: unfit, message: UNFIT[unfit](nameOf(node), row), address: node.address };
 }
 
-const isUnfitness = (code: string): boolean => Object.hasOwn(UNFIT, code);
+/** An agent of 0.1 accepts patterns that this version cannot read. */
+const PATTERN_UNREADABLE = "pattern_unreadable";
+
+const isUnfitness = (code: string): boolean =>
+  Object.hasOwn(UNFIT, code) || code === PATTERN_UNREADABLE;
 
 function noNodes({ view }: WhyInput): Reason {
   const message =
