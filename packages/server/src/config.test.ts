@@ -27,6 +27,7 @@ describe("what wins", () => {
       postgres_connections_max: 21,
       advertise_url: "",
       allowed_origins: [],
+      trusted_proxies: [],
     });
     expect(config.scheduler.phase2.redis).toEqual({
       mode: "single",

@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import * as z from "zod";
 import { didYouMean } from "./problems.ts";
 
@@ -86,6 +87,15 @@ export const sha256Hex: TextRule = {
 export const origin: TextRule = {
   accepts: (value) => URL.canParse(value) && new URL(value).origin === value,
   must: 'must be an origin such as "https://console.example.com", without a path',
+};
+
+export const network: TextRule = {
+  accepts(value) {
+    const [, address = "", bits] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(value) ?? [];
+    const family = isIP(address);
+    return family !== 0 && Number(bits ?? 0) <= (family === 6 ? 128 : 32);
+  },
+  must: 'must be a network such as "10.0.0.0/8", or an IP address',
 };
 
 export function url({ schemes }: { schemes: readonly string[] }): TextRule {

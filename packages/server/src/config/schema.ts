@@ -8,6 +8,7 @@ import {
   id,
   listOf,
   MS_MAX,
+  network,
   optionalWholeNumber,
   origin,
   SECONDS_MAX,
@@ -61,6 +62,10 @@ export const Config = z.strictObject({
     allowed_origins: textList(
       origin,
       "Origins of web pages, other than this server's own, that may call it. Each one is a site that can act with a visitor's login.",
+    ),
+    trusted_proxies: textList(
+      network,
+      "Networks (CIDR) of the proxies in front of this server. From them `X-Forwarded-For` says where a request came from; from any other address it is ignored.",
     ),
   }),
 

@@ -4,6 +4,7 @@ import { type Config, isWildcard } from "../config.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { type Authenticator, bearerOf, type Principal } from "./auth.ts";
+import { createTrustedProxies, recordClientAddress } from "./client-address.ts";
 import { tokenInCookie } from "./cookie.ts";
 import { notFound, renderFailure } from "./failure.ts";
 import type { HostGuard } from "./hosts.ts";
@@ -32,6 +33,7 @@ export function createHttp({
   site,
 }: HttpOptions): FastifyInstance {
   const bodyBytesMax = config.limits.ws_frame_bytes;
+  const proxies = createTrustedProxies(config.server.trusted_proxies);
   const app = Fastify({
     bodyLimit: bodyBytesMax,
     forceCloseConnections: "idle",
@@ -52,6 +54,7 @@ export function createHttp({
   app.decorateRequest("bodyText", "");
   acceptJson(app);
   app.addHook("onRequest", async (request, reply) => {
+    recordClientAddress(request.raw, proxies);
     reply.header("x-content-type-options", "nosniff");
     const { host, origin } = request.headers;
     if (!guard.hostAllowed(host) && !isProbe(request))
