@@ -9,7 +9,9 @@ import { createNodeCalls } from "./gateway/node-calls.ts";
 import { createHealth, type Phase, shareWrite } from "./health.ts";
 import { accessRoutes } from "./http/access.ts";
 import { bearerOf, createAuthenticator } from "./http/auth.ts";
+import { createTrustedProxies, recordClientAddress } from "./http/client-address.ts";
 import { clusterRoutes } from "./http/cluster.ts";
+import { createConnections, createRefusalReport } from "./http/connections.ts";
 import { deploymentRoutes } from "./http/deployments.ts";
 import { dlqRoutes } from "./http/dlq.ts";
 import { eventRoutes } from "./http/events.ts";
@@ -252,12 +254,23 @@ function createEdges(core: Core, parts: Parts) {
     advertiseUrl: config.server.advertise_url,
     allowedOrigins: config.server.allowed_origins,
   });
+  const proxies = createTrustedProxies(config.server.trusted_proxies);
+  const connections = createConnections(
+    {
+      connectionsMax: config.server.connections_max,
+      perAddressMax: config.server.connections_per_address_max,
+    },
+    proxies,
+    createRefusalReport({ log, telemetry, clock }),
+  );
   const http = createHttp({
     config,
     log,
     telemetry,
     authenticator,
     guard,
+    proxies,
+    connections,
     served: [
       ...healthRoutes({ health, instanceId, telemetry, timeline: nonces.timeline }),
       ...clusterRoutes({
@@ -298,6 +311,11 @@ function createEdges(core: Core, parts: Parts) {
     bearerOf,
     identify: authenticator.identify,
     onSockets: (kind, change) => telemetry.sockets.inc({ kind }, change),
+    counted(request) {
+      recordClientAddress(request, proxies);
+      return connections.forwarded(request);
+    },
+    onProved: connections.proved,
     node: {
       instanceId,
       nodes: membership.nodes,

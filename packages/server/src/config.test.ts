@@ -28,6 +28,9 @@ describe("what wins", () => {
       advertise_url: "",
       allowed_origins: [],
       trusted_proxies: [],
+      request_timeout_seconds: 30,
+      connections_max: 20_000,
+      connections_per_address_max: 5_000,
     });
     expect(config.scheduler.phase2.redis).toEqual({
       mode: "single",

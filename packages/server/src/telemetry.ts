@@ -20,7 +20,7 @@ export function createTelemetry() {
     }),
     refusedRequests: new Counter({
       name: "tenure_http_refused_total",
-      help: "Requests refused before any work: host, origin, token or role. A rise is a wrong client or an attack.",
+      help: "Requests refused before any work: host, origin, token or role, and connections closed at a limit. A rise is a wrong client or an attack.",
       labelNames: ["reason"],
       registers,
     }),

@@ -67,6 +67,21 @@ export const Config = z.strictObject({
       network,
       "Networks (CIDR) of the proxies in front of this server. From them `X-Forwarded-For` says where a request came from; from any other address it is ignored.",
     ),
+    request_timeout_seconds: wholeNumber(
+      30,
+      { min: 1, max: SECONDS_MAX },
+      "How long a request may take to arrive, headers and body; the headers alone at most 15 s. Short frees connections of stalled senders; long lets slow lines send large bodies. Answers are not limited.",
+    ),
+    connections_max: wholeNumber(
+      20_000,
+      { min: 10, max: 1_000_000 },
+      "Connections that may be open at once, HTTP and WebSocket. At this number the oldest one without a valid token is closed for the next, or the next is refused. Keep it below the process's limit of open files.",
+    ),
+    connections_per_address_max: wholeNumber(
+      5_000,
+      { min: 1, max: 1_000_000 },
+      "The same for one client address; loopback is one too, an IPv6 address counts as its /64. Must have room for all nodes and clients behind one NAT. Behind `trusted_proxies` it counts requests and sockets of the forwarded address.",
+    ),
   }),
 
   scheduler: z.strictObject({

@@ -1,5 +1,7 @@
 import type { IncomingMessage, Server } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import { CLOSE_CODES } from "@tenure/protocol";
 import { type WebSocket, WebSocketServer } from "ws";
 import type { NodePrincipal } from "./admission.ts";
 import { acceptNode, type NodeSocketOptions } from "./node-socket.ts";
@@ -15,6 +17,10 @@ export interface GatewayOptions {
   node: Omit<NodeSocketOptions, "identify" | "headerToken" | "stream">;
   session: Omit<SessionSocketOptions, "identify" | "headerToken" | "stream">;
   onSockets: (kind: "node" | "session", change: 1 | -1) => void;
+  /** Counts the socket to the address it came from until `ended` is called; undefined when that has too many. */
+  counted: (request: IncomingMessage) => { ended(): void } | undefined;
+  /** A valid token came over this connection. */
+  onProved: (socket: Socket) => void;
 }
 
 export interface Gateway {
@@ -25,11 +31,17 @@ export interface Gateway {
 interface Upgraded {
   headerToken: string | undefined;
   stream: Duplex;
+  identify: GatewayOptions["identify"];
 }
+
+/** How long a socket may stay silent before its first message. A healthy client sends it at once. */
+const FIRST_MESSAGE_LIMIT_MS = 5_000;
+/** How long a socket that must go may take to read why. */
+const FAREWELL_LIMIT_MS = 2_000;
 
 /** The sockets of nodes and sessions, on the port of the HTTP server. */
 export function openGateway(options: GatewayOptions): Gateway {
-  const { server, identify } = options;
+  const { server } = options;
   // Compression would cost 287 kB a socket and seven eighths of the throughput.
   const sockets = new WebSocketServer({
     noServer: true,
@@ -39,13 +51,13 @@ export function openGateway(options: GatewayOptions): Gateway {
   let open = true;
 
   const accept = {
-    "/ws/node": (socket: WebSocket, { headerToken, stream }: Upgraded) => {
+    "/ws/node": (socket: WebSocket, upgraded: Upgraded) => {
       count(socket, "node");
-      acceptNode(socket, { ...options.node, identify, headerToken, stream });
+      acceptNode(socket, { ...options.node, ...upgraded });
     },
-    "/ws/session": (socket: WebSocket, { headerToken, stream }: Upgraded) => {
+    "/ws/session": (socket: WebSocket, upgraded: Upgraded) => {
       count(socket, "session");
-      acceptSession(socket, { ...options.session, identify, headerToken, stream });
+      acceptSession(socket, { ...options.session, ...upgraded });
     },
   };
 
@@ -60,12 +72,20 @@ export function openGateway(options: GatewayOptions): Gateway {
     if (!options.allowed(host, origin)) return refuse(socket, "403 Forbidden");
     if (!Object.hasOwn(accept, path)) return refuse(socket, "404 Not Found");
     if (!open) return refuse(socket, "503 Service Unavailable");
-    return sockets.handleUpgrade(request, socket, head, (ready) =>
-      accept[path as keyof typeof accept](ready, {
-        headerToken: options.bearerOf(authorization),
-        stream: socket,
-      }),
-    );
+    const counted = options.counted(request);
+    if (!counted) return refuse(socket, "429 Too Many Requests");
+    socket.once("close", counted.ended);
+    const identify: Upgraded["identify"] = (token) => {
+      const principal = options.identify(token);
+      if (principal) options.onProved(request.socket);
+      return principal;
+    };
+    const headerToken = options.bearerOf(authorization);
+    if (headerToken !== undefined) identify(headerToken);
+    return sockets.handleUpgrade(request, socket, head, (ready) => {
+      expectMessage(ready);
+      accept[path as keyof typeof accept](ready, { headerToken, stream: socket, identify });
+    });
   });
 
   return {
@@ -80,7 +100,32 @@ export function openGateway(options: GatewayOptions): Gateway {
   };
 }
 
+/** A socket that says nothing costs memory and is no use to its owner. */
+function expectMessage(socket: WebSocket): void {
+  const limit = setTimeout(() => {
+    // What arrived while the event loop was busy is read first.
+    setImmediate(() => {
+      if (isSilent) end(socket);
+    });
+  }, FIRST_MESSAGE_LIMIT_MS);
+  let isSilent = true;
+  socket.once("message", () => {
+    isSilent = false;
+    clearTimeout(limit);
+  });
+  socket.once("close", () => clearTimeout(limit));
+}
+
+function end(socket: WebSocket): void {
+  socket.close(CLOSE_CODES.UNAUTHENTICATED, "no first message in time");
+  setTimeout(() => socket.terminate(), FAREWELL_LIMIT_MS).unref();
+}
+
+/** The socket is destroyed once the answer has left: half closed, it would stay open for as long as its owner likes. */
 function refuse(socket: Duplex, status: string): void {
   socket.on("error", () => {});
-  socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`);
+  const limit = setTimeout(() => socket.destroy(), FAREWELL_LIMIT_MS);
+  socket.once("close", () => clearTimeout(limit));
+  const answer = `HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`;
+  socket.end(answer, () => socket.destroy());
 }

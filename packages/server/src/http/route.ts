@@ -24,10 +24,14 @@ export type Answer<R extends Route> = R extends { reply: infer Schema }
 declare module "fastify" {
   interface FastifyContextConfig {
     bodyAsText?: boolean;
+    /** Missing where no route of the table matches. */
+    route?: Route;
   }
   interface FastifyRequest {
     /** The JSON of the body where `Served.bodyAsText` is set; else empty. */
     bodyText: string;
+    /** Who sent the request, as far as the route asks. */
+    principal: Principal;
   }
 }
 

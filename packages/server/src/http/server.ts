@@ -1,10 +1,11 @@
 import { mayCall, type Route, TenureError } from "@tenure/protocol";
-import Fastify, { type FastifyInstance, type FastifyRequest } from "fastify";
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import { type Config, isWildcard } from "../config.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { type Authenticator, bearerOf, type Principal } from "./auth.ts";
-import { createTrustedProxies, recordClientAddress } from "./client-address.ts";
+import { recordClientAddress, type TrustedProxies } from "./client-address.ts";
+import type { Connections } from "./connections.ts";
 import { tokenInCookie } from "./cookie.ts";
 import { notFound, renderFailure } from "./failure.ts";
 import type { HostGuard } from "./hosts.ts";
@@ -18,6 +19,8 @@ export interface HttpOptions {
   telemetry: Telemetry;
   authenticator: Authenticator;
   guard: HostGuard;
+  proxies: TrustedProxies;
+  connections: Connections;
   served: Served[];
   site: Site;
 }
@@ -29,16 +32,24 @@ export function createHttp({
   telemetry,
   authenticator,
   guard,
+  proxies,
+  connections,
   served,
   site,
 }: HttpOptions): FastifyInstance {
   const bodyBytesMax = config.limits.ws_frame_bytes;
-  const proxies = createTrustedProxies(config.server.trusted_proxies);
+  const requestLimitMs = config.server.request_timeout_seconds * 1_000;
   const app = Fastify({
     bodyLimit: bodyBytesMax,
     forceCloseConnections: "idle",
-    // The guard below judges a missing `Host`: Node would refuse probes that send none.
-    http: { requireHostHeader: false },
+    http: {
+      // The guard below judges a missing `Host`: Node would refuse probes that send none.
+      requireHostHeader: false,
+      headersTimeout: Math.min(HEADERS_LIMIT_MS, requestLimitMs),
+      connectionsCheckingInterval: CONNECTIONS_CHECKED_EVERY_MS,
+    },
+    // From the first byte of a request to the last of its body. An answer may take as long as it likes.
+    requestTimeout: requestLimitMs,
     logger: false,
     routerOptions: { maxParamLength: 16_384 },
   });
@@ -48,13 +59,17 @@ export function createHttp({
   };
 
   app.setErrorHandler(renderFailure(log, bodyBytesMax));
-  app.setNotFoundHandler((request, reply) => {
-    if (!site.answer(request, reply)) notFound(request, reply);
-  });
+  app.setNotFoundHandler(answerElsewhere);
   app.decorateRequest("bodyText", "");
+  app.decorateRequest("principal");
   acceptJson(app);
+  app.server.on("connection", connections.opened);
+  // Everything that can refuse a request is decided here, before a byte of its body is kept.
   app.addHook("onRequest", async (request, reply) => {
     recordClientAddress(request.raw, proxies);
+    const counted = connections.forwarded(request.raw);
+    if (!counted) throw new TenureError("RATE_LIMITED", { retry_after_ms: BUSY_ADDRESS_RETRY_MS });
+    reply.raw.once("close", counted.ended);
     reply.header("x-content-type-options", "nosniff");
     const { host, origin } = request.headers;
     if (!guard.hostAllowed(host) && !isProbe(request))
@@ -66,6 +81,9 @@ export function createHttp({
       const reason = "a request that changes something needs content-type: application/json";
       refuse("content_type", new TenureError("INVALID_REQUEST", { reason }));
     }
+    const { route } = request.routeOptions.config;
+    if (route) request.principal = admit(route, request);
+    else answerElsewhere(request, reply);
   });
   app.addHook("onResponse", async (request, reply) => {
     const route = request.routeOptions.url ?? "none";
@@ -80,15 +98,21 @@ export function createHttp({
     app.route({
       method: route.method,
       url: route.path,
-      config: { bodyAsText },
-      async handler(request, reply) {
-        return answer(request, reply, admit(route, request));
-      },
+      config: { bodyAsText, route },
+      bodyLimit: route.roles === "public" ? STRANGER_BODY_BYTES_MAX : bodyBytesMax,
+      handler: (request, reply) => answer(request, reply, request.principal),
     });
+  }
+
+  function answerElsewhere(request: FastifyRequest, reply: FastifyReply): void {
+    connections.askedWithoutToken(request.raw.socket);
+    if (!site.answer(request, reply)) notFound(request, reply);
   }
 
   function admit(route: Route, request: FastifyRequest): Principal {
     const { principal, byCookie } = identify(authenticator, request);
+    if (principal) connections.proved(request.raw.socket);
+    else connections.askedWithoutToken(request.raw.socket);
     if (byCookie && !isRead(request) && request.headers.origin === undefined) {
       refuse("cookie", forbidden("a cookie changes something only for a page of this server"));
     }
@@ -135,6 +159,12 @@ export async function closeHttp(app: FastifyInstance, graceMs: number): Promise<
   await app.close();
   clearTimeout(impatience);
 }
+
+const HEADERS_LIMIT_MS = 15_000;
+const CONNECTIONS_CHECKED_EVERY_MS = 1_000;
+/** What a sign-in needs: the routes that ask for no token take no larger body. */
+const STRANGER_BODY_BYTES_MAX = 8_192;
+const BUSY_ADDRESS_RETRY_MS = 1_000;
 
 /** For routes that ask nobody who they are. */
 const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: "default" };
