@@ -41,6 +41,8 @@ export interface AgentOptions {
   identity?: NodeIdentity;
   /** Instead of the real one; `createNoExecutor` claims without running anything. */
   executor?: (options: ExecutorOptions) => Promise<Executor>;
+  /** The umask of the children; without it they have the agent's. */
+  childUmask?: number;
   /** In place of the machine's own; `undefined` when it cannot tell. */
   sampler?: { sample(): ReturnType<Sampler["sample"]> | undefined };
   /** Claim policies of one's own, by their names in lower case. */
@@ -100,6 +102,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     startConcurrencyMax: config.start_concurrency_max,
     packagesMaxMb: config.packages_max_mb,
     workKeepDays: config.work_keep_days,
+    ...(options.childUmask !== undefined && { childUmask: options.childUmask }),
     report: reported,
     log,
     clock,

@@ -1,5 +1,5 @@
-import { mkdirSync } from "node:fs";
-import { resolve } from "node:path";
+import { existsSync } from "node:fs";
+import { join, resolve } from "node:path";
 import type { Config } from "./config.ts";
 import type { Clock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
@@ -9,6 +9,7 @@ import { openMemory } from "./store/memory.ts";
 import { migrate } from "./store/migrate.ts";
 import { isPooled } from "./store/pooler.ts";
 import { openPostgres, type PostgresOptions } from "./store/postgres.ts";
+import { closeTree, makePrivateDirectory } from "./store/private-directory.ts";
 import { checkPostgres, checkRedis, type SelfCheck } from "./store/self-check.ts";
 import type { Telemetry } from "./telemetry.ts";
 
@@ -79,8 +80,7 @@ async function openDatabase(context: StoreContext, route: Route): Promise<Postgr
   const { config, log } = context;
   const { uri, onError } = route;
   if (uri === "") {
-    const dataDir = resolve(config.server.data_dir);
-    mkdirSync(dataDir, { recursive: true });
+    const dataDir = openDataDirectory(config.server.data_dir, log);
     const { openPglite } = await import("./store/pglite.ts");
     const onOpening = () =>
       log.info({ event: "postgres.opening", dataDir }, "the first time takes some seconds");
@@ -102,6 +102,20 @@ async function openDatabase(context: StoreContext, route: Route): Promise<Postgr
   }
   const { general: poolMax } = shareConnections(config.server.postgres_connections_max);
   return openPostgres({ ...route, poolMax });
+}
+
+/** The directory of the embedded store, closed to other users. Releases up to 0.1.0 made it open, with files of mode 0666. */
+function openDataDirectory(path: string, log: Log): string {
+  const dataDir = resolve(path);
+  const formerMode = makePrivateDirectory(dataDir);
+  if (formerMode === undefined) return dataDir;
+  const paths = ["postgres", "lock"].map((name) => join(dataDir, name));
+  for (const path of paths.filter((one) => existsSync(one))) closeTree(path);
+  log.warn(
+    { event: "store.directory-closed", dataDir, formerMode: formerMode.toString(8) },
+    "data_dir was open to other users of this machine; now only this user can enter it",
+  );
+  return dataDir;
 }
 
 /** One connection listens; a crowd at one signer cannot take the half that everything else uses. */

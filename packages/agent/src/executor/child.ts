@@ -24,6 +24,8 @@ export interface ChildHost {
   directories: Directories;
   tenureUrl: string;
   stopGraceMs: number;
+  /** The agent's unless given. */
+  childUmask?: number | undefined;
   guard: Guard;
   strays: Strays;
   cgroups: Cgroups;
@@ -60,7 +62,8 @@ export async function startChild(
   );
   const lock = await lockDeployment(deploymentId, host);
   try {
-    const program = { ...execution, env, directory: workDirectory };
+    const umask = host.childUmask;
+    const program = { ...execution, env, directory: workDirectory, umask };
     const pipes = await openPipes(join(host.directories.run, deploymentId));
     const launched = await launch(program, host.guard, {
       lock,

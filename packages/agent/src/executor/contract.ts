@@ -65,6 +65,8 @@ export interface ExecutorOptions {
   packagesMaxMb?: number;
   /** For ever unless given, or 0. */
   workKeepDays?: number;
+  /** The umask of children and of npm; without it they have the agent's. */
+  childUmask?: number;
   /** Every change of state. Must not throw; whoever gets it sends it, and sends the newest again after a reconnect. */
   report(report: DeploymentReport): void;
   log(line: ExecutorLog): void;

@@ -1,5 +1,6 @@
-import { mkdirSync, realpathSync } from "node:fs";
+import { chmodSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { join } from "node:path";
+import type { ExecutorLog } from "./contract.ts";
 
 /** Where things are in the data directory of a node-unit. All of it is its own and closed to other users. */
 export interface Directories {
@@ -14,7 +15,8 @@ export interface Directories {
   run: string;
 }
 
-export function makeDirectories(dataDir: string): Directories {
+/** Throws when the directory cannot be kept from other users. */
+export function makeDirectories(dataDir: string, log: (line: ExecutorLog) => void): Directories {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   // One name for one directory: children are found again by it.
   const root = realpathSync(dataDir);
@@ -23,6 +25,7 @@ export function makeDirectories(dataDir: string): Directories {
     throw new Error(
       `the data directory ${JSON.stringify(root)} has a control character in its name`,
     );
+  closeToOthers(root, log);
   const made = {
     root,
     packages: join(root, "packages"),
@@ -33,4 +36,25 @@ export function makeDirectories(dataDir: string): Directories {
   for (const directory of Object.values(made))
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   return made;
+}
+
+const OTHERS = 0o077;
+
+/** An owner other than this agent's user could open the directory again, and replace what is below it. */
+function closeToOthers(root: string, log: (line: ExecutorLog) => void): void {
+  const { uid, mode } = statSync(root);
+  const ownUid = process.geteuid?.() ?? uid;
+  if (uid !== ownUid)
+    throw new Error(
+      `the data directory ${root} belongs to user ${uid}, and this agent runs as user ${ownUid}; set ` +
+        `NODE_UNIT_DATA_DIR to a directory of this agent's own, such as ${join(root, "node")}, or chown it`,
+    );
+  if ((mode & OTHERS) === 0) return;
+  chmodSync(root, 0o700);
+  log({
+    level: "warn",
+    event: "directory.closed",
+    message: "the data directory was open to other users; now only this user can enter it",
+    details: { directory: root, former_mode: (mode & 0o777).toString(8) },
+  });
 }

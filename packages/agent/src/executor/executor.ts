@@ -33,7 +33,10 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
       message:
         "this agent is process 1, and Node does not collect orphans of its children; start it by the command tenure itself, or with an init (docker run --init)",
     });
-  const runNpm = createRunNpm(guard, options.env ?? process.env);
+  const runNpm = createRunNpm(guard, {
+    env: options.env ?? process.env,
+    umask: options.childUmask,
+  });
   const installer = createInstaller({
     directory: directories.packages,
     runNpm,
@@ -63,6 +66,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     directories,
     tenureUrl: options.tenureUrl,
     stopGraceMs: options.stopGraceMs,
+    childUmask: options.childUmask,
     guard,
     strays,
     cgroups,

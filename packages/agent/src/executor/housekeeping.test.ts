@@ -15,7 +15,7 @@ const installer = {
 };
 
 test("logs that nobody has written for a week go, with what else is empty; a child's own files stay", async () => {
-  const directories = makeDirectories(scratchDirectory("node"));
+  const directories = makeDirectories(scratchDirectory("node"), () => {});
   const [old, fresh, wanted, used] = [aRow().id, aRow().id, aRow().id, aRow().id];
   const longAgo = new Date(Date.now() - 8 * 24 * 60 * 60_000);
   for (const id of [old, fresh, wanted, used]) {
@@ -52,7 +52,7 @@ test("logs that nobody has written for a week go, with what else is empty; a chi
 });
 
 test("files of a deployment go when it was not wanted here for longer than the setting says", async () => {
-  const directories = makeDirectories(scratchDirectory("node"));
+  const directories = makeDirectories(scratchDirectory("node"), () => {});
   const [gone, recent, wanted] = [aRow().id, aRow().id, aRow().id];
   const daysAgo = (days: number) => new Date(Date.now() - days * 24 * 60 * 60_000);
   for (const [id, days] of [

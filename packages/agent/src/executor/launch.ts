@@ -11,6 +11,8 @@ export interface Program {
   args: readonly string[];
   env: NodeJS.ProcessEnv;
   directory: string;
+  /** The agent's unless given. */
+  umask?: number | undefined;
 }
 
 /** A process group that ends with the agent at the latest. */
@@ -30,9 +32,10 @@ export interface Exit {
 
 /**
  * Waits for a word before it becomes the program. Should the agent die before that, the pipe ends without the word,
- * and so does the shell: at no moment is there a child that nobody would end. `exec` keeps pid and lock.
+ * and so does the shell: at no moment is there a child that nobody would end. `exec` keeps pid and lock. The first
+ * argument is the program's umask, if it has one of its own.
  */
-const LAUNCH = 'read -r go <&3 || exit 125; exec "$@" 3<&-';
+const LAUNCH = 'read -r go <&3 || exit 125; [ -z "$1" ] || umask "$1"; shift; exec "$@" 3<&-';
 
 /**
  * Starts a program in a process group of its own. The guard knows the group, and the lock names it, before the
@@ -76,7 +79,8 @@ function spawnWaiting(
 ): { child: ChildProcess; exited: Promise<Exit> } {
   try {
     const outputs = pipes?.childFds ?? (["pipe", "pipe"] as const);
-    const child = spawn("/bin/sh", ["-c", LAUNCH, "sh", program.file, ...program.args], {
+    const umask = program.umask?.toString(8) ?? "";
+    const child = spawn("/bin/sh", ["-c", LAUNCH, "sh", umask, program.file, ...program.args], {
       cwd: program.directory,
       env: program.env,
       detached: true,

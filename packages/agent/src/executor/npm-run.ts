@@ -23,7 +23,7 @@ const NOT_UNPACKED = /^.*TAR_ENTRY_ERROR.*$/m;
 /** Runs npm in a short-lived process that ends with the agent, and keeps the end of what it says. */
 export function createRunNpm(
   guard: Guard,
-  env: NodeJS.ProcessEnv,
+  { env, umask }: { env: NodeJS.ProcessEnv; umask?: number | undefined },
   find: (env: NodeJS.ProcessEnv) => NpmCommand = findNpm,
 ): RunNpm {
   return async (directory, signal) => {
@@ -33,6 +33,7 @@ export function createRunNpm(
       args: [...npm.args, ...NPM_INSTALL, `--prefix=${directory}`],
       env: npmEnvironment(env),
       directory,
+      umask,
     };
     const { pid, stdout, stderr, exited } = await launch(program, guard);
     const tail = createTail(OUTPUT);

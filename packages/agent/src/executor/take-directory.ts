@@ -20,7 +20,7 @@ export async function takeDirectory(
   dataDir: string,
   log: (line: ExecutorLog) => void,
 ): Promise<TakenDirectory> {
-  const directories = makeDirectories(dataDir);
+  const directories = makeDirectories(dataDir, log);
   const lock = await lockDataDirectory(directories.run);
   try {
     const cgroups = openCgroups(directories.root);

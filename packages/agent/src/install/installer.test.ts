@@ -54,7 +54,7 @@ function anInstaller({ find = findNpm, env: more = {} } = {}) {
     ...more,
   };
   const runs: string[] = [];
-  const runNpm = createRunNpm(guard, env, find);
+  const runNpm = createRunNpm(guard, { env }, find);
   const start = () =>
     createInstaller({
       directory,

@@ -4,6 +4,7 @@ import pc from "picocolors";
 import type { Context } from "../context.ts";
 import { type Demo, startDemo } from "../dev/demo.ts";
 import { EXAMPLES, flag, URL_DEFAULT } from "../dev/draw.ts";
+import { keepFilesPrivate } from "../umask.ts";
 
 interface Flags {
   port?: string;
@@ -19,6 +20,7 @@ export function devCommand(context: Context): Command {
     .option("--no-demo", "only the server, without node-units and deployments to look at")
     .action(async (flags: Flags) => {
       context.keepsRunning = true;
+      const unitUmask = keepFilesPrivate();
       const startedAtMs = performance.now();
       const { runServer } = await import("@tenure/server");
       let demo: Demo | undefined;
@@ -30,7 +32,12 @@ export function devCommand(context: Context): Command {
         onReady: (app) => {
           print(greeting(app, performance.now() - startedAtMs));
           if (!flags.demo) return;
-          const started = startDemo({ url: app.url, dataDir: dataDirOf(flags), print });
+          const started = startDemo({
+            url: app.url,
+            dataDir: dataDirOf(flags),
+            unitUmask,
+            print,
+          });
           demo = started;
           beforeSignals(() => started.stop());
         },

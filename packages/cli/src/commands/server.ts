@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import type { Context } from "../context.ts";
+import { keepFilesPrivate } from "../umask.ts";
 
 interface Flags {
   config?: string;
@@ -16,6 +17,7 @@ export function serverCommand(context: Context): Command {
     .option("--log-level <level>", "debug, info, warn, error or silent; logs go to stderr", "info")
     .action(async (flags: Flags) => {
       context.keepsRunning = true;
+      keepFilesPrivate();
       const { runServer } = await import("@tenure/server");
       context.exitCode = await runServer({
         configPath: flags.config,

@@ -22,6 +22,8 @@ export interface Demo {
 export function startDemo(options: {
   url: string;
   dataDir: string;
+  /** The umask that the node-units start with. */
+  unitUmask: number;
   print: (text: string) => void;
 }): Demo {
   const stopping = new AbortController();
@@ -43,7 +45,7 @@ export function startDemo(options: {
     await rest(admin, desired);
     for (const name of NAMES) {
       if (stopping.signal.aborted) return;
-      units.push(startDemoUnit({ name, url: options.url, dataDir: options.dataDir }));
+      units.push(startDemoUnit({ name, ...options }));
     }
     // By the list that the node-units decide by: one that saw only itself would take everything.
     await until(async () => {

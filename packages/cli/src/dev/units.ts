@@ -5,6 +5,8 @@ import { setTimeout as wait } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
 const BIN = fileURLToPath(new URL("../../bin/tenure.js", import.meta.url));
+/** Node has no option for the umask of a child. `exec` keeps pid and channel. */
+const WITH_UMASK = 'umask "$0"; exec "$@"';
 const STOP_LIMIT_MS = 20_000;
 
 export interface DemoUnit {
@@ -20,13 +22,19 @@ export interface DemoUnit {
  * A node-unit in a process of its own, as on another machine. Its own session: Ctrl-C is for `tenure dev`, which then
  * stops it in good order. The channel ends it when `tenure dev` itself is killed.
  */
-export function startDemoUnit(options: { name: string; url: string; dataDir: string }): DemoUnit {
-  const { name, url } = options;
+export function startDemoUnit(options: {
+  name: string;
+  url: string;
+  dataDir: string;
+  unitUmask: number;
+}): DemoUnit {
+  const { name, url, unitUmask } = options;
   const directory = join(options.dataDir, "nodes", name);
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const logFile = join(directory, "agent.log");
   const log = openSync(logFile, "a", 0o600);
-  const child = spawn(process.execPath, [BIN, "node", "run"], {
+  const program = [process.execPath, BIN, "node", "run"];
+  const child = spawn("/bin/sh", ["-c", WITH_UMASK, unitUmask.toString(8), ...program], {
     env: environmentOf({ name, url, directory }),
     detached: true,
     stdio: ["ignore", log, log, "ipc"],

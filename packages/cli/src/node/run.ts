@@ -1,6 +1,7 @@
 import { Command, Option } from "commander";
 import type { Context } from "../context.ts";
 import { printable } from "../printable.ts";
+import { keepFilesPrivate } from "../umask.ts";
 import { VERSION } from "../version.ts";
 
 // The agent's own names, written again: to load the agent for them would cost every `--help`.
@@ -36,12 +37,14 @@ async function runNode(flags: Flags): Promise<number> {
   const { ConfigError, createAgentLog, readAgentConfig, startAgent } = await import(
     "@tenure/agent"
   );
+  const childUmask = keepFilesPrivate();
   const stopping = stopSignal();
   try {
     const config = readAgentConfig({ env: environmentOf(flags) });
     const agent = await startAgent(config, {
       log: createAgentLog(flags.logLevel),
       version: VERSION,
+      childUmask,
       onReady: once(({ instanceId }) =>
         say(`node-unit ${agent.name} (${agent.address}) is connected to ${instanceId}`),
       ),

@@ -21,19 +21,35 @@ export interface Heard {
   heard: string;
 }
 
-interface Emscripten {
-  NODEFS: { stream_ops: { fsync?: (stream: { nfd: number }) => number } };
+interface Attributes {
+  mode?: number;
 }
 
-/** Emscripten's NODEFS has no fsync and reports success without one. This gives it the missing operation. */
+interface Emscripten {
+  NODEFS: {
+    node_ops: { setattr: (node: unknown, attributes: Attributes) => void };
+    stream_ops: { fsync?: (stream: { nfd: number }) => number };
+  };
+}
+
+const OTHERS = 0o077;
+
+/**
+ * Emscripten's NODEFS has no fsync and reports success without one; this gives it the missing operation. It also sets the
+ * mode of each new file to 0666 whatever the umask is; this leaves it to its owner.
+ */
 class SyncingNodeFs extends NodeFS {
   override async init(...[pg, given]: Parameters<NodeFS["init"]>): ReturnType<NodeFS["init"]> {
     const made = await super.init(pg, given);
     made.emscriptenOpts.preRun?.push((module) => {
-      (module as unknown as Emscripten).NODEFS.stream_ops.fsync = (stream) => {
+      const { node_ops, stream_ops } = (module as unknown as Emscripten).NODEFS;
+      stream_ops.fsync = (stream) => {
         fsyncSync(stream.nfd);
         return 0;
       };
+      const { setattr } = node_ops;
+      node_ops.setattr = (node, { mode, ...others }) =>
+        setattr(node, { ...others, ...(mode !== undefined && { mode: mode & ~OTHERS }) });
     });
     return made;
   }
