@@ -1,4 +1,5 @@
 import type { NodeView } from "@tenure/protocol";
+import { createConsoleSessions } from "./access/console-sessions.ts";
 import { createEventTail, createNodeDiff } from "./changes.ts";
 import { type Config, configWarnings } from "./config.ts";
 import { createDelivery } from "./delivery/delivery.ts";
@@ -226,13 +227,24 @@ function createParts(core: Core, phase: () => Phase) {
     isFollowed: stream.isFollowed,
     publish: (item) => stream.publish({ topic: "stats", op: "changed", id: instanceId, item }),
   });
+  const consoleSessions = createConsoleSessions({
+    ...core,
+    ageMaxSeconds: config.auth.console_session_seconds,
+    idleSeconds: config.auth.console_idle_seconds,
+  });
   const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
-  const housekeeping = createHousekeeping(core, deployments.forgetOld);
+  const housekeeping = createHousekeeping(core, async () => {
+    await deployments.forgetOld();
+    await consoleSessions.forgetEnded();
+  });
   const services: Record<string, Service> = {
     ...{ membership, jobs, delivery, nonces, deployments },
     ...{ stats, eventTail, housekeeping },
   };
-  return { stream, health, membership, delivery, jobs, nonces, deployments, stats, services };
+  return {
+    ...{ stream, health, membership, delivery, jobs, nonces, deployments, stats },
+    ...{ consoleSessions, services },
+  };
 }
 
 /** A standby, or a store whose disk is full, answers every question and takes no write. */
@@ -247,6 +259,7 @@ function createPostgresCheck({ db, clock, instanceId, bootId }: Core): () => Pro
 /** HTTP and the sockets, on one port: parse, one call to a part, render. */
 function createEdges(core: Core, parts: Parts) {
   const { stream, health, membership, delivery, jobs, nonces, deployments, stats } = parts;
+  const { consoleSessions } = parts;
   const { config, log, clock, random, telemetry, instanceId, db } = core;
   const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
@@ -268,6 +281,7 @@ function createEdges(core: Core, parts: Parts) {
     log,
     telemetry,
     authenticator,
+    sessions: consoleSessions,
     guard,
     proxies,
     connections,
@@ -300,7 +314,11 @@ function createEdges(core: Core, parts: Parts) {
       ...dlqRoutes(delivery.dlq),
       ...statsRoutes(stats),
       ...stream.routes,
-      ...accessRoutes(authenticator),
+      ...accessRoutes({
+        authenticator,
+        sessions: consoleSessions,
+        advertiseUrl: config.server.advertise_url,
+      }),
     ],
     site: openSite(),
   });

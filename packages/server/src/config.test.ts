@@ -38,7 +38,12 @@ describe("what wins", () => {
       cluster_urls: [],
       key_prefix: "tenure",
     });
-    expect(config.auth).toEqual({ tokens: [], peer_token: "" });
+    expect(config.auth).toEqual({
+      tokens: [],
+      peer_token: "",
+      console_session_seconds: 43_200,
+      console_idle_seconds: 3600,
+    });
     expect(config.scheduler.phase2).not.toHaveProperty("dlq_min_idle_ms", expect.anything());
   });
 

@@ -375,6 +375,16 @@ export const Config = z.strictObject({
       anyText,
       "Secret that instances show each other. All must have the same. Empty = they send none; then an instance that has tokens refuses to start while another one is live.",
     ),
+    console_session_seconds: wholeNumber(
+      43_200,
+      { min: 1, max: SECONDS_MAX },
+      "How long a person stays signed in at the console at most. Short ends a stolen session sooner; long asks for the token less often.",
+    ),
+    console_idle_seconds: wholeNumber(
+      3600,
+      { min: 1, max: SECONDS_MAX },
+      "How long a person stays signed in at the console without a request. A page that is open counts as use.",
+    ),
   }),
 });
 export type Config = Readonly<z.infer<typeof Config>>;

@@ -2,32 +2,40 @@ import { Stats } from "@tenure/protocol";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { TestDatabase } from "../../../../tests/support/database.ts";
 import { openApp, openAppDatabase, type TestApp } from "../../testing/apps.ts";
-import { cookieWith, tokenInCookie } from "./cookie.ts";
+import { openPostgres } from "../store/postgres.ts";
+import { sql } from "../store/sql.ts";
+import { endedCookies, sessionCookie, sessionIdsIn } from "./cookie.ts";
 
 const API = "/api/v1";
+const ADMIN = "rule;=é-of-sixteen";
+const VIEWER = "look-at-it-of-sixteen";
+const SESSION = "talk-to-it-of-sixteen";
 
 let database: TestDatabase;
 let app: TestApp;
 beforeAll(async () => {
   database = await openAppDatabase();
-  app = await openApp(database.uri, { TENURE_TOKENS: "admin:rule;=é,viewer:look,session:talk" });
+  app = await openApp(database.uri, tokens(`admin:${ADMIN},viewer:${VIEWER},session:${SESSION}`));
 });
 afterAll(async () => {
   await app.stop();
   await database.drop();
 });
 
+function tokens(list: string): Record<string, string> {
+  return { TENURE_TOKENS: list, TENURE_AUTH_PEER_TOKEN: "between-the-instances" };
+}
+
 /** As a page of this server would. */
 async function fromPage(
   method: string,
   path: string,
-  options: { cookie?: string; body?: object } = {},
+  { cookie, body, at = app }: { cookie?: string; body?: object; at?: TestApp } = {},
 ) {
-  const { cookie, body } = options;
-  const response = await fetch(app.url + API + path, {
+  const response = await fetch(at.url + API + path, {
     method,
     headers: {
-      origin: app.url,
+      origin: at.url,
       "content-type": "application/json",
       ...(cookie !== undefined && { cookie }),
     },
@@ -42,59 +50,135 @@ async function signIn(token: string): Promise<string> {
   return headers.get("set-cookie")!.split(";")[0]!;
 }
 
+const meWith = async (cookie: string, at = app): Promise<number> =>
+  (await fromPage("GET", "/me", { cookie, at })).status;
+
+async function inDatabase<T>(statement: ReturnType<typeof sql>): Promise<T[]> {
+  const db = openPostgres({ uri: database.uri, poolMax: 1 });
+  const { rows } = await db.query<T>(statement);
+  await db.close();
+  return rows;
+}
+
 describe("signing in", () => {
   test("gives a cookie that no script can read and no other site can use", async () => {
-    const { text, headers } = await fromPage("POST", "/login", { body: { token: "look" } });
+    const { text, headers } = await fromPage("POST", "/login", { body: { token: VIEWER } });
     expect(JSON.parse(text)).toEqual({
       name: "TENURE_TOKENS:2",
       role: "viewer",
       tenant: "default",
     });
     const cookie = headers.get("set-cookie")!;
-    for (const flag of ["HttpOnly", "SameSite=Strict", "Path=/api/v1"])
+    for (const flag of ["HttpOnly", "SameSite=Strict", "Path=/api/v1", "Max-Age=43200"])
       expect(cookie).toContain(flag);
     expect(cookie).not.toContain("Secure");
+    expect(cookie).toMatch(new RegExp(`^tenure_session_${new URL(app.url).port}=`));
   });
 
-  test.each(["wrong", "look ", "talk"])("with %j is refused", async (token) => {
+  test.each(["wrong", `${VIEWER} `, SESSION])("with %j is refused", async (token) => {
+    const countRows = async () =>
+      (await inDatabase<{ n: number }>(sql`select count(*)::int as n from console_session`))[0]!.n;
+    const before = await countRows();
     const { status, headers } = await fromPage("POST", "/login", { body: { token } });
-    expect(status).toBe(token === "talk" ? 403 : 401);
+    expect(status).toBe(token === SESSION ? 403 : 401);
     expect(headers.get("set-cookie")).toBeNull();
+    expect(await countRows()).toBe(before);
   });
 
   test("works with any token there can be", async () => {
-    const { status, text } = await fromPage("GET", "/me", { cookie: await signIn("rule;=é") });
+    const { status, text } = await fromPage("GET", "/me", { cookie: await signIn(ADMIN) });
     expect([status, JSON.parse(text).role]).toEqual([200, "admin"]);
   });
 
-  test("ends with a cookie that has run out", async () => {
-    const { status, headers } = await fromPage("POST", "/logout", { cookie: await signIn("look") });
+  test("keeps neither the token nor the id of the session in the database", async () => {
+    const id = (await signIn(VIEWER)).split("=")[1]!;
+    const rows = await inDatabase(sql`select * from console_session`);
+    const text = JSON.stringify(rows);
+    expect(rows.length).toBeGreaterThan(0);
+    for (const secret of [VIEWER, id]) expect(text).not.toContain(secret);
+  });
+
+  test("from a page that came by TLS gives a cookie for TLS only", async () => {
+    const { host } = new URL(app.url);
+    const response = await fetch(`${app.url}${API}/login`, {
+      method: "POST",
+      headers: { origin: `https://${host}`, "content-type": "application/json" },
+      body: JSON.stringify({ token: VIEWER }),
+    });
+    const cookie = response.headers.get("set-cookie")!;
+    expect(cookie).toMatch(/^__Host-tenure_session_\d+=.*; Path=\/; .*; Secure$/);
+    expect(await meWith(cookie.split(";")[0]!)).toBe(200);
+  });
+
+  test("ends at a sign-out, in the browser and on the server", async () => {
+    const cookie = await signIn(VIEWER);
+    expect(await meWith(cookie)).toBe(200);
+    const { status, headers } = await fromPage("POST", "/logout", { cookie });
     expect([status, headers.get("set-cookie")]).toEqual([
       204,
       expect.stringContaining("Max-Age=0"),
     ]);
+    expect(await meWith(cookie)).toBe(401);
   });
 
-  test("over TLS the cookie stays there", () => {
-    expect(cookieWith("x", { secure: true })).toContain("Secure");
+  test("ends a stream that was opened with it", async () => {
+    const cookie = await signIn(VIEWER);
+    const stream = await fetch(`${app.url}${API}/stream`, { headers: { cookie } });
+    expect(stream.status).toBe(200);
+    await fromPage("POST", "/logout", { cookie });
+    await expect(drain(stream)).rejects.toThrow();
+  });
+
+  test.each([
+    ["is too old", sql`update console_session set expires_at = tenure_now()`],
+    [
+      "was idle for too long",
+      sql`update console_session set seen_at = seen_at - interval '1 hour'`,
+    ],
+  ])("ends when the session %s", async (_, age) => {
+    const cookie = await signIn(VIEWER);
+    await inDatabase(age);
+    expect(await meWith(cookie)).toBe(401);
+  });
+});
+
+async function drain(stream: Response): Promise<void> {
+  for await (const _ of stream.body!);
+}
+
+describe("a session at another instance", () => {
+  test("has the role that its token has there, and ends with the token or its secret", async () => {
+    const cookie = await signIn(VIEWER);
+    for (const [list, status] of [
+      [`admin:${ADMIN},admin:${VIEWER}`, 200],
+      [`admin:${ADMIN},viewer:another-secret-of-sixteen`, 401],
+      [`admin:${ADMIN}`, 401],
+    ] as const) {
+      const other = await openApp(database.uri, tokens(list));
+      const { text, status: found } = await fromPage("GET", "/me", { cookie, at: other });
+      expect(found, list).toBe(status);
+      if (status === 200) expect(JSON.parse(text).role).toBe("admin");
+      await other.stop();
+    }
+    expect(await meWith(cookie)).toBe(200);
   });
 });
 
 describe("a cookie", () => {
-  const drain = "/nodes/nobody/drain";
+  const drainNode = "/nodes/nobody/drain";
 
   test("reads, and changes what its role may change", async () => {
-    const admin = await signIn("rule;=é");
+    const admin = await signIn(ADMIN);
     expect((await fromPage("GET", "/nodes", { cookie: admin })).status).toBe(200);
-    expect((await fromPage("POST", drain, { cookie: admin })).status).toBe(404);
-    const viewer = await signIn("look");
+    expect((await fromPage("POST", drainNode, { cookie: admin })).status).toBe(404);
+    const viewer = await signIn(VIEWER);
     expect((await fromPage("GET", "/nodes", { cookie: viewer })).status).toBe(200);
-    expect((await fromPage("POST", drain, { cookie: viewer })).status).toBe(403);
+    expect((await fromPage("POST", drainNode, { cookie: viewer })).status).toBe(403);
   });
 
   test("changes nothing for a page of another origin, or for nobody's page", async () => {
-    const cookie = await signIn("rule;=é");
-    const ask = (headers: Record<string, string>) => app.ask("POST", API + drain, {}, headers);
+    const cookie = await signIn(ADMIN);
+    const ask = (headers: Record<string, string>) => app.ask("POST", API + drainNode, {}, headers);
     expect((await ask({ cookie, origin: "http://evil.example" })).status).toBe(403);
     expect((await ask({ cookie, origin: "null" })).status).toBe(403);
     const bare = await ask({ cookie });
@@ -103,19 +187,35 @@ describe("a cookie", () => {
       expect.stringContaining("cookie"),
     ]);
     // A token that was put into a header needs no page.
-    expect((await ask({ authorization: `Bearer ${"look"}` })).status).toBe(403);
+    expect((await ask({ authorization: `Bearer ${VIEWER}` })).status).toBe(403);
   });
 
   test("that no sign-in made opens nothing", async () => {
-    for (const cookie of ["tenure_token=", "tenure_token=bG9va2VyCg", "tenure_token=look", "x=y"]) {
-      expect((await fromPage("GET", "/me", { cookie })).status, cookie).toBe(401);
-    }
+    const raw = Buffer.from(ADMIN, "utf8").toString("base64url");
+    const port = new URL(app.url).port;
+    for (const value of ["", "look", raw, "A".repeat(64)])
+      for (const name of [`tenure_session_${port}`, "__Host-tenure_session", "tenure_token"])
+        expect(await meWith(`${name}=${value}`), `${name}=${value}`).toBe(401);
   });
 
-  test("is found among others", () => {
-    expect(tokenInCookie("a=1; tenure_token=bG9vaw; b=2")).toBe("look");
-    expect(tokenInCookie("not_tenure_token=bG9vaw")).toBeUndefined();
-    expect(tokenInCookie(undefined)).toBeUndefined();
+  test("is found among others, this port's first", () => {
+    const header = "a=1; tenure_session_81=x; tenure_session_80=y; __Host-tenure_session_80=z; b=2";
+    expect(sessionIdsIn(header, "localhost:80")).toEqual(["z", "y", "x"]);
+    expect(sessionIdsIn("not_tenure_session=x; tenure_session_=x", "localhost:80")).toEqual([]);
+    expect(sessionIdsIn(undefined, undefined)).toEqual([]);
+  });
+
+  test("of TLS is bound to the host by its name, and all of ours leave at a sign-out", () => {
+    const scope = { secure: true, host: "tenure.example" };
+    expect(sessionCookie("x", 9, scope)).toBe(
+      "__Host-tenure_session=x; Path=/; Max-Age=9; HttpOnly; SameSite=Strict; Secure",
+    );
+    const ended = endedCookies("tenure_session_80=x; __Host-tenure_session=x; tenure_token=y; c=d");
+    expect(ended.map((cookie) => cookie.split(";")[0])).toEqual([
+      "tenure_session_80=",
+      "__Host-tenure_session=",
+      "tenure_token=",
+    ]);
   });
 });
 
@@ -129,7 +229,7 @@ test("a server without tokens takes whoever is on this machine for its operator"
 });
 
 test("the numbers of the overview are there from the start", async () => {
-  const { status, text } = await fromPage("GET", "/stats", { cookie: await signIn("look") });
+  const { status, text } = await fromPage("GET", "/stats", { cookie: await signIn(VIEWER) });
   expect(status).toBe(200);
   expect(Stats.parse(JSON.parse(text))).toMatchObject({
     instance_id: app.instanceId,
@@ -144,14 +244,14 @@ describe("a write without a content type", () => {
     const init = { method: "POST", headers, ...(body && { body }) };
     return (await fetch(app.url + path, init)).status;
   };
-  const bearer = { authorization: "Bearer talk" };
+  const bearer = { authorization: `Bearer ${SESSION}` };
 
   test("is taken with a bearer token and without a body: no other page can send that", async () => {
     expect(await cancel(bearer)).toBe(404);
   });
 
   test("is refused with a cookie, with Basic, with nothing, and with a body", async () => {
-    const cookie = await signIn("look");
+    const cookie = await signIn(VIEWER);
     expect(await cancel({ cookie, origin: app.url })).toBe(400);
     expect(await cancel({ authorization: "Basic dGFsaw==" })).toBe(400);
     expect(await cancel({})).toBe(400);

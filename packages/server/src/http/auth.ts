@@ -18,6 +18,8 @@ export interface Authenticator {
   readonly open: boolean;
   /** `undefined`: no such token. */
   identify(secret: string | undefined): Principal | undefined;
+  /** The principal of a token by its name and hash. `undefined`: it is gone from the settings, or has another secret. */
+  configured(token: { name: string; sha256: string }): Principal | undefined;
 }
 
 const PEER: Principal = { name: "another instance", role: "peer", tenant: "default" };
@@ -40,6 +42,8 @@ export function createAuthenticator(tokens: readonly TokenRule[], peerToken = ""
       const matches = rules.filter((rule) => timingSafeEqual(rule.digest, digest));
       return matches[0]?.token;
     },
+    configured: ({ name, sha256 }) =>
+      tokens.find((token) => token.name === name && token.sha256 === sha256),
   };
 }
 

@@ -1,12 +1,13 @@
-import { mayCall, type Route, TenureError } from "@tenure/protocol";
+import { mayCall, type Route, SSE_TYPE, TenureError } from "@tenure/protocol";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
+import type { ConsoleSessions } from "../access/console-sessions.ts";
 import { type Config, isWildcard } from "../config.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { type Authenticator, bearerOf, type Principal } from "./auth.ts";
 import { recordClientAddress, type TrustedProxies } from "./client-address.ts";
 import type { Connections } from "./connections.ts";
-import { tokenInCookie } from "./cookie.ts";
+import { sessionIdsIn } from "./cookie.ts";
 import { notFound, renderFailure } from "./failure.ts";
 import type { HostGuard } from "./hosts.ts";
 import { describeApi } from "./openapi.ts";
@@ -18,6 +19,7 @@ export interface HttpOptions {
   log: Log;
   telemetry: Telemetry;
   authenticator: Authenticator;
+  sessions: ConsoleSessions;
   guard: HostGuard;
   proxies: TrustedProxies;
   connections: Connections;
@@ -31,6 +33,7 @@ export function createHttp({
   log,
   telemetry,
   authenticator,
+  sessions,
   guard,
   proxies,
   connections,
@@ -82,7 +85,7 @@ export function createHttp({
       refuse("content_type", new TenureError("INVALID_REQUEST", { reason }));
     }
     const { route } = request.routeOptions.config;
-    if (route) request.principal = admit(route, request);
+    if (route) request.principal = await admit(route, request);
     else answerElsewhere(request, reply);
   });
   app.addHook("onResponse", async (request, reply) => {
@@ -100,7 +103,11 @@ export function createHttp({
       url: route.path,
       config: { bodyAsText, route },
       bodyLimit: route.roles === "public" ? STRANGER_BODY_BYTES_MAX : bodyBytesMax,
-      handler: (request, reply) => answer(request, reply, request.principal),
+      handler(request, reply) {
+        const staysOpen = route.produces?.includes(SSE_TYPE) && !authenticator.open;
+        if (staysOpen) endWithSession(sessions, request, reply);
+        return answer(request, reply, request.principal);
+      },
     });
   }
 
@@ -109,13 +116,17 @@ export function createHttp({
     if (!site.answer(request, reply)) notFound(request, reply);
   }
 
-  function admit(route: Route, request: FastifyRequest): Principal {
-    const { principal, byCookie } = identify(authenticator, request);
-    if (principal) connections.proved(request.raw.socket);
-    else connections.askedWithoutToken(request.raw.socket);
-    if (byCookie && !isRead(request) && request.headers.origin === undefined) {
+  async function admit(route: Route, request: FastifyRequest): Promise<Principal> {
+    const ids = authenticator.open ? [] : sessionIdsOf(request);
+    if (ids.length > 0 && !isRead(request) && request.headers.origin === undefined) {
       refuse("cookie", forbidden("a cookie changes something only for a page of this server"));
     }
+    const principal =
+      ids.length > 0
+        ? await bySession(route, ids)
+        : authenticator.identify(bearerOf(request.headers.authorization));
+    if (principal) connections.proved(request.raw.socket);
+    else connections.askedWithoutToken(request.raw.socket);
     if (mayCall(route, principal?.role)) return principal ?? ANYBODY;
     if (principal) {
       return refuse(
@@ -127,6 +138,14 @@ export function createHttp({
       "token",
       new TenureError("UNAUTHENTICATED", { reason: "a valid bearer token is needed" }),
     );
+  }
+
+  /** Role and tenant are the token's as this instance has it now: without the token the session is over. */
+  async function bySession(route: Route, ids: string[]): Promise<Principal | undefined> {
+    const finding = sessions.find(ids);
+    // A public route must answer without Postgres too.
+    const token = await (route.roles === "public" ? finding.catch(() => undefined) : finding);
+    return token && authenticator.configured(token);
   }
 
   return app;
@@ -170,14 +189,30 @@ const BUSY_ADDRESS_RETRY_MS = 1_000;
 const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: "default" };
 
 /**
- * A token in a header was put there by whoever asks. A cookie is sent by the browser whatever page asks; every
- * browser names that page in `Origin` when something is to be changed, and the guard has judged it by then.
+ * A token in a header was put there by the caller and counts alone. A cookie is sent by the browser whatever page asks;
+ * every browser names that page in `Origin` when something is to be changed, and the guard has judged it by then.
  */
-function identify(authenticator: Authenticator, { headers }: FastifyRequest) {
-  const bearer = bearerOf(headers.authorization);
-  const cookie = headers.authorization === undefined ? tokenInCookie(headers.cookie) : undefined;
-  const principal = authenticator.identify(bearer ?? cookie);
-  return { principal, byCookie: cookie !== undefined && !authenticator.open };
+const sessionIdsOf = ({ headers }: FastifyRequest): string[] =>
+  headers.authorization === undefined ? sessionIdsIn(headers.cookie, headers.host) : [];
+
+const SESSION_CHECK_MS = 5_000;
+
+/** An answer that stays open ends with the session it was asked with. While it is open, the session is in use. */
+function endWithSession(
+  sessions: ConsoleSessions,
+  request: FastifyRequest,
+  { raw }: FastifyReply,
+): void {
+  const ids = sessionIdsOf(request);
+  if (ids.length === 0) return;
+  const check = () =>
+    sessions.find(ids).then(
+      (token) => token ?? raw.destroy(),
+      () => {}, // Without Postgres it is not known; the next check asks again.
+    );
+  const checks = setInterval(check, SESSION_CHECK_MS);
+  checks.unref();
+  raw.once("close", () => clearInterval(checks));
 }
 
 const forbidden = (reason: string): TenureError => new TenureError("FORBIDDEN", { reason });

@@ -1,0 +1,120 @@
+import type { Clock } from "../kernel/clock.ts";
+import type { Random } from "../kernel/random.ts";
+import type { Db } from "../store/db.ts";
+import {
+  deleteSession,
+  findSession,
+  forgetEndedSessions,
+  insertSession,
+  readSessionKey,
+  type TokenRef,
+  touchSession,
+} from "./console-session-store.ts";
+import { looksLikeSessionId, newSessionId, sessionIdSha256, wasMadeWith } from "./session-id.ts";
+
+export interface ConsoleSessionsOptions {
+  db: Db;
+  clock: Clock;
+  random: Random;
+  /** From sign-in to the end at the latest. */
+  ageMaxSeconds: number;
+  /** From the last request to the end at the latest. */
+  idleSeconds: number;
+}
+
+export interface ConsoleSessions {
+  readonly ageMaxSeconds: number;
+  /** Begins a session; answers its id, which is kept nowhere here. */
+  open(token: TokenRef): Promise<string>;
+  /** The token of the first of these ids that is a live session. Rejects with `DEPENDENCY_DOWN` without Postgres. */
+  find(ids: readonly string[]): Promise<TokenRef | undefined>;
+  end(ids: readonly string[]): Promise<void>;
+  /** Deletes the rows of sessions that are over. */
+  forgetEnded(): Promise<void>;
+}
+
+/** How long an answer of Postgres is believed: a sign-out at another instance takes effect within this. */
+const CACHE_MS = 5_000;
+const CACHED_MAX = 10_000;
+/** How often the use of a session is written down. */
+const TOUCH_MS = 60_000;
+
+interface Cached {
+  /** `undefined`: the session is over. */
+  token: TokenRef | undefined;
+  untilMs: number;
+}
+
+/** The people who are signed in at the console: a random id in the browser, its SHA-256 and the token's name and hash in Postgres. */
+export function createConsoleSessions(options: ConsoleSessionsOptions): ConsoleSessions {
+  const { db, clock, ageMaxSeconds, idleSeconds } = options;
+  const cache = new Map<string, Cached>();
+  const reading = new Map<string, Promise<TokenRef | undefined>>();
+  const touchMs = Math.min(TOUCH_MS, idleSeconds * 250);
+  let key: string | undefined;
+
+  async function sessionKey(): Promise<string> {
+    key ??= await readSessionKey(db);
+    return key;
+  }
+
+  function remember(hash: string, token: TokenRef | undefined): void {
+    cache.delete(hash);
+    cache.set(hash, { token, untilMs: clock.monotonicMs() + CACHE_MS });
+    if (cache.size > CACHED_MAX) cache.delete(cache.keys().next().value!);
+  }
+
+  async function read(hash: string): Promise<TokenRef | undefined> {
+    const found = await findSession(db, hash, idleSeconds);
+    // A store that takes no writes now still says who is signed in.
+    if (found && found.unseen_ms >= touchMs) await touchSession(db, hash).catch(() => {});
+    return found && { name: found.name, sha256: found.sha256 };
+  }
+
+  /** Requests of one page arrive together: they share one query. */
+  function readOnce(hash: string): Promise<TokenRef | undefined> {
+    const running = reading.get(hash);
+    if (running) return running;
+    const started: Promise<TokenRef | undefined> = read(hash)
+      .then((token) => {
+        // Not when the session was ended here while the query ran.
+        if (reading.get(hash) === started) remember(hash, token);
+        return cache.get(hash)?.token;
+      })
+      .finally(() => reading.get(hash) === started && reading.delete(hash));
+    reading.set(hash, started);
+    return started;
+  }
+
+  async function findOne(id: string): Promise<TokenRef | undefined> {
+    if (!looksLikeSessionId(id) || !wasMadeWith(await sessionKey(), id)) return undefined;
+    const hash = sessionIdSha256(id);
+    const cached = cache.get(hash);
+    return cached && clock.monotonicMs() < cached.untilMs ? cached.token : readOnce(hash);
+  }
+
+  return {
+    ageMaxSeconds,
+    async open(token) {
+      const id = newSessionId(options.random, await sessionKey());
+      await insertSession(db, { idSha256: sessionIdSha256(id), token, ageMaxSeconds });
+      return id;
+    },
+    async find(ids) {
+      for (const id of ids) {
+        const token = await findOne(id);
+        if (token) return token;
+      }
+      return undefined;
+    },
+    async end(ids) {
+      for (const id of ids.filter(looksLikeSessionId)) {
+        const hash = sessionIdSha256(id);
+        await deleteSession(db, hash);
+        reading.delete(hash);
+        remember(hash, undefined);
+      }
+    },
+    forgetEnded: () => forgetEndedSessions(db, idleSeconds),
+  };
+}
