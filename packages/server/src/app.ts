@@ -5,6 +5,7 @@ import { type Config, configWarnings } from "./config.ts";
 import { createDelivery } from "./delivery/delivery.ts";
 import { createAppDeployments } from "./deployments/app-deployments.ts";
 import { countDeployments } from "./deployments/count-store.ts";
+import { createCallBudgets } from "./gateway/call-budget.ts";
 import { openGateway } from "./gateway/gateway.ts";
 import { createNodeCalls } from "./gateway/node-calls.ts";
 import { createHealth, type Phase, shareWrite } from "./health.ts";
@@ -339,6 +340,7 @@ function createEdges(core: Core, parts: Parts) {
       nodes: membership.nodes,
       heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
       calls: createNodeCalls(membership.members, deployments.forNodes),
+      budgetOf: createCallBudgets(config.limits.token_calls_per_second_max, clock),
       jobs: jobs.nodes,
       clock,
       random,
@@ -354,6 +356,7 @@ function enter(core: Core, url: string, onFatal: AppOptions["onFatal"]): Promise
   const { enabled, presence_ttl_seconds } = config.scheduler.phase2;
   return joinInstances({
     ...core,
+    db: core.presenceDb,
     url: config.server.advertise_url || url,
     version: VERSION,
     hot: enabled ? { store: hot, presenceTtlMs: presence_ttl_seconds * 1_000 } : undefined,

@@ -17,6 +17,8 @@ export interface Stores {
   db: PostgresStore;
   /** The same Postgres for what a lease guards: limits below the lease's. */
   leaseDb: PostgresStore;
+  /** The same Postgres for presence alone: nothing that a client or a node asks for can take its connections. */
+  presenceDb: PostgresStore;
   hot: HotStore;
   close(): Promise<void>;
 }
@@ -34,10 +36,10 @@ const MIGRATION_LIMIT_MS = 10 * 60_000;
 /** The stores the configuration asks for: found fit by the self-checks, migrated, ready to use. */
 export async function openStores(context: StoreContext): Promise<Stores> {
   const route = await findRoute(context);
-  const db = await openDatabase(context, route);
+  const { db, presenceDb } = await openDatabase(context, route);
   const leaseDb = openLeaseDatabase(context, { db, route });
   const closeDatabases = async () => {
-    if (leaseDb !== db) await leaseDb.close();
+    if (db.kind !== "embedded") await Promise.all([leaseDb.close(), presenceDb.close()]);
     await db.close();
   };
   try {
@@ -45,6 +47,7 @@ export async function openStores(context: StoreContext): Promise<Stores> {
     return {
       db,
       leaseDb,
+      presenceDb,
       hot,
       async close() {
         await hot.close();
@@ -76,7 +79,10 @@ async function findRoute({ config, log }: StoreContext): Promise<Route> {
   return { uri, isPooled: true, onError, onDeaf };
 }
 
-async function openDatabase(context: StoreContext, route: Route): Promise<PostgresStore> {
+async function openDatabase(
+  context: StoreContext,
+  route: Route,
+): Promise<Pick<Stores, "db" | "presenceDb">> {
   const { config, log } = context;
   const { uri, onError } = route;
   if (uri === "") {
@@ -86,7 +92,7 @@ async function openDatabase(context: StoreContext, route: Route): Promise<Postgr
       log.info({ event: "postgres.opening", dataDir }, "the first time takes some seconds");
     const db = await openPglite({ dataDir, onOpening, ...(onError && { onError }) });
     await runMigrations(db, log);
-    return db;
+    return { db, presenceDb: db.first };
   }
   // Migrations may take longer than any statement of ours should: they have a connection with other limits.
   const migrator = openPostgres({
@@ -100,8 +106,10 @@ async function openDatabase(context: StoreContext, route: Route): Promise<Postgr
   } finally {
     await migrator.close();
   }
-  const { general: poolMax } = shareConnections(config.server.postgres_connections_max);
-  return openPostgres({ ...route, poolMax });
+  const share = shareConnections(config.server.postgres_connections_max);
+  const db = openPostgres({ ...route, poolMax: share.general });
+  const presence = openPostgres({ ...route, poolMax: share.presence });
+  return { db, presenceDb: { ...presence, listen: db.listen } };
 }
 
 /** The directory of the embedded store, closed to other users. Releases up to 0.1.0 made it open, with files of mode 0666. */
@@ -119,10 +127,14 @@ function openDataDirectory(path: string, log: Log): string {
 }
 
 /** One connection listens; a crowd at one signer cannot take the half that everything else uses. */
-export function shareConnections(max: number): { general: number; lease: number } {
-  const lease = Math.floor((max - 1) / 2);
-  return { lease, general: max - 1 - lease };
+function shareConnections(max: number): { general: number; lease: number; presence: number } {
+  const presence = max < PRESENCE_SPLIT_FROM ? 1 : 2;
+  const lease = Math.floor((max - 1 - presence) / 2);
+  return { presence, lease, general: max - 1 - presence - lease };
 }
+
+/** From so many connections on, presence has two of them: a slow look at the members keeps no renewal waiting. */
+const PRESENCE_SPLIT_FROM = 9;
 
 /**
  * Connections apart from the others. A crowd at one signer cannot take the ones everybody else needs, and a

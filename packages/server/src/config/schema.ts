@@ -52,7 +52,7 @@ export const Config = z.strictObject({
     postgres_connections_max: wholeNumber(
       21,
       { min: 5, max: 500 },
-      "Connections to Postgres that this instance opens at most: one listens for changes, the others are shared by halves between nonces and everything else. Keep the sum over all instances below Postgres' max_connections; one more per instance while it migrates.",
+      "Connections to Postgres that this instance opens at most: one listens for changes, two (below 9: one) keep presence, the others are shared by halves between nonces and everything else. Keep the sum over all instances below Postgres' max_connections; one more per instance while it migrates.",
     ),
     advertise_url: text(
       "",
@@ -356,6 +356,11 @@ export const Config = z.strictObject({
       0,
       { min: 0, max: 10_000_000 },
       "Submits of one tenant per second and instance. Beyond it RATE_LIMITED until the second is over; 0 = no limit.",
+    ),
+    token_calls_per_second_max: wholeNumber(
+      5_000,
+      { min: 0, max: 10_000_000 },
+      "Calls (`request`) per second and instance of all nodes that share one token; twice as many at once after a pause. Beyond it they wait their turn and are read more slowly; 0 = no limit.",
     ),
     ws_frame_bytes: wholeNumber(
       1_048_576,

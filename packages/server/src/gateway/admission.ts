@@ -8,6 +8,8 @@ import {
 
 /** Who connects, and what their token limits them to. */
 export interface SocketPrincipal {
+  /** The token's. */
+  name?: string | undefined;
   role: Role;
   tenant: string;
 }

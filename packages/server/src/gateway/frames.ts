@@ -46,6 +46,8 @@ export interface MessageSocket<Out> {
   /** Calls back once, when all of them have left. Never after the socket is closed. */
   whenDrained(callback: () => void): void;
   close(code: CloseCode, reason: string): void;
+  /** Stops reading the socket, and starts again: a sender that is too fast is slowed down by TCP. */
+  holdReading(isHeld: boolean): void;
   /** Whether the other end answers a ping within `limitMs`. */
   ping(limitMs: number): Promise<boolean>;
 }
@@ -91,6 +93,7 @@ export function speak<In, Out>(
   let missedPings = 0;
   let inLine = 0;
   let isCorked = false;
+  let isHeld = false;
   let line: Promise<void> = Promise.resolve();
   const pace = createPace(limits.framesPerSecondMax, readOrWait);
 
@@ -156,9 +159,9 @@ export function speak<In, Out>(
       });
   }
 
-  /** Two reasons not to read on: a full line, and a sender who is too fast. */
+  /** Reasons not to read on: a full line here or at the handler, and a sender who is too fast. */
   function readOrWait(): void {
-    const wait = inLine >= LINE_MAX || pace.exceeded();
+    const wait = isHeld || inLine >= LINE_MAX || pace.exceeded();
     if (wait !== socket.isPaused) wait ? socket.pause() : socket.resume();
   }
 
@@ -194,6 +197,8 @@ export function speak<In, Out>(
       return socket.terminate();
     }
     if (socket.bufferedAmount > limits.unsentBytesMax) return cutOff();
+    // What is not read may hold the pong.
+    if (isHeld) return undefined;
     missedPings += 1;
     return socket.ping();
   }, limits.pingIntervalMs);
@@ -223,6 +228,10 @@ export function speak<In, Out>(
     whenDrained,
     ping,
     close: (code, reason) => socket.close(code, reason),
+    holdReading(held) {
+      isHeld = held;
+      readOrWait();
+    },
   };
 }
 

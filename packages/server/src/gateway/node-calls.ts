@@ -1,3 +1,4 @@
+import { TenureError } from "@tenure/protocol";
 import type { Deployments } from "../deployments/deployments.ts";
 import { listJson } from "../deployments/node-list.ts";
 import type { MembersService } from "../membership/members.ts";
@@ -12,6 +13,9 @@ export function createNodeCalls(
     async answer(node, request) {
       switch (request.method) {
         case "member.list": {
+          // A worker runs no deployments: the labels and patterns of the fleet are none of its business.
+          if (!node.isNodeUnit)
+            throw new TenureError("FORBIDDEN", { reason: "only a node-unit may list the members" });
           const { seq, view, members: list } = members.current();
           return json({ seq, view, members: list });
         }

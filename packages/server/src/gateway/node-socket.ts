@@ -16,9 +16,12 @@ import type { WebSocket } from "ws";
 import type { NodeJobs } from "../jobs/jobs.ts";
 import { type NodeMessage, parseNodeMessage } from "../jobs/texts.ts";
 import type { Clock } from "../kernel/clock.ts";
+import { newestOnly } from "../kernel/newest.ts";
 import type { Random } from "../kernel/random.ts";
 import type { NodeConnection, Nodes } from "../membership/nodes.ts";
 import { closeCodeOf, type NodePrincipal } from "./admission.ts";
+import type { CallBudget } from "./call-budget.ts";
+import { createCallLine } from "./call-line.ts";
 import { type Challenge, createChallenge } from "./challenge.ts";
 import { type Closed, type FrameLimits, speak } from "./frames.ts";
 import { createNodeLine } from "./node-line.ts";
@@ -32,6 +35,8 @@ export interface NodeSocketOptions {
   headerToken: string | undefined;
   heartbeatIntervalMs: number;
   calls: NodeCalls;
+  /** How often the nodes of one token may call, by the token's name. */
+  budgetOf: (tokenName: string) => CallBudget;
   jobs: NodeJobs;
   clock: Clock;
   random: Random;
@@ -45,6 +50,11 @@ export interface NodeCalls {
   answer(node: NodeConnection, request: NodeRequest): Promise<Buffer>;
 }
 
+interface Beat {
+  current: NodeConnection;
+  beat: Extract<NodeMessage, { type: "node_heartbeat" }>;
+}
+
 /** How long a socket may stay silent about who it is. */
 const REGISTER_LIMIT_MS = 10_000;
 
@@ -54,6 +64,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
   const challenge = createChallenge({ serverId: instanceId, clock, random });
   let node: NodeConnection | undefined;
   let registering = false;
+  let budget: CallBudget | undefined;
 
   const link = speak<NodeMessage, ServerToNode>(socket, {
     parse: parseNodeMessage,
@@ -62,6 +73,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       closed(how) {
         clearTimeout(impatience);
         line.end();
+        calls.end();
         if (node) void left(node, how);
       },
     },
@@ -69,6 +81,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     stream: options.stream,
   });
   const line = createNodeLine(link.send);
+  const calls = createCallLine(link.holdReading);
   const impatience = setTimeout(
     () => link.close(CLOSE_CODES.UNAUTHENTICATED, "no node_register in time"),
     REGISTER_LIMIT_MS,
@@ -83,7 +96,9 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     }
     registering = true;
     try {
-      admit(message, challenge, options.identify(message.token ?? options.headerToken));
+      const principal = options.identify(message.token ?? options.headerToken);
+      admit(message, challenge, principal);
+      budget = options.budgetOf(principal?.name ?? "");
       const running = (message.running ?? []).map(attemptOf);
       await holdSlots(message, running);
       const joined = await nodes.join(message, { ...link, call: line.call, follow: line.follow });
@@ -114,10 +129,12 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
         throw new TenureError("INVALID_MESSAGE", { reason: "node_register was said already" });
       case "node_heartbeat":
         // Not awaited in line: a slow Postgres must not hold up what the node says of its jobs.
-        void heartbeat(current, message);
+        current.setLeaving(message.draining ?? false);
+        renewSlots({ current, beat: message });
+        renewPresence({ current, beat: message });
         return;
       case "request":
-        void answer(current, message);
+        calls.run(() => answer(current, message));
         return;
       case "job_ack":
       case "job_started":
@@ -152,25 +169,26 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     await jobs.left(gone, { isLeave, abruptly }).catch(() => {});
   }
 
-  async function heartbeat(
-    current: NodeConnection,
-    beat: Extract<NodeMessage, { type: "node_heartbeat" }>,
-  ): Promise<void> {
-    const { seq, resource_usage, services, draining = false } = beat;
+  const renewSlots = newestOnly<Beat>(async ({ current, beat }) => {
     const { capacity } = current.snapshot;
-    current.setLeaving(draining);
+    const { draining = false } = beat;
     const running = beat.running.map(attemptOf);
     const isStalled = (beat.stalled_ms ?? 0) >= STALLED_MS;
-    jobs
-      .heartbeat(current, { running, capacity, draining })
-      .then((stuck) => current.setStuck(isStalled ? capacity : stuck))
-      .catch(() => {}); // with the store down; the next will do
+    try {
+      const stuck = await jobs.heartbeat(current, { running, capacity, draining });
+      current.setStuck(isStalled ? capacity : stuck);
+    } catch {} // with the store down; the next will do
+  });
+
+  const renewPresence = newestOnly<Beat>(async ({ current, beat }) => {
+    const { seq, resource_usage, services } = beat;
     const presence_ok = await current.heartbeat({ resourceUsage: resource_usage, services });
     link.send({ type: "node_heartbeat_ack", seq, presence_ok, epoch: current.epoch });
-  }
+  });
 
   async function answer(current: NodeConnection, request: NodeRequest): Promise<void> {
     try {
+      await budget?.take();
       const result = await options.calls.answer(current, request);
       const head = Buffer.from(`{"type":"response","id":${JSON.stringify(request.id)},"result":`);
       link.sendText(Buffer.concat([head, result, Buffer.from("}")]));

@@ -16,6 +16,8 @@ import { markDraining } from "./snapshot-store.ts";
 export interface MembershipOptions {
   instanceId: string;
   db: PostgresStore;
+  /** For what must go on under any load: renewals, and the look at the members. */
+  presenceDb?: PostgresStore | undefined;
   hot: HotStore;
   settings: {
     presenceTtlMs: number;
@@ -50,9 +52,9 @@ export interface Membership extends Service {
 
 /** Who is connected, where, and who is lost: the parts of membership, wired to each other. */
 export function createMembership(options: MembershipOptions): Membership {
-  const { instanceId, db, hot, settings, clock, random, log } = options;
+  const { instanceId, db, presenceDb = db, hot, settings, clock, random, log } = options;
   const members = createMembers({
-    db,
+    db: presenceDb,
     clock,
     log,
     presenceTtlMs: settings.presenceTtlMs,
@@ -66,6 +68,7 @@ export function createMembership(options: MembershipOptions): Membership {
   const nodes: Nodes = createNodes({
     instanceId,
     db,
+    presenceDb,
     hot,
     members,
     clock,
@@ -105,7 +108,7 @@ export function createMembership(options: MembershipOptions): Membership {
   });
   const confirmations = createConfirmations({
     instanceId,
-    db,
+    db: presenceDb,
     confirm: nodes.confirm,
     clock,
     log,

@@ -58,6 +58,7 @@ export interface LogFollower {
 export interface NodesOptions {
   instanceId: string;
   db: PostgresStore;
+  presenceDb?: PostgresStore | undefined;
   hot: HotStore;
   members: Pick<MembersService, "current">;
   presenceTtlMs: number;
@@ -134,14 +135,15 @@ const TAKEOVER_POLL_MS = 50;
 const PUBLISH_LIMIT_MS = 1_000;
 
 export function createNodes(options: NodesOptions): Nodes {
-  const { instanceId, db, hot, clock, random, log, presenceTtlMs, ownerTtlMs } = options;
+  const { instanceId, db, presenceDb = db, hot, clock, random, log } = options;
+  const { presenceTtlMs, ownerTtlMs } = options;
   const held = new Map<string, Held>();
   let toldView: ViewState | undefined;
   let stopping = false;
 
   const nextEpoch = gather<undefined, number>((calls) => nextEpochs(db, calls.length));
   const renewInPostgres = gather<NodeTerm, boolean>(async (terms) => {
-    const renewed = await renewPresence(db, terms, presenceTtlMs);
+    const renewed = await renewPresence(presenceDb, terms, presenceTtlMs);
     return terms.map(({ address }) => renewed.has(address));
   });
 
@@ -375,7 +377,7 @@ export function createNodes(options: NodesOptions): Nodes {
         .filter((node) => node.isNodeUnit)
         .map(({ nodeId, epoch }) => ({ address: nodeId, epoch }));
       try {
-        if (terms.length > 0) await renewPresence(db, terms, presenceTtlMs);
+        if (terms.length > 0) await renewPresence(presenceDb, terms, presenceTtlMs);
       } finally {
         await published;
         // Also when Postgres is away: whoever hears it now need not find out by a broken connection.

@@ -1,6 +1,7 @@
 import { statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { systemClock } from "../kernel/clock.ts";
+import { createPriorityLine } from "../kernel/priority-line.ts";
 import { every } from "../kernel/service.ts";
 import type { Db, PostgresStore } from "./db.ts";
 import { type DirectoryLock, lockDirectory } from "./directory-lock.ts";
@@ -24,13 +25,18 @@ const REOPEN_INTERVAL_MS = 2_000;
 /** One segment of the write-ahead log: without room for the next one Postgres gives up. */
 const DISK_FREE_MIN_BYTES = 16 * 1024 * 1024;
 
+export interface EmbeddedStore extends PostgresStore {
+  /** The same database; statements given here go before all others that wait. */
+  readonly first: PostgresStore;
+}
+
 /**
  * The embedded Postgres: in a thread of its own, one session, one process per directory.
  *
  * One session means that statements run one after another and that a transaction keeps everybody else
  * out. That is why a `for update` here excludes nobody and races are tested on a server.
  */
-export async function openPglite(options: PgliteOptions): Promise<PostgresStore> {
+export async function openPglite(options: PgliteOptions): Promise<EmbeddedStore> {
   const lock = lockDirectory(options.dataDir);
   if ("heldBy" in lock) {
     throw new Error(
@@ -46,16 +52,13 @@ export async function openPglite(options: PgliteOptions): Promise<PostgresStore>
   }
 }
 
-async function openLocked(options: PgliteOptions, lock: DirectoryLock): Promise<PostgresStore> {
+async function openLocked(options: PgliteOptions, lock: DirectoryLock): Promise<EmbeddedStore> {
   const threads = await keepThread(options);
   // A statement waits for the one before, so a transaction is one turn of this line.
-  let line: Promise<unknown> = Promise.resolve();
-  const inTurn = <T>(work: (ask: AskThread) => Promise<T>): Promise<T> => {
-    // The thread is chosen when the turn comes, and stays for all of a transaction.
-    const turn = line.then(() => work(threads.current().ask));
-    line = turn.catch(() => {});
-    return turn;
-  };
+  const line = createPriorityLine();
+  // The thread is chosen when the turn comes, and stays for all of a transaction.
+  const inTurn: InTurn = (work) => line.add(() => work(threads.current().ask));
+  const inFirstTurn: InTurn = (work) => line.addFirst(() => work(threads.current().ask));
   const upkeep = createUpkeep(
     {
       query: (statement) => inTurn((ask) => sessionOf(ask).query(statement)),
@@ -66,13 +69,11 @@ async function openLocked(options: PgliteOptions, lock: DirectoryLock): Promise<
   );
   upkeep.start();
 
-  return {
+  const store: PostgresStore = {
     kind: "embedded",
     durability:
       "embedded Postgres: a commit is synced to disk before it is acknowledged; one server per data directory",
-    query: (statement) => inTurn((ask) => sessionOf(ask).query(statement)),
-    transaction: (work) => inTurn((ask) => transact(ask, work)),
-    script: (text) => inTurn((ask) => sessionOf(ask).script(text)),
+    ...statementsIn(inTurn),
     async listen(channel, hear) {
       threads.onHeard(channel, hear);
       await inTurn((ask) => ask({ kind: "listen", channel }));
@@ -92,7 +93,16 @@ async function openLocked(options: PgliteOptions, lock: DirectoryLock): Promise<
       }
     },
   };
+  return { ...store, first: { ...store, ...statementsIn(inFirstTurn) } };
 }
+
+type InTurn = <T>(work: (ask: AskThread) => Promise<T>) => Promise<T>;
+
+const statementsIn = (inTurn: InTurn): Db => ({
+  query: (statement) => inTurn((ask) => sessionOf(ask).query(statement)),
+  transaction: (work) => inTurn((ask) => transact(ask, work)),
+  script: (text) => inTurn((ask) => sessionOf(ask).script(text)),
+});
 
 /**
  * The thread, and another one in its place when it fails. A Postgres that cannot write its log gives up (PANIC); a server
