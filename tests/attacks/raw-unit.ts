@@ -2,7 +2,7 @@ import type { CallResult, NodeMethod, NodeRegister } from "@tenure/protocol";
 import { connectRawNode, type RawNode } from "../../packages/server/testing/raw-node.ts";
 import type { AttackedServer } from "./scene.ts";
 
-/** A node-unit that says of itself what it likes. */
+/** A node-unit that says of itself what it likes. Rejects with the server's words when it is not admitted. */
 export interface RawUnit {
   readonly raw: RawNode;
   readonly address: string;
@@ -15,7 +15,9 @@ export async function rawUnit(
   changes: Partial<NodeRegister> = {},
 ): Promise<RawUnit> {
   const raw = await connectRawNode({ url: server.url });
-  await raw.register({ token: server.secretOf(token), ...changes });
+  const admitted = raw.register({ token: server.secretOf(token), ...changes });
+  admitted.catch(() => {});
+  await Promise.race([admitted, raw.closed.then(() => Promise.reject(new Error(refusalOf(raw))))]);
   let lastId = 0;
   return {
     raw,
@@ -28,4 +30,9 @@ export async function rawUnit(
       return result as CallResult<typeof method>;
     },
   };
+}
+
+function refusalOf({ received }: RawNode): string {
+  const [said] = received.filter((message) => message.type === "error");
+  return said ? `${said.code}: ${said.message}` : "closed";
 }

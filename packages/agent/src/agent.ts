@@ -75,12 +75,14 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   const policy = claimPolicyOf(config.claim_policy, config, options.policies);
   const name = config.name ?? hostname();
   const sampler = options.sampler ?? createSampler();
-  const traits: NodeTraits = {
+  const own = {
     address: identity.address,
     labels: config.labels,
     trusted_package_regexp: config.trusted_package_regexp ?? "",
     custom_command: config.custom_command,
   };
+  /** With the labels that the server sets, from the last connection. */
+  let traits: NodeTraits = own;
   const callTimeoutMs = Math.min(CALL_LIMIT_MS, config.scheduler_interval_ms * 0.8);
   const avoidedUntilMs = new Map<string, number>();
   let rows: readonly ListedDeployment[] = [];
@@ -118,7 +120,8 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     formerBootId: bootFile?.former,
     token: config.host_token,
     describe: () => ({
-      ...traits,
+      ...own,
+      token_labels: true,
       name,
       version: options.version ?? "0",
       tags: {
@@ -170,7 +173,8 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   function connectionEvents(): NodeEvents {
     let lastLoss: string | undefined;
     return {
-      ready({ instance_id, epoch, heartbeat_interval_ms }) {
+      ready({ instance_id, epoch, heartbeat_interval_ms, labels }) {
+        traits = { ...own, labels: { ...own.labels, ...labels } };
         lastLoss = undefined;
         bootFile?.registered();
         if (config.self_stop_ms <= 2 * heartbeat_interval_ms) doubtSelfStop(heartbeat_interval_ms);

@@ -140,6 +140,7 @@ describe("one message names every problem", () => {
     ["NODE_UNIT_LABELS must be", { ...HOST, NODE_UNIT_LABELS: "zone" }],
     ["NODE_UNIT_LABELS must be", { ...HOST, NODE_UNIT_LABELS: "zone=a,zone=b" }],
     ["NODE_UNIT_LABELS must be", { ...HOST, NODE_UNIT_LABELS: "bad name=a" }],
+    ["NODE_UNIT_LABELS must not have", { ...HOST, NODE_UNIT_LABELS: "token/zone=a" }],
     ["NODE_UNIT_CPU_WEIGHT must be", { ...HOST, NODE_UNIT_CPU_WEIGHT: "-1" }],
     ["NODE_UNIT_MEMORY_WEIGHT must be", { ...HOST, NODE_UNIT_MEMORY_WEIGHT: "NaN" }],
     ["NODE_UNIT_SCHEDULER_INTERVAL_MS must be", { ...HOST, NODE_UNIT_SCHEDULER_INTERVAL_MS: "0" }],

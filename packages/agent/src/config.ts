@@ -1,3 +1,4 @@
+import { TOKEN_LABEL_PREFIX } from "@tenure/protocol";
 import { patternProblem } from "@tenure/protocol/pattern";
 import { closest, distance } from "fastest-levenshtein";
 import * as z from "zod";
@@ -107,10 +108,14 @@ function variables(policies: readonly string[]) {
         (labels) => labels !== undefined,
         "must be name=value pairs with commas between, each name once",
       )
+      .refine(
+        (labels) => !Object.keys(labels ?? {}).some((name) => name.startsWith(TOKEN_LABEL_PREFIX)),
+        `must not have names that begin with ${TOKEN_LABEL_PREFIX}: the server sets those`,
+      )
       .transform((labels) => labels ?? {})
       .optional()
       .describe(
-        "Labels as `name=value,name=value`. A deployment whose selector asks for others does not run here.",
+        "Labels as `name=value,name=value`. A deployment whose selector asks for others does not run here. Names that begin with `token/` are the server's.",
       ),
     NODE_UNIT_CLAIM_POLICY: z
       .string()

@@ -54,6 +54,8 @@ const NodeRegister = z.object({
   version: text(64),
   tags: Tags,
   labels: Labels.optional(),
+  /** The node counts the labels of `node_register_ack` among its own. Without it the server sets none on a node-unit. */
+  token_labels: z.boolean().optional(),
   pools: Pools.optional(),
   services: Services.optional(),
   capacity: Capacity.optional(),
@@ -118,6 +120,8 @@ const NodeRegisterAck = z.object({
   epoch: Epoch,
   heartbeat_interval_ms: DurationMs.min(1),
   protocol_version: z.int(),
+  /** What the node's token sets, under `token/`. Absent = nothing. */
+  labels: Labels.optional(),
 });
 
 const NodeHeartbeatAck = z.object({

@@ -13,6 +13,9 @@ import {
   text,
 } from "./formats.ts";
 
+/** Labels that begin so are set by the server, from the node's token. A node's own labels may not. */
+export const TOKEN_LABEL_PREFIX = "token/";
+
 /** Tags are free; this one makes a node a node-unit, which runs deployments. */
 export const NODE_UNIT_TAG = "node_unit";
 

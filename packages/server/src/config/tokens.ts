@@ -1,10 +1,9 @@
 import { createHash } from "node:crypto";
-import { ROLES } from "@tenure/protocol";
+import { Labels, ROLES, TOKEN_LABEL_PREFIX } from "@tenure/protocol";
 import * as z from "zod";
 import {
   boundedInt,
   choice,
-  filled,
   ID,
   id,
   listOf,
@@ -26,6 +25,16 @@ const signerPattern: TextRule = {
   must: "must be a signer such as eip155:1:0x…, or the beginning of one and a *",
 };
 
+const labelName: TextRule = {
+  accepts: (value) => Labels.safeParse({ [TOKEN_LABEL_PREFIX + value]: "" }).success,
+  must: "must be 1 to 122 of the characters A-Z a-z 0-9 . _ : @ / -",
+};
+
+const labelValue: TextRule = {
+  accepts: (value) => value !== "" && Labels.safeParse({ label: value }).success,
+  must: "must be a text of 1 to 256 characters",
+};
+
 /** Who may call, and as what. Only the SHA-256 of a secret is kept, so no dump of it opens anything. */
 export const AuthToken = z.object(
   {
@@ -42,7 +51,7 @@ export const AuthToken = z.object(
     /** Whose jobs and deployments its nodes may run. Absent = those of its own tenant. */
     tenants: listOf(ruledText(idOrAny)).optional(),
     /** Set on its nodes by the server, under `token/`. */
-    labels: z.record(z.string(), ruledText(filled), "must be a table of texts").optional(),
+    labels: z.record(ruledText(labelName), ruledText(labelValue), "must be a table").optional(),
     nodes_max: boundedInt({ min: 1, max: 1_000_000 }).optional(),
     /** Which signers a `signer` token may open: `eip155:1:*`. */
     signers: listOf(ruledText(signerPattern)).optional(),

@@ -9,6 +9,7 @@ import {
   PROTOCOL_VERSION,
   type ServerToNode,
   TenureError,
+  TOKEN_LABEL_PREFIX,
   toErrorInfo,
   toErrorMessage,
 } from "@tenure/protocol";
@@ -99,9 +100,13 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       const principal = options.identify(message.token ?? options.headerToken);
       admit(message, challenge, principal);
       budget = options.budgetOf(principal?.name ?? "");
+      const labels = tokenLabels(message, principal);
       const running = (message.running ?? []).map(attemptOf);
       await holdSlots(message, running);
-      const joined = await nodes.join(message, { ...link, call: line.call, follow: line.follow });
+      const joined = await nodes.join(
+        { ...message, labels: { ...message.labels, ...labels } },
+        { ...link, call: line.call, follow: line.follow },
+      );
       if (socket.readyState !== socket.OPEN)
         return await left(joined, { silently: false, abruptly: true });
       node = joined;
@@ -113,6 +118,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
         epoch: joined.epoch,
         heartbeat_interval_ms: options.heartbeatIntervalMs,
         protocol_version: PROTOCOL_VERSION,
+        ...(labels && { labels }),
       });
       if (joined.snapshot.draining) link.send({ type: "node_control", command: "drain" });
       nodes.introduce(joined);
@@ -242,8 +248,27 @@ function beyondToken(
   if (addresses && !addresses.includes(message.address)) return `the address ${message.address}`;
   const pool = pools && message.pools?.find((name) => !pools.includes(name));
   if (pool !== undefined) return `the pool ${pool}`;
-  if (node_unit === false && isNodeUnit(message.tags)) return "being a node-unit";
+  // A token for some pools is one for workers: node-units get the secrets of deployments.
+  const allowsUnits = node_unit ?? pools === undefined;
+  if (!allowsUnits && isNodeUnit(message.tags)) return "being a node-unit";
   if (capacity_max !== undefined && (message.capacity ?? 0) > capacity_max)
     return `more than ${capacity_max} slots`;
+  const own = Object.keys(message.labels ?? {}).find((name) => name.startsWith(TOKEN_LABEL_PREFIX));
+  if (own !== undefined) return `the label ${own}: only the server sets ${TOKEN_LABEL_PREFIX}`;
   return undefined;
+}
+
+/**
+ * The labels that the token sets. An agent of 0.1 does not know them: it would claim what the labels select, and then
+ * refuse to run it.
+ */
+function tokenLabels(
+  { tags, token_labels }: NodeRegister,
+  principal: NodePrincipal | undefined,
+): Record<string, string> | undefined {
+  if (!principal?.labels || (isNodeUnit(tags) && !token_labels)) return undefined;
+  const entries = Object.entries(principal.labels);
+  return Object.fromEntries(
+    entries.map(([name, value]) => [TOKEN_LABEL_PREFIX + name, value] as const),
+  );
 }
