@@ -150,6 +150,7 @@ async function openQueue(uri: string, keeps: boolean) {
         signer,
         { kind: "allocate", requestId: randomUUID(), holdIds: [randomUUID()] },
         10_000,
+        { tenant: "default", opensIn: "default" },
       ),
     async close() {
       await queue.stop();

@@ -23,7 +23,7 @@ export interface Plant {
 }
 
 const NONCE_TABLES = "server/dist/store/migrations/0003_nonces.sql";
-const NONCES = "server/dist/store/migrations/0008_nonce_history.sql";
+const NONCES = "server/dist/store/migrations/0010_signer_tenant.sql";
 const CLAIMS = "server/dist/deployments/claim-store.js";
 const NODE_UNITS = "server/dist/membership/node-unit-store.js";
 
@@ -528,7 +528,7 @@ export const PLANTS: readonly Plant[] = [
     faults: ["store.restore"],
     edits: [
       {
-        file: "server/dist/store/migrations/0008_nonce_history.sql",
+        file: "server/dist/store/migrations/0010_signer_tenant.sql",
         protection: "if v_is_known is not true and (",
         instead: "if false and (",
       },

@@ -7,6 +7,7 @@ import {
   Nonce,
   RequestId,
   Signer,
+  Tenant,
   Timestamp,
   text,
 } from "./formats.ts";
@@ -62,7 +63,13 @@ export type NonceRecyclable = z.infer<typeof NonceRecyclable>;
 export const NonceResolve = z.object({ status: z.enum(["CONSUMED", "RELEASED"]), reason: Reason });
 export type NonceResolve = z.infer<typeof NonceResolve>;
 
-/** A row of `signer_nonce_allocation`. */
+/**
+ * In place of a hold id that the caller may not see. Zeros and not nothing: clients of 0.1 take a record without `hold_id`
+ * for a broken answer.
+ */
+export const HIDDEN_HOLD_ID = "00000000-0000-0000-0000-000000000000";
+
+/** A row of `signer_nonce_allocation`. In lists `hold_id` is `HIDDEN_HOLD_ID` for all but admins. */
 export const NonceRecord = NonceAllocation.extend({
   tx_hash: z.string().nullable(),
   reason: z.string().nullable(),
@@ -74,6 +81,8 @@ export type NonceRecord = z.infer<typeof NonceRecord>;
 /** A signer with its lease, its cursor and how many numbers are open. */
 export const SignerView = z.object({
   signer: Signer,
+  /** Whose it is. Absent from a server of 0.1. */
+  tenant: Tenant.optional(),
   next_nonce: Nonce,
   owner_node: z.string().nullable(),
   fencing_token: FencingToken,
@@ -92,3 +101,6 @@ export type SignerView = z.infer<typeof SignerView>;
  */
 export const SignerRaise = z.object({ next_nonce: Nonce, confirm: z.boolean().optional() });
 export type SignerRaise = z.infer<typeof SignerRaise>;
+
+export const SignerMove = z.object({ tenant: Tenant });
+export type SignerMove = z.infer<typeof SignerMove>;

@@ -23,6 +23,7 @@ import { jobRoutes } from "./http/jobs.ts";
 import { membershipRoutes, nodeRoutes } from "./http/nodes.ts";
 import { closeHttp, createHttp, listen } from "./http/server.ts";
 import { sessionRoutes } from "./http/sessions.ts";
+import { createSignerAccess } from "./http/signer-access.ts";
 import { signerRoutes } from "./http/signers.ts";
 import { openSite } from "./http/site.ts";
 import { statsRoutes } from "./http/stats.ts";
@@ -97,6 +98,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     instance = await enter(core, url, options.onFatal);
     await requirePeerTokenOnceListed(peerAuth);
     await tellOfStart(core, url);
+    await parts.nonces.logStranded();
     for (const service of Object.values(parts.services)) service.start();
     phase = "running";
     log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
@@ -296,7 +298,7 @@ function createEdges(core: Core, parts: Parts) {
         backlog: delivery.backlog,
         timeline: nonces.timeline,
       }),
-      ...signerRoutes(nonces),
+      ...signerRoutes(nonces, createSignerAccess(config.auth.tokens)),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
       ...deploymentRoutes(deployments.admin),
       ...jobRoutes(jobs.http),

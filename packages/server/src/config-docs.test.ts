@@ -40,7 +40,7 @@ test("the message that docs/config.md shows is the one that such a configuration
 test("the tokens that docs/config.md shows are accepted", () => {
   const file = { path: "tenure.toml", text: codeBlock("toml") };
   const roles = readConfig({ file, env: {} }).auth.tokens.map((token) => token.role);
-  expect(roles).toEqual(["admin", "node"]);
+  expect(roles).toEqual(["admin", "node", "signer"]);
 });
 
 test.each([...OTHER_VARIABLES, TEST_VARIABLE_PREFIX])("docs/config.md mentions %s", (name) => {

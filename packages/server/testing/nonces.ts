@@ -3,6 +3,7 @@ import {
   type CommitAnswer,
   commitNonces,
   type NonceRules,
+  type SignerAccess,
   type SignerCommit,
 } from "../src/nonces/nonce-store.ts";
 import type { Db } from "../src/store/db.ts";
@@ -16,6 +17,9 @@ export const RULES: NonceRules = {
   aheadMax: 1_000,
 };
 
+/** The access of a caller of tenant `default` that may open signers. */
+export const IN_DEFAULT: SignerAccess = { tenant: "default", opensIn: "default" };
+
 export type Done = Extract<CommitAnswer, { outcome: "done" }>;
 
 /** One signer's write, with nothing in it but what the test names. Basic unless it keeps the lease. */
@@ -25,7 +29,7 @@ export async function commit(
   { waitMs, rules = RULES }: { waitMs?: number; rules?: NonceRules } = {},
 ): Promise<CommitAnswer> {
   const whole = { ownerNode: "a/1", fencingToken: undefined, keepMs: 0, marks: [], asks: [] };
-  const commits = [{ ...whole, signer, ...given }];
+  const commits = [{ ...whole, ...IN_DEFAULT, signer, ...given }];
   const [answer] = await commitNonces(db, { commits, waitMs, rules });
   return answer!;
 }

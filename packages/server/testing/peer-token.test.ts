@@ -101,7 +101,8 @@ test("an instance refused by its peer names auth.peer_token to its caller and in
   const call = { route: ROUTES.allocateNonces, params: { signer: "s" }, body: { request_id: "r" } };
   const identity = { instanceId: "here", peerToken: "" };
   const there = { instance_id: "there", url: peer.url };
-  expect(await forward(there, { ...call, timeoutMs: 5_000 }, identity)).toEqual({
+  const access = { tenant: "default" };
+  expect(await forward(there, { ...call, access, timeoutMs: 5_000 }, identity)).toEqual({
     outcome: "unanswered",
     reason: names,
   });

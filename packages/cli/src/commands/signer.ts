@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import {
+  HIDDEN_HOLD_ID,
   isTenureError,
   type NonceAllocated,
   type NonceAllocation,
@@ -13,22 +14,24 @@ import type { Context } from "../context.ts";
 import { print, table } from "../output.ts";
 import { asksServer, connect, type RemoteFlags } from "../remote.ts";
 
-/** `tenure signer ls | show | allocate | resolve | raise`. */
+/** `tenure signer ls | show | allocate | resolve | raise | move`. */
 export function signerCommand(_: Context): Command {
   return new Command()
     .addCommand(ls())
     .addCommand(show())
     .addCommand(allocate())
     .addCommand(resolve())
-    .addCommand(raise());
+    .addCommand(raise())
+    .addCommand(move());
 }
 
 function ls(): Command {
   return asksServer(part("ls", "list the signers"))
     .option("--limit <n>", "how many at most", wholeNumber, 50)
     .option("--cursor <cursor>", "where the page before ended")
-    .action(async (flags: RemoteFlags & { limit: number; cursor?: string }) => {
-      const query = { limit: flags.limit, cursor: flags.cursor };
+    .option("--tenant <tenant>", "only those of this tenant")
+    .action(async (flags: RemoteFlags & { limit: number; cursor?: string; tenant?: string }) => {
+      const query = { limit: flags.limit, cursor: flags.cursor, tenant: flags.tenant };
       const page = await connect(flags).call(ROUTES.listSigners, { query });
       print(page, flags, ({ items, next_cursor }) =>
         [drawSigners(items), ...(next_cursor ? [`more: --cursor ${next_cursor}`] : [])].join("\n"),
@@ -56,9 +59,11 @@ function allocate(): Command {
     .option("--count <n>", "how many, all or none", wholeNumber)
     .option("--request-id <id>", "asked again under the same id, it gets the same answer")
     .option("--wait-ms <n>", "how long to wait for another instance's lease", wholeNumber)
+    .option("--tenant <tenant>", "of a signer that this opens; for an admin of all tenants")
     .action(async (signer: string, flags: AllocateFlags) => {
       const body = { request_id: flags.requestId ?? randomUUID(), count: flags.count };
-      const input = { params: { signer }, query: { wait_ms: flags.waitMs }, body };
+      const query = { wait_ms: flags.waitMs, tenant: flags.tenant };
+      const input = { params: { signer }, query, body };
       const answer = await connect(flags).call(ROUTES.allocateNonces, input);
       print(answer, flags, drawAllocated);
     });
@@ -68,6 +73,7 @@ interface AllocateFlags extends RemoteFlags {
   count?: number;
   requestId?: string;
   waitMs?: number;
+  tenant?: string;
 }
 
 function resolve(): Command {
@@ -98,11 +104,13 @@ function raise(): Command {
     .argument("<signer>")
     .argument("<next-nonce>", "the next number to hand out", wholeNumber)
     .option("--yes", "also when it skips more than ahead_max numbers")
-    .action(async (signer: string, nextNonce: number, flags: RemoteFlags & { yes?: boolean }) => {
+    .option("--tenant <tenant>", "of a signer that this opens; for an admin of all tenants")
+    .action(async (signer: string, nextNonce: number, flags: RaiseFlags) => {
       const admin = connect(flags);
       const send = (confirm: boolean | undefined) => {
         const body = { next_nonce: nextNonce, confirm };
-        return admin.call(ROUTES.raiseSigner, { params: { signer }, body });
+        const query = { tenant: flags.tenant };
+        return admin.call(ROUTES.raiseSigner, { params: { signer }, query, body });
       };
       const view = await send(flags.yes).catch(async (error: unknown) => {
         if (!isTenureError(error, "CONFIRMATION_REQUIRED")) throw error;
@@ -113,11 +121,31 @@ function raise(): Command {
     });
 }
 
+interface RaiseFlags extends RemoteFlags {
+  yes?: boolean;
+  tenant?: string;
+}
+
+function move(): Command {
+  return asksServer(part("move", "give signers with all their numbers to another tenant"))
+    .argument("<signer...>")
+    .requiredOption("--tenant <tenant>", "whose they are from now on")
+    .action(async (signers: string[], flags: RemoteFlags & { tenant: string }) => {
+      const admin = connect(flags);
+      const moved: SignerView[] = [];
+      const body = { tenant: flags.tenant };
+      for (const signer of signers)
+        moved.push(await admin.call(ROUTES.moveSigner, { params: { signer }, body }));
+      print(moved, flags, drawSigners);
+    });
+}
+
 function drawSigners(signers: SignerView[]): string {
   return table(
-    ["SIGNER", "NEXT", "HELD", "RELEASED", "QUARANTINED", "OWNER", "TOKEN"],
+    ["SIGNER", "TENANT", "NEXT", "HELD", "RELEASED", "QUARANTINED", "OWNER", "TOKEN"],
     signers.map((view) => [
       view.signer,
+      view.tenant ?? "–",
       String(view.next_nonce),
       String(view.held),
       String(view.released),
@@ -135,7 +163,7 @@ function drawNonces(rows: NonceRecord[]): string {
     rows.map((row) => [
       String(row.nonce),
       row.status,
-      row.hold_id,
+      row.hold_id === HIDDEN_HOLD_ID ? "–" : row.hold_id,
       row.locked_until,
       row.reason ?? row.tx_hash ?? "",
     ]),

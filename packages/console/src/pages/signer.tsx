@@ -1,4 +1,9 @@
-import type { NonceRecord, NonceStatus, SignerView } from "@tenure/protocol";
+import {
+  HIDDEN_HOLD_ID,
+  type NonceRecord,
+  type NonceStatus,
+  type SignerView,
+} from "@tenure/protocol";
 import { useMemo, useState } from "preact/hooks";
 import { call } from "../api.ts";
 import { shortId } from "../model/ids.ts";
@@ -80,6 +85,7 @@ async function readNumbers(signer: string): Promise<NonceRecord[]> {
 function factsOf(view: SignerView): Parameters<typeof Facts>[0]["of"] {
   const none = <span class="quiet none">–</span>;
   return [
+    ["Tenant", view.tenant ? <Text key="t">{view.tenant}</Text> : none],
     ["Owner", view.owner_node ? <Id of={view.owner_node} /> : none],
     [
       "Fencing token",
@@ -223,6 +229,11 @@ function Strip({ of, next }: { of: NonceRecord[]; next: number }) {
   );
 }
 
+/** Only admins see hold ids. */
+function Hold({ id }: { id: string }) {
+  return id === HIDDEN_HOLD_ID ? <span class="quiet none">–</span> : <Id of={id} />;
+}
+
 const columnsWith = (onDone: () => Promise<void>): Column<NonceRecord>[] => [
   {
     title: "Status",
@@ -238,7 +249,7 @@ const columnsWith = (onDone: () => Promise<void>): Column<NonceRecord>[] => [
     sort: ({ nonce }) => nonce,
     cell: ({ nonce }) => <strong>{nonce}</strong>,
   },
-  { title: "Hold", width: "130px", cell: ({ hold_id }) => <Id of={hold_id} /> },
+  { title: "Hold", width: "130px", cell: ({ hold_id }) => <Hold id={hold_id} /> },
   { title: "Token", width: "70px", isNumber: true, cell: ({ fencing_token }) => fencing_token },
   {
     title: "Transaction or reason",

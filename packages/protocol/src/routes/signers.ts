@@ -1,5 +1,5 @@
 import * as z from "zod";
-import { Nonce, Signer } from "../formats.ts";
+import { Nonce, Signer, Tenant } from "../formats.ts";
 import { API_PREFIX, ListQuery, listOf, queryInt, type Route } from "../http.ts";
 import {
   NonceAllocate,
@@ -10,6 +10,7 @@ import {
   NonceStatus,
   NonceUsed,
   NonceWaitMs,
+  SignerMove,
   SignerRaise,
   SignerView,
 } from "../nonce.ts";
@@ -17,6 +18,8 @@ import {
 const PATH = `${API_PREFIX}/signers`;
 const signerParams = z.object({ signer: Signer });
 const nonceParams = z.object({ signer: Signer, nonce: queryInt(Nonce) });
+/** Where an admin of all tenants opens a signer that does not exist yet. */
+const openingQuery = z.object({ tenant: Tenant.optional() });
 
 // `peer`: in Worker-Queue mode any instance forwards a write to the one that holds the lease.
 export const SIGNER_ROUTES = {
@@ -25,7 +28,7 @@ export const SIGNER_ROUTES = {
     path: PATH,
     roles: ["admin", "viewer", "signer"],
     summary: "List signers.",
-    query: ListQuery,
+    query: ListQuery.extend({ tenant: Tenant.optional() }),
     reply: listOf(SignerView),
   },
   readSigner: {
@@ -42,7 +45,17 @@ export const SIGNER_ROUTES = {
     roles: ["admin", "peer"],
     summary: "Raise the next nonce; it never goes down.",
     params: signerParams,
+    query: openingQuery,
     body: SignerRaise,
+    reply: SignerView,
+  },
+  moveSigner: {
+    method: "POST",
+    path: `${PATH}/:signer/move`,
+    roles: ["admin"],
+    summary: "Give a signer with all its numbers to another tenant.",
+    params: signerParams,
+    body: SignerMove,
     reply: SignerView,
   },
   listNonces: {
@@ -60,7 +73,7 @@ export const SIGNER_ROUTES = {
     roles: ["admin", "signer", "peer"],
     summary: "Allocate one number, or several with count.",
     params: signerParams,
-    query: z.object({ wait_ms: queryInt(NonceWaitMs).optional() }),
+    query: openingQuery.extend({ wait_ms: queryInt(NonceWaitMs).optional() }),
     body: NonceAllocate,
     once: "request_id",
     reply: NonceAllocated,

@@ -7,6 +7,8 @@ export interface Principal {
   name: string;
   role: Role;
   tenant: string;
+  /** Of a `signer` token: which signers it may open. */
+  signers?: readonly string[] | undefined;
 }
 
 export interface TokenRule extends Principal {

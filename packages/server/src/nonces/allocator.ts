@@ -21,12 +21,21 @@ import {
   countOpenNonces,
   forgetOldNonces,
   type NonceRules,
+  type SignerAccess,
   signersWithExpiredHolds,
 } from "./nonce-store.ts";
 import { createNonceQueue, type QueueObserver } from "./queue.ts";
 import { renderAllocation, renderNonce, renderSigner } from "./render.ts";
 import { createRouting, type Peer, type Routing } from "./routing.ts";
-import { listNonces, listNoncesIn, listSigners, readSigner } from "./signer-store.ts";
+import {
+  listNonces,
+  listNoncesIn,
+  listSigners,
+  moveSigner,
+  readSigner,
+  readSignerTenant,
+} from "./signer-store.ts";
+import { type Admission, ALL_SIGNERS, createSignerTenants } from "./signer-tenants.ts";
 import type { Timeline } from "./timeline.ts";
 
 export interface NoncesOptions {
@@ -45,6 +54,7 @@ export interface NoncesOptions {
   peerToken: string;
   liveInstances(): Promise<Peer[]>;
   observe: QueueObserver & {
+    moved(signer: string, from: string, to: string): void;
     counted(open: Record<"held" | "released" | "quarantined", number>, depth: number): void;
   };
 }
@@ -53,6 +63,7 @@ export interface NoncesOptions {
 export interface Arrival {
   /** It has had its one hop. */
   forwarded: boolean;
+  access: SignerAccess;
   /** How long to wait for somebody else's lease. */
   waitMs?: number | undefined;
 }
@@ -68,10 +79,14 @@ export interface Nonces {
     ask: { signer: string; nextNonce: number; confirmed: boolean },
     arrival: Arrival,
   ): Promise<SignerView>;
-  read(signer: string): Promise<SignerView>;
-  list(page: { fromSigner: string; limit: number }): Promise<SignerView[]>;
+  /** Reads see the signers of one tenant, or of all (`*`). */
+  read(signer: string, tenant: string): Promise<SignerView>;
+  list(page: { fromSigner: string; limit: number; tenant: string }): Promise<SignerView[]>;
+  /** Gives a signer with all its numbers to another tenant. */
+  move(move: { signer: string; from: string; to: string }): Promise<SignerView>;
   listNonces(page: {
     signer: string;
+    tenant: string;
     status: NonceStatus | undefined;
     fromNonce: number;
     limit: number;
@@ -113,21 +128,29 @@ export function createNonces(options: NoncesOptions): Nonces {
     observe: options.observe,
   });
 
-  async function perform(signer: string, operation: Operation, { waitMs }: Arrival) {
-    return queue.submit(signer, operation, waitMs ?? NONCE_WAIT_MS_DEFAULT);
+  const tenants = createSignerTenants(db);
+
+  async function perform(
+    signer: string,
+    operation: Operation,
+    { waitMs, access }: Pick<Arrival, "waitMs"> & Admission,
+  ) {
+    return queue.submit(signer, operation, waitMs ?? NONCE_WAIT_MS_DEFAULT, access);
   }
 
-  /** By the owner, when that is somebody else who answers; else here. */
+  /** By the owner, when that is another instance and answers; else here. The owner judges the same access again. */
   async function byOwner<const R extends Route>(
     signer: string,
-    arrival: Arrival,
+    arrival: Arrival & Admission,
     call: Pick<ForwardedCall<R>, "route" | "params" | "query" | "body">,
   ): Promise<Forwarded<R>> {
     const peer = arrival.forwarded ? undefined : await routing?.peerOf(signer);
-    if (!peer) return { outcome: "unanswered", reason: "ours" };
+    if (!peer || !knowsTenant(peer, arrival.tenant))
+      return { outcome: "unanswered", reason: "ours" };
     const timeoutMs = (arrival.waitMs ?? NONCE_WAIT_MS_DEFAULT) + FORWARD_SLACK_MS;
     const identity = { instanceId, peerToken: options.peerToken };
-    const answer = await forward(peer, { ...call, timeoutMs }, identity);
+    const { access } = arrival;
+    const answer = await forward(peer, { ...call, access, timeoutMs }, identity);
     if (answer.outcome === "unanswered") doubt(routing!, peer, answer.reason);
     return answer;
   }
@@ -157,7 +180,9 @@ export function createNonces(options: NoncesOptions): Nonces {
     await routing?.refreshKnown();
     const signers = await signersWithExpiredHolds(db, SWEEP_SIGNERS_MAX);
     const ours = signers.filter((signer) => routing?.isOurs(signer) ?? true);
-    await Promise.allSettled(ours.map((signer) => queue.submit(signer, { kind: "tend" }, 0)));
+    await Promise.allSettled(
+      ours.map((signer) => queue.submit(signer, { kind: "tend" }, 0, ALL_SIGNERS)),
+    );
     options.observe.counted(await countOpenNonces(db), queue.depth);
   }
 
@@ -167,7 +192,8 @@ export function createNonces(options: NoncesOptions): Nonces {
 
   return {
     async allocate({ signer, requestId, count }, arrival) {
-      const answer = await byOwner(signer, arrival, {
+      const admitted = await admit(signer, "allocate", arrival);
+      const answer = await byOwner(signer, admitted, {
         route: ROUTES.allocateNonces,
         params: { signer },
         query: arrival.waitMs === undefined ? {} : { wait_ms: arrival.waitMs },
@@ -176,32 +202,43 @@ export function createNonces(options: NoncesOptions): Nonces {
       if (answer.outcome === "answered")
         return "items" in answer.value ? answer.value.items : [answer.value];
       const holdIds = Array.from({ length: count ?? 1 }, () => uuid7(random, clock.wallMs()));
-      const done = await perform(signer, { kind: "allocate", requestId, holdIds }, arrival);
+      const done = await perform(signer, { kind: "allocate", requestId, holdIds }, admitted);
       return expect(done, "allocated").nonces.map((nonce) => renderAllocation(signer, nonce));
     },
     async mark({ signer, ...mark }, arrival) {
-      const answer = await byOwner(signer, arrival, {
+      const admitted = await admit(signer, "mark", arrival);
+      const answer = await byOwner(signer, admitted, {
         route: MARK_ROUTE[mark.event],
         params: { signer, nonce: mark.nonce },
         body: markBody(mark),
       });
       if (answer.outcome === "answered") return answer.value;
-      const done = await perform(signer, { kind: "mark", ...mark }, arrival);
+      const done = await perform(signer, { kind: "mark", ...mark }, admitted);
       return renderNonce(expect(done, "marked").row);
     },
     async raise({ signer, nextNonce, confirmed }, arrival) {
-      const answer = await byOwner(signer, arrival, {
+      const admitted = await admit(signer, "raise", arrival);
+      const answer = await byOwner(signer, admitted, {
         route: ROUTES.raiseSigner,
         params: { signer },
         body: { next_nonce: nextNonce, confirm: confirmed },
       });
       if (answer.outcome === "answered") return answer.value;
-      await perform(signer, { kind: "raise", nextNonce, confirmed }, arrival);
-      return read(signer);
+      await perform(signer, { kind: "raise", nextNonce, confirmed }, admitted);
+      return read(signer, admitted.tenant);
     },
     read,
     list: async (page) => (await listSigners(db, page)).map(renderSigner),
-    async listNonces({ status, ...page }) {
+    async move({ signer, from, to }) {
+      const former = await moveSigner(db, { signer, from, to });
+      if (former === undefined) throw absent(signer);
+      if (former !== to) options.observe.moved(signer, former, to);
+      return read(signer, to);
+    },
+    async listNonces({ status, tenant, ...page }) {
+      const owner = await readSignerTenant(db, page.signer);
+      // Not an error: the chain probe lists an account before its first number, and another tenant's looks the same.
+      if (owner === undefined || !["*", owner].includes(tenant)) return [];
       const rows = await (status ? listNoncesIn(db, { ...page, status }) : listNonces(db, page));
       return rows.map(renderNonce);
     },
@@ -214,12 +251,23 @@ export function createNonces(options: NoncesOptions): Nonces {
     },
   };
 
-  async function read(signer: string): Promise<SignerView> {
-    const row = await readSigner(db, signer);
-    if (!row) throw new TenureError("NOT_FOUND", { what: "signer", id: signer });
+  async function admit(signer: string, kind: Operation["kind"], arrival: Arrival) {
+    return { ...arrival, ...(await tenants.admit(signer, kind, arrival.access)) };
+  }
+
+  async function read(signer: string, tenant: string): Promise<SignerView> {
+    const row = await readSigner(db, signer, tenant);
+    if (!row) throw absent(signer);
     return renderSigner(row);
   }
 }
+
+/** A server of 0.1 knows no tenants; it may do the work of `default` only. */
+const knowsTenant = ({ version }: Peer, tenant: string): boolean =>
+  tenant === "default" || !version?.startsWith("0.1.");
+
+const absent = (signer: string): TenureError =>
+  new TenureError("NOT_FOUND", { what: "signer", id: signer });
 
 const MARK_ROUTE = {
   use: ROUTES.markNonceUsed,

@@ -11,6 +11,7 @@ import type { Telemetry } from "../telemetry.ts";
 import { createNonces, type Nonces, type NoncesOptions } from "./allocator.ts";
 import type { Operation } from "./batch.ts";
 import type { Peer } from "./routing.ts";
+import { listStrandedSigners } from "./signer-store.ts";
 import { createTimeline, type Timeline } from "./timeline.ts";
 import { coalesced, type Witness } from "./witness.ts";
 import { openWitnessFile } from "./witness-file.ts";
@@ -31,7 +32,9 @@ export interface AppNoncesOptions {
 }
 
 /** The allocator as the settings want it, with its metrics and events. */
-export function createAppNonces(options: AppNoncesOptions): Nonces & { timeline: Timeline } {
+export function createAppNonces(
+  options: AppNoncesOptions,
+): Nonces & { timeline: Timeline; logStranded(): Promise<void> } {
   const { config, leaseDb, telemetry, log } = options;
   const timeline = createTimeline({
     db: leaseDb,
@@ -59,7 +62,22 @@ export function createAppNonces(options: AppNoncesOptions): Nonces & { timeline:
     observe: observe(options),
     timeline,
   });
-  return { ...nonces, timeline };
+  return { ...nonces, timeline, logStranded: () => logStranded(options) };
+}
+
+/** Signers whose tenant has no signer token: until they are moved, no such token can use them. */
+async function logStranded({ config, db, log }: AppNoncesOptions): Promise<void> {
+  const tokens = config.auth.tokens.filter(({ role }) => role === "signer");
+  if (tokens.length === 0) return;
+  const stranded = await listStrandedSigners(
+    db,
+    tokens.map(({ tenant }) => tenant),
+  );
+  if (stranded.length === 0) return;
+  log.warn(
+    { event: "signers.stranded", tenants: stranded },
+    "no signer token has the tenant of these signers; tenure signer move gives them to another",
+  );
 }
 
 /** Besides this process: what outlives it. */
@@ -75,6 +93,10 @@ function observe({ instanceId, telemetry, log, db }: AppNoncesOptions): NoncesOp
   /** What happened is written down when it can be; the write it tells of is done either way. */
   function tell(event: Parameters<typeof appendEvent>[1]): void {
     log.warn({ ...event.details, event: event.event, signer: event.subject }, event.message);
+    store(event);
+  }
+
+  function store(event: Parameters<typeof appendEvent>[1]): void {
     appendEvent(db, event).catch((error: unknown) =>
       log.warn({ event: "event.lost", lost: event.event, error }, "an event could not be stored"),
     );
@@ -103,6 +125,15 @@ function observe({ instanceId, telemetry, log, db }: AppNoncesOptions): NoncesOp
           fencing_token: fencingToken,
           writes: operations.length,
         },
+      });
+    },
+    moved(signer, from, to) {
+      log.info({ event: "signer.moved", signer, from, to }, "a signer was moved to another tenant");
+      store({
+        event: "signer.moved",
+        message: `signer ${signer} was moved from tenant ${from} to ${to}`,
+        subject: signer,
+        details: { from, to },
       });
     },
     committed({ weight, expired }) {

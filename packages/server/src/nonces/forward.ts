@@ -2,16 +2,22 @@ import { fromErrorBody, JSON_TYPE, type Route } from "@tenure/protocol";
 import type * as z from "zod";
 import { reasonOfConnectionError } from "../kernel/connection-error.ts";
 import { PEER_TOKEN_REFUSED } from "../membership/peer-token.ts";
+import type { SignerAccess } from "./nonce-store.ts";
 import type { Peer } from "./routing.ts";
 
 /** Marks a request that has had its one hop: whoever gets it does the work, whatever it thinks of the routing. */
 export const FORWARDED_HEADER = "x-tenure-forwarded";
+
+/** Whose signer the call is about, and where it may open a new one: `SignerAccess`. Read from a peer only. */
+export const TENANT_HEADER = "x-tenure-tenant";
+export const OPENS_HEADER = "x-tenure-opens-in";
 
 export interface ForwardedCall<R extends Route> {
   route: R;
   params: Record<string, string | number>;
   query?: Record<string, string | number>;
   body: unknown;
+  access: SignerAccess;
   timeoutMs: number;
 }
 
@@ -42,6 +48,8 @@ export async function forward<const R extends Route>(
       headers: {
         "content-type": JSON_TYPE,
         [FORWARDED_HEADER]: identity.instanceId,
+        [TENANT_HEADER]: call.access.tenant,
+        ...(call.access.opensIn !== undefined && { [OPENS_HEADER]: call.access.opensIn }),
         ...(identity.peerToken && { authorization: `Bearer ${identity.peerToken}` }),
       },
       body: JSON.stringify(call.body),

@@ -1,8 +1,11 @@
 import { type Operation, type OperationResult, weightOf } from "./batch.ts";
+import type { SignerAccess } from "./nonce-store.ts";
+import { ALL_SIGNERS } from "./signer-tenants.ts";
 
 /** One caller and what it asked for. */
 export interface Entry {
   operation: Operation;
+  access: SignerAccess;
   sinceMs: number;
   /** Until when the caller waits for somebody else's lease. */
   deadlineMs: number;
@@ -30,13 +33,15 @@ export interface Lane {
 
 const WEIGHT_MAX = 512;
 
-/** The next commit's share of the line, in order. */
+/** The next commit's share of the line, in order: what one access covers. */
 export function takeEntries(lane: Lane): Entry[] {
   const marked = new Set<number>();
   const asked = new Map<string, number>();
   let weight = 0;
   let count = 0;
-  for (const { operation } of lane.waiting) {
+  const common = accessOf(lane.waiting);
+  for (const { operation, access } of lane.waiting) {
+    if (operation.kind !== "tend" && !isSameAccess(access, common)) break;
     if (dependsOnEarlier(operation, { marked, asked })) break;
     if (operation.kind === "raise" && count > 0) break;
     weight += weightOf(operation);
@@ -59,6 +64,15 @@ function dependsOnEarlier(
   if (operation.kind !== "allocate") return false;
   return (asked.get(operation.requestId) ?? operation.holdIds.length) !== operation.holdIds.length;
 }
+
+/** The access of the first caller; `tend` is ours and goes with any. */
+export function accessOf(entries: readonly Entry[]): SignerAccess {
+  const first = entries.find(({ operation }) => operation.kind !== "tend");
+  return first?.access ?? ALL_SIGNERS;
+}
+
+const isSameAccess = (a: SignerAccess, b: SignerAccess): boolean =>
+  a.tenant === b.tenant && a.opensIn === b.opensIn;
 
 export function weigh(operations: readonly Operation[]): number {
   return operations.reduce((sum, operation) => sum + weightOf(operation), 0);

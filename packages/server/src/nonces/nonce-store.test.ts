@@ -7,13 +7,14 @@ import {
   commit,
   commitDone,
   HOLD_TTL_MS,
+  IN_DEFAULT,
   LEASE_TTL_MS,
   RULES,
 } from "../../testing/nonces.ts";
 import { sql } from "../store/sql.ts";
 import { NONCE_EVENTS, nextStatus } from "./nonce.ts";
 import { commitNonces, forgetOldNonces, signersWithExpiredHolds } from "./nonce-store.ts";
-import { listNoncesIn, readSigner } from "./signer-store.ts";
+import { listNoncesIn, listStrandedSigners, moveSigner, readSigner } from "./signer-store.ts";
 import { checkHistory, confirmHistory } from "./timeline-store.ts";
 
 // What one session can show, on every Postgres we promise to run on. Races are in nonce-races.test.ts.
@@ -76,9 +77,9 @@ describe.each(DATABASES)("nonces on %s", (kind) => {
       expect(await keep("a/1", signer, 1)).toMatchObject({ outcome: "done" });
       await store.advance(LEASE_TTL_MS - 1_000);
       expect(await keep("b/1", signer)).toMatchObject({ outcome: "held" });
-      expect(await readSigner(store.db, signer)).toMatchObject({ owner_node: "a/1", held: 2 });
+      expect(await readSigner(store.db, signer, "*")).toMatchObject({ owner_node: "a/1", held: 2 });
       await store.advance(1_001);
-      expect(await readSigner(store.db, signer)).toMatchObject({ owner_node: null });
+      expect(await readSigner(store.db, signer, "*")).toMatchObject({ owner_node: null });
     });
   });
 
@@ -121,7 +122,7 @@ describe.each(DATABASES)("nonces on %s", (kind) => {
       const used = { event: "use" as const, nonce, holdId: second!.holdId, txHash: "0xaa" };
       await commitDone(store.db, { signer, marks: [used] });
       expect(await allocate(signer, 1, "pay-2")).toEqual([{ ...second, status: "CONSUMED" }]);
-      expect(await readSigner(store.db, signer)).toMatchObject({ next_nonce: 1 });
+      expect(await readSigner(store.db, signer, "*")).toMatchObject({ next_nonce: 1 });
     });
 
     test("the same id twice in one batch is one request, and the cursor moves by one", async () => {
@@ -141,7 +142,7 @@ describe.each(DATABASES)("nonces on %s", (kind) => {
       await commitDone(store.db, { signer: taken, ownerNode: "b/1", keepMs: LEASE_TTL_MS });
       const commits = [free, taken].map((signer) => ({
         ...{ signer, ownerNode: "a/1", fencingToken: undefined, keepMs: 0 },
-        ...{ marks: [], asks: asks() },
+        ...{ marks: [], asks: asks(), ...IN_DEFAULT },
       }));
       expect(await commitNonces(store.db, { commits, rules: RULES })).toMatchObject([
         { outcome: "done", nextNonce: 1 },
@@ -186,7 +187,10 @@ describe.each(DATABASES)("nonces on %s", (kind) => {
       await commitDone(store.db, { signer }); // 0 is quarantined
       await commitDone(store.db, { signer, nextNonce: 2_000 });
       expect((await allocate(signer)).map(({ nonce }) => nonce)).toEqual([2_000]);
-      expect(await readSigner(store.db, signer)).toMatchObject({ quarantined: 0, released: 0 });
+      expect(await readSigner(store.db, signer, "*")).toMatchObject({
+        quarantined: 0,
+        released: 0,
+      });
     });
 
     test("a server of the former version, whose call has no raiseMax, raises and settles too", async () => {
@@ -201,6 +205,54 @@ describe.each(DATABASES)("nonces on %s", (kind) => {
           p_next_nonce => 5000, p_marks => null, p_asks => null) as answer`);
       expect(rows[0]!.answer).toMatchObject({ outcome: "done", next_nonce: 5_000 });
       expect((await allocate(signer)).map(({ nonce }) => nonce)).toEqual([5_000]);
+    });
+
+    test("another tenant's write does nothing, and does not end the term of the signer's owner", async () => {
+      const signer = newSigner();
+      const inBlue = { tenant: "blue", opensIn: "blue" };
+      const { fencingToken } = await commitDone(store.db, {
+        ...inBlue,
+        ...{ signer, keepMs: LEASE_TTL_MS, asks: asks() },
+      });
+      for (const given of [{ keepMs: 0 }, { fencingToken }, { ownerNode: "b/1", asks: asks() }])
+        expect(await commit(store.db, { signer, ...given })).toEqual({ outcome: "foreign" });
+      const { nextNonce } = await commitDone(store.db, {
+        ...{ signer, tenant: "blue", fencingToken, keepMs: LEASE_TTL_MS, asks: asks() },
+      });
+      expect(nextNonce).toBe(2);
+    });
+
+    test("a signer that does not exist is opened only in a tenant that the caller names", async () => {
+      const signer = newSigner();
+      const noOpening = { signer, tenant: "*", opensIn: undefined, asks: asks() };
+      expect(await commit(store.db, noOpening)).toEqual({ outcome: "absent" });
+      expect(await readSigner(store.db, signer, "*")).toBeUndefined();
+      await commitDone(store.db, { ...noOpening, opensIn: "blue" });
+      expect(await readSigner(store.db, signer, "blue")).toMatchObject({ tenant: "blue" });
+      expect(await readSigner(store.db, signer, "default")).toBeUndefined();
+    });
+
+    test("a server of the former version, whose call has no tenant, writes for default only", async () => {
+      const call = async (signer: string) => {
+        const { rows } = await store.db.query<{ answer: { outcome: string } }>(sql`
+          select nonce_commit(p_signer => ${signer}, p_owner_node => 'old/1', p_fencing_token => null, p_keep_ms => 0,
+            p_wait_ms => null, p_hold_ttl_ms => ${HOLD_TTL_MS}::int, p_hold_expiry => 'quarantine', p_ahead_max => 1000,
+            p_next_nonce => null, p_marks => null, p_asks => null) as answer`);
+        return rows[0]!.answer.outcome;
+      };
+      const [opened, moved] = [newSigner(), newSigner()];
+      expect(await call(opened)).toBe("done");
+      expect(await readSigner(store.db, opened, "default")).toMatchObject({ next_nonce: 0 });
+      await allocate(moved);
+      expect(
+        await moveSigner(store.db, { signer: moved, from: "blue", to: "red" }),
+      ).toBeUndefined();
+      expect(await moveSigner(store.db, { signer: moved, from: "*", to: "blue" })).toBe("default");
+      expect(await call(moved)).toBe("held");
+      expect(await listStrandedSigners(store.db, ["default", "blue"])).toEqual([]);
+      expect(await listStrandedSigners(store.db, ["default"])).toMatchObject([
+        { tenant: "blue", signers: expect.arrayContaining([moved]) },
+      ]);
     });
 
     test("at the largest number there is no next one", async () => {

@@ -20,7 +20,7 @@ export interface Ask {
   holdId: string;
 }
 
-export interface SignerCommit {
+export interface SignerCommit extends SignerAccess {
   signer: string;
   ownerNode: string;
   /** The term this write belongs to. Undefined asks for one: a new term when the lease is free, the same when mine. */
@@ -33,6 +33,14 @@ export interface SignerCommit {
   raiseMax?: number | undefined;
   marks: Mark[];
   asks: Ask[];
+}
+
+/** Which signers a call is about. */
+export interface SignerAccess {
+  /** The signer must belong to this tenant; `*`: to any. */
+  tenant: string;
+  /** The tenant of a signer that does not exist yet. Undefined: the call may not open one. */
+  opensIn?: string | undefined;
 }
 
 export interface NonceRules {
@@ -71,6 +79,8 @@ export type CommitAnswer =
   | { outcome: "unchecked" }
   /** Somebody else is writing right now; only without `waitMs`. */
   | { outcome: "busy" }
+  /** Nothing was done: the signer does not exist and may not be opened, or belongs to another tenant. */
+  | { outcome: "absent" | "foreign" }
   | { outcome: "held"; ownerNode: string }
   | { outcome: "fenced"; fencingToken: number }
   | {
@@ -124,9 +134,12 @@ export async function commitNonces(
              p_raise_max     => raise_max,
              p_confirmed_at  => ${checked?.confirmed_at ?? null}::bigint,
              p_run           => ${checked?.run ?? null}::bigint,
-             p_wal           => ${checked?.wal ?? null}::pg_lsn) as answer
+             p_wal           => ${checked?.wal ?? null}::pg_lsn,
+             p_tenant        => tenant,
+             p_opens_in      => opens_in) as answer
       from jsonb_to_recordset(${json(request.commits.map(toWire))}::jsonb)
-        as (signer text, owner_node text, fencing_token bigint, keep_ms int, next_nonce bigint, raise_max bigint, marks jsonb, asks jsonb)`);
+        as (signer text, owner_node text, fencing_token bigint, keep_ms int, next_nonce bigint, raise_max bigint, marks jsonb, asks jsonb,
+            tenant text, opens_in text)`);
   return rows.map(({ answer }) => fromWire(answer));
 }
 
@@ -182,6 +195,8 @@ interface WireCommit {
   raise_max: number | undefined;
   marks: object[] | undefined;
   asks: object[] | undefined;
+  tenant: string;
+  opens_in: string | undefined;
 }
 
 function toWire(commit: SignerCommit): WireCommit {
@@ -196,6 +211,8 @@ function toWire(commit: SignerCommit): WireCommit {
     // Absent and not empty: the function then has nothing to look at.
     marks: marks.length > 0 ? marks.map(toWireMark) : undefined,
     asks: asks.length > 0 ? asks.map(toWireAsk) : undefined,
+    tenant: commit.tenant,
+    opens_in: commit.opensIn,
   };
 }
 
@@ -248,8 +265,7 @@ interface WireDone {
 }
 
 type WireAnswer =
-  | { outcome: "busy" }
-  | { outcome: "unchecked" }
+  | { outcome: "busy" | "unchecked" | "absent" | "foreign" }
   | { outcome: "held"; owner_node: string }
   | { outcome: "fenced"; fencing_token: number }
   | WireDone;
@@ -258,6 +274,8 @@ function fromWire(answer: WireAnswer): CommitAnswer {
   switch (answer.outcome) {
     case "busy":
     case "unchecked":
+    case "absent":
+    case "foreign":
       return { outcome: answer.outcome };
     case "held":
       return { outcome: "held", ownerNode: answer.owner_node };

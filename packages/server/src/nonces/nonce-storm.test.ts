@@ -8,7 +8,14 @@ import {
   type SignerModel,
   seenOf,
 } from "../../testing/nonce-model.ts";
-import { asks, commit, LEASE_TTL_MS, RULES, withMistake } from "../../testing/nonces.ts";
+import {
+  asks,
+  commit,
+  IN_DEFAULT,
+  LEASE_TTL_MS,
+  RULES,
+  withMistake,
+} from "../../testing/nonces.ts";
 import type { MarkEvent } from "./nonce.ts";
 import type { Mark, SignerCommit } from "./nonce-store.ts";
 
@@ -86,6 +93,7 @@ function toCommit(
   const once = new Map(marks.map((mark) => [mark.nonce, mark]));
   const counts = new Map(requests);
   return {
+    ...IN_DEFAULT,
     signer,
     ownerNode,
     fencingToken: lease === "remembered" ? remembered.get(ownerNode) : undefined,

@@ -6,7 +6,7 @@ import { until } from "../../../../tests/support/until.ts";
 import { openServer, type TestDb } from "../../testing/databases.ts";
 import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
 import { createManualClock } from "../../testing/manual-clock.ts";
-import { commit, commitDone, LEASE_TTL_MS, RULES } from "../../testing/nonces.ts";
+import { commit, commitDone, IN_DEFAULT, LEASE_TTL_MS, RULES } from "../../testing/nonces.ts";
 import { systemClock } from "../kernel/clock.ts";
 import type { Db } from "../store/db.ts";
 import { sql } from "../store/sql.ts";
@@ -70,9 +70,11 @@ describe("what comes in while a commit is under way", () => {
     const signer = newSigner();
     let letGo = () => {};
     armFailpoint("nonce.before-send", () => new Promise<void>((resolve) => (letGo = resolve)));
-    const first = queue.submit(signer, allocate(), 2_000);
+    const first = queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
     await until(() => queue.depth === 1 && letGo.name !== "letGo", { what: "the first commit" });
-    const others = Array.from({ length: 50 }, () => queue.submit(signer, allocate(), 2_000));
+    const others = Array.from({ length: 50 }, () =>
+      queue.submit(signer, allocate(), 2_000, IN_DEFAULT),
+    );
     disarmAll();
     letGo();
     const numbers = (await Promise.all([first, ...others])).flatMap(noncesOf);
@@ -85,8 +87,8 @@ describe("what comes in while a commit is under way", () => {
     const { queue } = openQueue();
     const signer = newSigner();
     const twice = [
-      queue.submit(signer, allocate("same"), 2_000),
-      queue.submit(signer, allocate("same"), 2_000),
+      queue.submit(signer, allocate("same"), 2_000, IN_DEFAULT),
+      queue.submit(signer, allocate("same"), 2_000, IN_DEFAULT),
     ];
     const [first, second] = await Promise.all(twice);
     expect(first).toEqual(second);
@@ -94,7 +96,7 @@ describe("what comes in while a commit is under way", () => {
       first!.kind === "allocated" ? first!.nonces[0]! : { nonce: -1, holdId: "" };
     const mark = (holdId: string, txHash: string) =>
       queue
-        .submit(signer, { kind: "mark", event: "use", nonce, holdId, txHash }, 2_000)
+        .submit(signer, { kind: "mark", event: "use", nonce, holdId, txHash }, 2_000, IN_DEFAULT)
         .then(() => "done", codeOf);
     const marks = [
       mark(randomUUID(), "0x1"),
@@ -109,7 +111,7 @@ describe("what comes in while a commit is under way", () => {
     const { queue } = openQueue({ queueMax: 5 });
     const signer = newSigner();
     const all = Array.from({ length: 8 }, () =>
-      queue.submit(signer, allocate(), 2_000).then(noncesOf, codeOf),
+      queue.submit(signer, allocate(), 2_000, IN_DEFAULT).then(noncesOf, codeOf),
     );
     expect((await Promise.all(all)).map(String)).toEqual([
       "0",
@@ -127,7 +129,7 @@ describe("what comes in while a commit is under way", () => {
     const { queue, seen } = openQueue();
     const signers = Array.from({ length: 40 }, newSigner);
     const results = await Promise.all(
-      signers.map((signer) => queue.submit(signer, allocate(), 2_000)),
+      signers.map((signer) => queue.submit(signer, allocate(), 2_000, IN_DEFAULT)),
     );
     expect(results.flatMap(noncesOf)).toEqual(signers.map(() => 0));
     expect(seen.commits).toHaveLength(40);
@@ -139,9 +141,11 @@ describe("a lease that somebody else has", () => {
     const signer = newSigner();
     await commitDone(store.db, { signer, ownerNode: "b/1", keepMs: LEASE_TTL_MS });
     const { queue } = openQueue();
-    const refusal = await queue.submit(signer, allocate(), 60).catch((error: unknown) => error);
+    const refusal = await queue
+      .submit(signer, allocate(), 60, IN_DEFAULT)
+      .catch((error: unknown) => error);
     expect(refusal).toMatchObject({ code: "LEASE_HELD", details: { signer, owner_node: "b/1" } });
-    const patient = queue.submit(signer, allocate(), 10_000);
+    const patient = queue.submit(signer, allocate(), 10_000, IN_DEFAULT);
     const back = { signer, ownerNode: "b/1", fencingToken: 1, keepMs: 0 };
     await commitDone(store.db, back, { waitMs: 4_000 });
     expect(noncesOf(await patient)).toEqual([0]);
@@ -150,12 +154,14 @@ describe("a lease that somebody else has", () => {
   test("is waited for by its row lock while somebody writes", async () => {
     const signer = newSigner();
     const { queue } = openQueue();
-    await queue.submit(signer, allocate(), 2_000);
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
     let patient: Promise<OperationResult> | undefined;
     await store.db.transaction(async (tx) => {
       await tx.query(sql`select from signer_lease where signer = ${signer} for update`);
-      expect(await queue.submit(signer, allocate(), 1).catch(codeOf)).toBe("LEASE_HELD");
-      patient = queue.submit(signer, allocate(), 10_000);
+      expect(await queue.submit(signer, allocate(), 1, IN_DEFAULT).catch(codeOf)).toBe(
+        "LEASE_HELD",
+      );
+      patient = queue.submit(signer, allocate(), 10_000, IN_DEFAULT);
     });
     expect(noncesOf(await patient!)).toEqual([1]);
   });
@@ -170,10 +176,10 @@ describe("a lease that is kept", () => {
   test("is named by every write, renewed with it, and given back when idle", async () => {
     const signer = newSigner();
     const { queue, seen, clock } = kept();
-    await queue.submit(signer, allocate(), 2_000);
-    await queue.submit(signer, allocate(), 2_000);
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
     expect(seen.commits.map(({ fencingToken }) => fencingToken)).toEqual([undefined, 1]);
-    expect(await readSigner(store.db, signer)).toMatchObject({
+    expect(await readSigner(store.db, signer, "*")).toMatchObject({
       owner_node: "a/1",
       fencing_token: 1,
     });
@@ -182,7 +188,7 @@ describe("a lease that is kept", () => {
     clock.advance(2_000);
     await queue.tend();
     expect(queue.kept).toBe(0);
-    expect(await readSigner(store.db, signer)).toMatchObject({
+    expect(await readSigner(store.db, signer, "*")).toMatchObject({
       owner_node: null,
       fencing_token: 1,
     });
@@ -191,11 +197,11 @@ describe("a lease that is kept", () => {
   test("is given back at stop, after what waits is answered", async () => {
     const signer = newSigner();
     const { queue } = kept();
-    await queue.submit(signer, allocate(), 2_000);
-    const last = queue.submit(signer, allocate(), 2_000);
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
+    const last = queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
     await queue.stop();
     expect(noncesOf(await last)).toEqual([1]);
-    expect(await readSigner(store.db, signer)).toMatchObject({ owner_node: null });
+    expect(await readSigner(store.db, signer, "*")).toMatchObject({ owner_node: null });
   });
 
   test("I10: is trusted from when its renewal was sent, and asked for anew after that", async () => {
@@ -203,26 +209,29 @@ describe("a lease that is kept", () => {
     const { queue, seen, clock } = kept();
     // The answer comes late: most of the lease is gone by then.
     armFailpoint("nonce.before-answer", () => clock.advance(LEASE_TTL_MS * 0.8));
-    await queue.submit(signer, allocate(), 60_000);
+    await queue.submit(signer, allocate(), 60_000, IN_DEFAULT);
     disarmAll();
     clock.advance(LEASE_TTL_MS * 0.15);
-    await queue.submit(signer, allocate(), 60_000);
+    await queue.submit(signer, allocate(), 60_000, IN_DEFAULT);
     expect(seen.commits.map(({ fencingToken }) => fencingToken)).toEqual([undefined, undefined]);
   });
 
   test("I10: that was taken over ends in FENCED for everybody who waits here, and is not tried again", async () => {
     const signer = newSigner();
     const { queue, seen } = kept();
-    await queue.submit(signer, allocate(), 2_000);
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
     await store.advance(LEASE_TTL_MS + 1);
     await commitDone(store.db, { signer, ownerNode: "b/1", keepMs: LEASE_TTL_MS });
     const late = Array.from({ length: 3 }, () =>
-      queue.submit(signer, allocate(), 50).catch(codeOf),
+      queue.submit(signer, allocate(), 50, IN_DEFAULT).catch(codeOf),
     );
     expect(await Promise.all(late)).toEqual(["FENCED", "FENCED", "FENCED"]);
     expect(seen.fenced).toBe(3);
-    expect(await queue.submit(signer, allocate(), 0).catch(codeOf)).toBe("LEASE_HELD");
-    expect(await readSigner(store.db, signer)).toMatchObject({ next_nonce: 1, owner_node: "b/1" });
+    expect(await queue.submit(signer, allocate(), 0, IN_DEFAULT).catch(codeOf)).toBe("LEASE_HELD");
+    expect(await readSigner(store.db, signer, "*")).toMatchObject({
+      next_nonce: 1,
+      owner_node: "b/1",
+    });
   });
 });
 
@@ -237,7 +246,7 @@ async function faultyRun(faults: boolean[], commitWith: CommitWith): Promise<voi
   for (let round = 0; round < faults.length; round++) {
     const requests = [randomUUID(), randomUUID()];
     const results = await Promise.allSettled(
-      requests.map((requestId) => queue.submit(signer, allocate(requestId), 2_000)),
+      requests.map((requestId) => queue.submit(signer, allocate(requestId), 2_000, IN_DEFAULT)),
     );
     for (const result of results) {
       if (result.status !== "fulfilled" || result.value.kind !== "allocated") continue;
@@ -306,14 +315,16 @@ test("a failed statement ends the term we believed in, and the same request id r
       return answers;
     },
   });
-  await unsure.queue.submit(signer, allocate("first"), 2_000);
+  await unsure.queue.submit(signer, allocate("first"), 2_000, IN_DEFAULT);
   fails = true;
-  expect(await unsure.queue.submit(signer, allocate("lost"), 2_000).catch(codeOf)).toBe(
+  expect(await unsure.queue.submit(signer, allocate("lost"), 2_000, IN_DEFAULT).catch(codeOf)).toBe(
     "DEPENDENCY_DOWN",
   );
   expect(unsure.queue.kept).toBe(0);
   fails = false;
-  expect(noncesOf(await unsure.queue.submit(signer, allocate("lost"), 2_000))).toEqual([1]);
+  expect(noncesOf(await unsure.queue.submit(signer, allocate("lost"), 2_000, IN_DEFAULT))).toEqual([
+    1,
+  ]);
   expect(await commit(store.db, { signer, ownerNode: "b/1" })).toMatchObject({ outcome: "held" });
   expect(seen.commits).toEqual([]);
   await queue.stop();

@@ -3,8 +3,15 @@ import { failpoint } from "#failpoint";
 import type { Clock } from "../kernel/clock.ts";
 import { trustedUntil } from "../kernel/lease-trust.ts";
 import { type Operation, type OperationResult, settleBatch, toBatch } from "./batch.ts";
-import { type Entry, type Lane, takeEntries, weigh } from "./lane.ts";
-import type { Acquired, CommitAnswer, NonceRules, SignerCommit } from "./nonce-store.ts";
+import { accessOf, type Entry, type Lane, takeEntries, weigh } from "./lane.ts";
+import type {
+  Acquired,
+  CommitAnswer,
+  NonceRules,
+  SignerAccess,
+  SignerCommit,
+} from "./nonce-store.ts";
+import { ALL_SIGNERS, refusalOf } from "./signer-tenants.ts";
 
 export interface QueueOptions {
   /** Who we are to the lease: the instance and its boot. */
@@ -30,7 +37,12 @@ export interface NonceQueue {
   readonly depth: number;
   /** How many leases are kept here. */
   readonly kept: number;
-  submit(signer: string, operation: Operation, waitMs: number): Promise<OperationResult>;
+  submit(
+    signer: string,
+    operation: Operation,
+    waitMs: number,
+    access: SignerAccess,
+  ): Promise<OperationResult>;
   /** Renews the leases in use and gives back the others. */
   tend(): Promise<void>;
   /** Finishes what waits, then gives every lease back. */
@@ -68,15 +80,21 @@ export function createNonceQueue(options: QueueOptions): NonceQueue {
   let scheduled = false;
   let stopping = false;
 
-  function submit(signer: string, operation: Operation, waitMs: number): Promise<OperationResult> {
+  function submit(
+    signer: string,
+    operation: Operation,
+    waitMs: number,
+    access: SignerAccess,
+  ): Promise<OperationResult> {
     const lane = laneOf(signer);
     if (lane.waiting.length >= options.queueMax && operation.kind !== "tend") {
       const full = { queue: `the queue of ${signer}`, limit: options.queueMax };
       return Promise.reject(new TenureError("QUEUE_FULL", full));
     }
     const nowMs = clock.monotonicMs();
+    const deadlineMs = nowMs + waitMs;
     return new Promise((resolve, reject) => {
-      lane.waiting.push({ operation, sinceMs: nowMs, deadlineMs: nowMs + waitMs, resolve, reject });
+      lane.waiting.push({ operation, access, sinceMs: nowMs, deadlineMs, resolve, reject });
       depth += 1;
       if (!lane.inFlight) ready.add(lane);
       schedule();
@@ -130,8 +148,7 @@ export function createNonceQueue(options: QueueOptions): NonceQueue {
       const { answers, sentAtMs } = await send(parts);
       for (const [index, part] of parts.entries()) {
         const answer = answers[index]!;
-        if (answer.outcome === "done" || answer.outcome === "fenced")
-          finish(part, answer, sentAtMs);
+        if (isFinal(answer)) finish(part, answer, sentAtMs);
         else void pursue(putBack(part), answer);
       }
     } catch (error) {
@@ -158,8 +175,7 @@ export function createNonceQueue(options: QueueOptions): NonceQueue {
       try {
         const { answers, sentAtMs } = await send([part], mayWait ? waitMs : undefined);
         const answer = answers[0]!;
-        if (answer.outcome === "done" || answer.outcome === "fenced")
-          return finish(part, answer, sentAtMs);
+        if (isFinal(answer)) return finish(part, answer, sentAtMs);
         seen = answer;
         owner = noteHeld(lane, answer) ?? owner;
       } catch (error) {
@@ -202,6 +218,7 @@ export function createNonceQueue(options: QueueOptions): NonceQueue {
       fencingToken:
         lane.term && nowMs < lane.term.trustedUntilMs ? lane.term.fencingToken : undefined,
       keepMs: keeps ? leaseTtlMs : 0,
+      ...accessOf(entries),
       ...toBatch(operations, rules.aheadMax),
     };
     return { lane, entries, operations, commit };
@@ -212,15 +229,21 @@ export function createNonceQueue(options: QueueOptions): NonceQueue {
     return lane;
   }
 
-  function finish(
-    part: Part,
-    answer: Extract<CommitAnswer, { outcome: "done" | "fenced" }>,
-    sentAtMs: number,
-  ): void {
+  function finish(part: Part, answer: FinalAnswer, sentAtMs: number): void {
     depth -= part.entries.length;
     if (answer.outcome === "done") settle(part, answer, sentAtMs);
-    else refuse(part, answer.fencingToken);
+    else if (answer.outcome === "fenced") refuse(part, answer.fencingToken);
+    else turnBack(part, answer.outcome);
     free(part.lane);
+  }
+
+  /** The signer is not the callers' to write, or does not exist. Our term, if there is one, goes on. */
+  function turnBack({ lane, entries, commit }: Part, outcome: "absent" | "foreign"): void {
+    if (outcome === "absent") lane.term = undefined;
+    for (const { operation, resolve, reject } of entries) {
+      if (operation.kind === "tend") resolve({ kind: "tended" });
+      else reject(refusalOf(lane.signer, operation, commit));
+    }
   }
 
   function settle(
@@ -307,7 +330,9 @@ export function createNonceQueue(options: QueueOptions): NonceQueue {
           stopping ||
           !options.keeps(signer)),
     );
-    await Promise.allSettled(due.map(({ signer }) => submit(signer, { kind: "tend" }, 0)));
+    await Promise.allSettled(
+      due.map(({ signer }) => submit(signer, { kind: "tend" }, 0, ALL_SIGNERS)),
+    );
   }
 
   async function stop(): Promise<void> {
@@ -330,6 +355,11 @@ export function createNonceQueue(options: QueueOptions): NonceQueue {
     stop,
   };
 }
+
+type FinalAnswer = Extract<CommitAnswer, { outcome: "done" | "fenced" | "absent" | "foreign" }>;
+
+const isFinal = (answer: CommitAnswer): answer is FinalAnswer =>
+  !["busy", "held", "unchecked"].includes(answer.outcome);
 
 const earliest = (lane: Lane): number =>
   Math.min(...lane.waiting.map(({ deadlineMs }) => deadlineMs));

@@ -4,6 +4,7 @@ import { ownerOf } from "./route-signer.ts";
 export interface Peer {
   instance_id: string;
   url: string;
+  version?: string;
 }
 
 export interface Routing {

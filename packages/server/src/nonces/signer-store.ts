@@ -5,6 +5,7 @@ import type { NonceRow } from "./nonce-store.ts";
 
 export interface SignerRow {
   signer: string;
+  tenant: string;
   next_nonce: number;
   /** Null while nobody owns the signer. */
   owner_node: string | null;
@@ -17,18 +18,70 @@ export interface SignerRow {
   updated_at: Date;
 }
 
-export async function readSigner(db: Db, signer: string): Promise<SignerRow | undefined> {
-  const [row] = await listSigners(db, { fromSigner: signer, limit: 1 });
+/** `tenant` is whose signers are seen; `*`: all. */
+export async function readSigner(
+  db: Db,
+  signer: string,
+  tenant: string,
+): Promise<SignerRow | undefined> {
+  const [row] = await listSigners(db, { fromSigner: signer, limit: 1, tenant });
   return row?.signer === signer ? row : undefined;
 }
 
-/** In the order of their names, from `fromSigner` on. What is open is counted in the partial indexes. */
+export async function readSignerTenant(db: Db, signer: string): Promise<string | undefined> {
+  const { rows } = await db.query<{ tenant: string }>(sql`
+    select tenant from signer_lease where signer = ${signer}`);
+  return rows[0]?.tenant;
+}
+
+/**
+ * Gives a signer with all its numbers to another tenant; answers whose it was. Undefined: `from` (`*`: any) has no such
+ * signer. The row's lock is the one that commits take, so each commit is judged by the tenant before or after.
+ */
+export async function moveSigner(
+  db: Db,
+  { signer, from, to }: { signer: string; from: string; to: string },
+): Promise<string | undefined> {
+  const { rows } = await db.query<{ tenant: string }>(sql`
+    with former as (
+      select signer, tenant from signer_lease
+       where signer = ${signer} and (${from} = '*' or tenant = ${from}) for update)
+    update signer_lease as lease set tenant = ${to}, updated_at = tenure_now()
+      from former where lease.signer = former.signer
+    returning former.tenant`);
+  return rows[0]?.tenant;
+}
+
+export interface StrandedSigners {
+  tenant: string;
+  count: number;
+  /** The first of them. */
+  signers: string[];
+}
+
+/** Signers of tenants other than `served`. */
+export async function listStrandedSigners(
+  db: Db,
+  served: readonly string[],
+): Promise<StrandedSigners[]> {
+  const { rows } = await db.query<StrandedSigners>(sql`
+    select tenant, count(*)::int as count, (array_agg(signer order by signer))[1:20] as signers
+      from signer_lease where tenant <> all (${served}::text[])
+     group by tenant order by tenant`);
+  return rows;
+}
+
+/**
+ * In the order of their names, from `fromSigner` on. What is open is counted in the partial indexes. No tenant is named `*`,
+ * so one of the two branches is empty, and each has its index.
+ */
 export async function listSigners(
   db: Db,
-  { fromSigner, limit }: { fromSigner: string; limit: number },
+  { fromSigner, limit, tenant }: { fromSigner: string; limit: number; tenant: string },
 ): Promise<SignerRow[]> {
   const { rows } = await db.query<SignerRow>(sql`
     select lease.signer,
+           lease.tenant,
            coalesce(state.next_local_nonce, 0)                                       as next_nonce,
            case when lease.expires_at > tenure_now() then lease.owner_node end       as owner_node,
            lease.fencing_token,
@@ -42,7 +95,11 @@ export async function listSigners(
              where a.signer = lease.signer
                and (a.status = 'QUARANTINED' or (a.status = 'HELD' and a.locked_until <= tenure_now()))) as quarantined,
            lease.updated_at
-      from (select * from signer_lease where signer >= ${fromSigner} order by signer limit ${limit}) as lease
+      from ((select * from signer_lease where ${tenant} = '*' and signer >= ${fromSigner}
+              order by signer limit ${limit})
+            union all
+            (select * from signer_lease where tenant = ${tenant} and signer >= ${fromSigner}
+              order by signer limit ${limit})) as lease
       left join signer_nonce_state as state on state.signer = lease.signer
      order by lease.signer`);
   return rows;

@@ -2,7 +2,14 @@ import { afterAll, beforeAll, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
 import { openServer, type TestDb } from "../../testing/databases.ts";
 import { createManualClock } from "../../testing/manual-clock.ts";
-import { asks, commitDone, HOLD_TTL_MS, LEASE_TTL_MS, RULES } from "../../testing/nonces.ts";
+import {
+  asks,
+  commitDone,
+  HOLD_TTL_MS,
+  IN_DEFAULT,
+  LEASE_TTL_MS,
+  RULES,
+} from "../../testing/nonces.ts";
 import { silentLog } from "../kernel/log.ts";
 import { systemRandom } from "../kernel/random.ts";
 import { createNonces } from "./allocator.ts";
@@ -29,10 +36,20 @@ test("an idle instance in Worker-Queue mode settles the holds of a dead peer's s
     ...{ db: store.db, clock, random: systemRandom, log: silentLog, peerToken: "" },
     timeline: createTimeline({ db: store.db, witnesses: [], log: silentLog, onStatus: quiet }),
     liveInstances: async () => live,
-    observe: { acquired: quiet, fenced: quiet, committed: quiet, waited: quiet, counted: quiet },
+    observe: {
+      acquired: quiet,
+      fenced: quiet,
+      committed: quiet,
+      waited: quiet,
+      counted: quiet,
+      moved: quiet,
+    },
   });
   // Its one request: from now on it knows both instances.
-  await nonces.allocate({ signer: signerOf("a"), requestId: "r" }, { forwarded: false });
+  await nonces.allocate(
+    { signer: signerOf("a"), requestId: "r" },
+    { forwarded: false, access: IN_DEFAULT },
+  );
   const signer = signerOf("b");
   await commitDone(store.db, { signer, ownerNode: "b/1", asks: asks() });
   live = both.slice(0, 1);
@@ -40,7 +57,13 @@ test("an idle instance in Worker-Queue mode settles the holds of a dead peer's s
   nonces.start();
   const settled = async () => {
     clock.advance(2_000);
-    const [row] = await nonces.listNonces({ signer, status: undefined, fromNonce: 0, limit: 1 });
+    const [row] = await nonces.listNonces({
+      signer,
+      tenant: "*",
+      status: undefined,
+      fromNonce: 0,
+      limit: 1,
+    });
     return row?.status === "QUARANTINED";
   };
   await until(settled, { what: "the hold to be settled", deadlineMs: 10_000 });
