@@ -32,6 +32,9 @@ const Args = z.array(text(4_096)).max(ARGS_MAX);
 /** A row of the table `deployment`, and the seed's `IDeployment` (R10). */
 export const Deployment = z.object({
   id: DeploymentId,
+  /** Only nodes that serve this tenant run it. Absent: `default`, as in release 0.1.0. */
+  tenant: z.string().optional(),
+  /** Unique within its tenant. */
   name: z.string(),
   package_name: z.string(),
   package_version: z.string(),

@@ -1,5 +1,6 @@
 import type { StoredDeployment } from "./deployment.ts";
 import type { Member } from "./node.ts";
+import { serves } from "./tenants.ts";
 
 // Which node may run which deployment. Every node-unit decides it for all the others, and the server when it
 // is asked why: they must agree, so there is one function.
@@ -9,14 +10,15 @@ export const ADDRESS_SELECTOR = "address";
 
 export type NodeTraits = Pick<
   Member,
-  "address" | "labels" | "trusted_package_regexp" | "custom_command"
+  "address" | "labels" | "trusted_package_regexp" | "custom_command" | "tenants"
 >;
 export type RunSpec = Pick<
   StoredDeployment,
   "selector" | "package_name" | "package_version" | "command"
->;
+> & { tenant?: string | undefined };
 
 export type Unfitness =
+  | "tenant_not_served"
   | "selector_mismatch"
   | "version_not_exact"
   | "package_untrusted"
@@ -32,6 +34,7 @@ export type MatchWhole = (pattern: string, text: string) => boolean;
 /** Everything that keeps this node from running this deployment; empty when it may. */
 export function unfitness(spec: RunSpec, node: NodeTraits, matches: MatchWhole): Unfitness[] {
   const found: Unfitness[] = [];
+  if (!isServed(spec, node)) found.push("tenant_not_served");
   if (!selects(spec.selector, node)) found.push("selector_mismatch");
   if (spec.command !== "" && !node.custom_command) found.push("command_not_allowed");
   if (spec.package_name !== "") {
@@ -40,6 +43,10 @@ export function unfitness(spec: RunSpec, node: NodeTraits, matches: MatchWhole):
   } else if (spec.command === "") found.push("nothing_to_run");
   return found;
 }
+
+/** A node that does not know which tenants it serves, or which tenant a row has, leaves that to the server. */
+const isServed = ({ tenant }: RunSpec, { tenants }: NodeTraits): boolean =>
+  tenant === undefined || tenants === undefined || serves(tenants, tenant);
 
 /** Every label of the selector is carried by the node; none asked for is every node (R7). */
 export function selects(

@@ -18,3 +18,4 @@ export * from "./routes.ts";
 export * from "./session.ts";
 export * from "./session-messages.ts";
 export * from "./shared-messages.ts";
+export * from "./tenants.ts";

@@ -9,9 +9,11 @@ import {
   NodeId,
   Pool,
   Service,
+  Tenant,
   Timestamp,
   text,
 } from "./formats.ts";
+import { ANY_TENANT } from "./tenants.ts";
 
 /** Labels that begin so are set by the server, from the node's token. A node's own labels may not. */
 export const TOKEN_LABEL_PREFIX = "token/";
@@ -60,6 +62,9 @@ export const ResourceUsage = z.object({
 });
 export type ResourceUsage = z.infer<typeof ResourceUsage>;
 
+/** The tenants a node serves: `["*"]` is all of them. */
+export const Tenants = z.array(z.union([Tenant, z.literal(ANY_TENANT)])).max(1_024);
+
 /** A node-unit in the members view: what the others need to decide who may claim what. */
 export const Member = z.object({
   address: NodeId,
@@ -72,6 +77,8 @@ export const Member = z.object({
   custom_command: z.boolean(),
   draining: z.boolean(),
   tags: Tags,
+  /** Whose deployments it runs, as far as the reader may know. Absent: an instance of 0.1.0 says nothing of it. */
+  tenants: Tenants.optional(),
   joined_at: Timestamp,
 });
 export type Member = z.infer<typeof Member>;
@@ -104,6 +111,8 @@ export const NodeView = z.object({
   claim_policy: ClaimPolicyName,
   trusted_package_regexp: z.string(),
   custom_command: z.boolean(),
+  /** Whose jobs and deployments it runs, as far as the reader may know. */
+  tenants: Tenants.optional(),
   resource_usage: ResourceUsage.nullable(),
   joined_at: Timestamp,
   left_at: Timestamp.nullable(),

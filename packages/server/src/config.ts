@@ -21,7 +21,7 @@ export type { ConfigFile, Environment, Overrides } from "./config/layers.ts";
 export { ConfigError } from "./config/problems.ts";
 export { configWarnings, isLoopback, isWildcard } from "./config/relations.ts";
 export type { Config } from "./config/schema.ts";
-export { ANY_TENANT, type AuthToken, tokenSha256 } from "./config/tokens.ts";
+export { type AuthToken, tokenSha256 } from "./config/tokens.ts";
 
 const DEFAULT_FILE = "tenure.toml";
 

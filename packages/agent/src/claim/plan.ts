@@ -244,8 +244,8 @@ const demands = new WeakMap<ListedDeployment, string>();
 export function demandOf(row: ListedDeployment): string {
   const known = demands.get(row);
   if (known !== undefined) return known;
-  const { selector, package_name, package_version, command } = row;
-  const demand = JSON.stringify([selector, package_name, package_version, command]);
+  const { tenant, selector, package_name, package_version, command } = row;
+  const demand = JSON.stringify([tenant, selector, package_name, package_version, command]);
   demands.set(row, demand);
   return demand;
 }

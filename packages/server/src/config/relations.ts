@@ -1,8 +1,9 @@
 import { BlockList, isIP } from "node:net";
 import { relative, resolve } from "node:path";
+import { ANY_TENANT } from "@tenure/protocol";
 import type { Setting } from "./layers.ts";
 import type { Config, ConfigPath } from "./schema.ts";
-import { ANY_TENANT, NODE_ONLY_FIELDS, tokenSha256 } from "./tokens.ts";
+import { NODE_ONLY_FIELDS, tokenSha256 } from "./tokens.ts";
 
 /** What must hold between settings that are each fine alone. */
 interface Relation {

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { Labels, ROLES, TOKEN_LABEL_PREFIX } from "@tenure/protocol";
+import { ANY_TENANT, Labels, ROLES, TOKEN_LABEL_PREFIX } from "@tenure/protocol";
 import * as z from "zod";
 import {
   boundedInt,
@@ -11,9 +11,6 @@ import {
   sha256Hex,
   type TextRule,
 } from "./kinds.ts";
-
-/** In place of a tenant: all of them. */
-export const ANY_TENANT = "*";
 
 const idOrAny: TextRule = {
   accepts: (value) => value === ANY_TENANT || ID.test(value),

@@ -1,4 +1,4 @@
-import type { ResourceUsage } from "@tenure/protocol";
+import { type ResourceUsage, sharesTenant } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
 import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
@@ -46,7 +46,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
   const presenceTtlMs = config.scheduler.phase2.node_snapshot.presence_ttl_seconds * 1_000;
 
   /** Samples of node-units that were heard a moment ago, by the database's clock. */
-  function samples(): Record<string, ResourceUsage> {
+  function samples(tenants: readonly string[] | undefined): Record<string, ResourceUsage> {
     const heard = new Set(
       members
         .current()
@@ -55,8 +55,10 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     );
     const fresh = fleet
       .views()
-      .flatMap(({ node_id, resource_usage }) =>
-        resource_usage && heard.has(node_id) ? [[node_id, resource_usage] as const] : [],
+      .flatMap(({ node_id, resource_usage, tenants: its }) =>
+        resource_usage && heard.has(node_id) && sharesTenant(its, tenants)
+          ? [[node_id, resource_usage] as const]
+          : [],
       );
     return Object.fromEntries(fresh);
   }

@@ -37,6 +37,7 @@ export async function claimFirstFree(
   const { rows } = await db.query<Standing & { id: string | null; generation: number | null }>(sql`
     with me as (
       select address, labels, draining, claim_policy, tenure_node_traits(node_unit) as traits,
+             tenure_tenants_of(node_unit) as tenants,
              epoch = ${epoch} and online and presence_expires_at > tenure_now() as current
         from node_unit where address = ${address} for share),
     free as (
@@ -50,6 +51,7 @@ export async function claimFirstFree(
          and deployment.enabled and deployment.type = 'deployment'
          and exists (select from me
                       where me.current and not me.draining and me.claim_policy <> 'none'
+                        and tenure_serves(me.tenants, deployment.tenant)
                         and deployment.selector <@ (me.labels || jsonb_build_object('address', me.address)))
          and not exists (select from deployment_status as refused
                           where refused.deployment_id = deployment.id and refused.address = ${address}
@@ -63,7 +65,7 @@ export async function claimFirstFree(
          set address = ${address}, generation = deployment.generation + 1, updated_at = tenure_now()
         from free
        where deployment.id = free.id
-      returning deployment.id, deployment.generation, deployment.name, free.former),
+      returning deployment.id, deployment.generation, tenure_deployment_name(deployment) as name, free.former),
     told as (
       insert into event (event, message, subject, details)
       select case former when '' then ${CLAIMED.event} else ${MOVED.event} end,
@@ -92,6 +94,7 @@ export async function reserveFirst(
     .query<Standing & { id: string | null; generation: number | null }>(sql`
     with me as (
       select address, labels, draining, claim_policy, tenure_node_traits(node_unit) as traits,
+             tenure_tenants_of(node_unit) as tenants,
              epoch = ${epoch} and online and presence_expires_at > tenure_now() as current
         from node_unit where address = ${address} for share),
     offered as (
@@ -107,6 +110,7 @@ export async function reserveFirst(
                           where other.address = deployment.address and other.moving_to <> '')
          and exists (select from me
                       where me.current and not me.draining and me.claim_policy <> 'none'
+                        and tenure_serves(me.tenants, deployment.tenant)
                         and deployment.selector <@ (me.labels || jsonb_build_object('address', me.address)))
          and not exists (select from deployment_status as refused
                           where refused.deployment_id = deployment.id and refused.address = ${address}
@@ -162,7 +166,8 @@ export interface ReleaseRules {
 /**
  * Frees the enabled deployments of those named nodes that are lost, by the state of their rows and not by what
  * the caller believes: a stale view takes nothing. The moment of loss is when a node left, or when its presence
- * ran out; each deployment waits `lost_after_ms` from there. An address without a row is lost.
+ * ran out; each deployment waits `lost_after_ms` from there. An address without a row is lost. A node that came back with
+ * a token of other tenants has lost the deployments that it does not serve any more.
  *
  * A close is certain. After a silent loss other nodes may be gone without being noticed yet, so its rows wait until every
  * present node-unit was heard after it, at most 5 s. The mass-loss brake is judged here too: a loss that commits a moment
@@ -189,19 +194,21 @@ export async function releaseLost(
         from me cross join unnest(${addresses}::text[]) as named (address)
        where me.current and me.claim_policy <> 'none' and named.address <> ''),
     known as (
-      select node_unit.address, tenure_lost_at(node_unit) as lost_at, online or left_silently as silent
+      select node_unit.address, tenure_lost_at(node_unit) as lost_at, online or left_silently as silent,
+             -- Unknown of a node that joined through an instance of 0.1.0.
+             case when tenants_epoch = epoch then tenants end as tenants
         from node_unit where node_unit.address in (select asked.address from asked)
          for share skip locked),
     heard as materialized (
       select min(coalesce(renewed_at, '-infinity')) as all_since
         from node_unit_now where online and node_unit_now.lost_at > tenure_now()),
     lost as (
-      select known.address, known.lost_at,
+      select known.address, known.lost_at, known.tenants,
              known.silent and known.lost_at between tenure_now() - interval '5 s' and tenure_now()
                and coalesce(known.lost_at >= heard.all_since, false) as waits
         from known, heard
       union all
-      select asked.address, '-infinity'::timestamptz, false from asked
+      select asked.address, '-infinity'::timestamptz, null, false from asked
        where not exists (select from node_unit where node_unit.address = asked.address)),
     loss as materialized (
       select loss.lost, loss.present
@@ -216,22 +223,24 @@ export async function releaseLost(
         from deployment join lost on lost.address = deployment.address
        where deployment.enabled and deployment.type = 'deployment'
          and deployment.id <> all(${except}::uuid[]) and deployment.generation < 9007199254740991
-         and lost.lost_at + greatest(
-               deployment.lost_after_ms,
-               -- What the owner was last known to go by: it may not have heard of a lower value.
-               (select said.lost_after_ms from deployment_status as said
-                 where said.deployment_id = deployment.id and said.address = deployment.address
-                   and said.generation = deployment.generation)) * interval '1 ms' <= tenure_now()
-         and not lost.waits
-         and not exists (select from membership_brake where active)
-         and not exists (select from loss where tenure_is_mass_loss(loss.lost, loss.present))
+         and (not tenure_serves(lost.tenants, deployment.tenant)
+              or (lost.lost_at + greatest(
+                    deployment.lost_after_ms,
+                    -- What the owner was last known to go by: it may not have heard of a lower value.
+                    (select said.lost_after_ms from deployment_status as said
+                      where said.deployment_id = deployment.id and said.address = deployment.address
+                        and said.generation = deployment.generation)) * interval '1 ms' <= tenure_now()
+                  and not lost.waits
+                  and not exists (select from membership_brake where active)
+                  and not exists (select from loss where tenure_is_mass_loss(loss.lost, loss.present))))
          for no key update of deployment skip locked),
     released as (
       update deployment
          set address = '', generation = deployment.generation + 1, updated_at = tenure_now()
         from freed
        where deployment.id = freed.id
-      returning deployment.id, deployment.generation, deployment.name, freed.address as former),
+      returning deployment.id, deployment.generation, tenure_deployment_name(deployment) as name,
+                freed.address as former),
     told as (
       insert into event (event, message, subject, details)
       select ${RELEASED.event}, 'deployment ' || name || ' was taken from a lost node', id::text,
@@ -261,7 +270,8 @@ export async function listRefused(db: Db, addresses: readonly string[]): Promise
     select deployment.id, deployment.generation, deployment.revision,
            jsonb_build_object('address', owner.address, 'labels', owner.labels,
                               'trusted_package_regexp', owner.trusted_package_regexp,
-                              'custom_command', owner.custom_command) as owner
+                              'custom_command', owner.custom_command,
+                              'tenants', tenure_tenants_of(owner)) as owner
       from deployment
       join node_unit as owner on owner.address = deployment.address and owner.online
       join deployment_status as said on said.deployment_id = deployment.id and said.address = deployment.address
@@ -283,7 +293,7 @@ export async function releaseRefused(
   if (judged.length === 0) return [];
   const { rows } = await db.query<DeploymentTerm>(sql`
     with me as (
-      select address, labels from node_unit
+      select address, labels, tenure_tenants_of(node_unit) as tenants from node_unit
        where address = ${address} and epoch = ${epoch} and online and presence_expires_at > tenure_now()
          and not draining and claim_policy <> 'none'
          for share),
@@ -294,6 +304,7 @@ export async function releaseRefused(
         join deployment on deployment.id = named.id and deployment.generation = named.generation
                        and deployment.revision = named.revision
         join me on deployment.selector <@ (me.labels || jsonb_build_object('address', me.address))
+               and tenure_serves(me.tenants, deployment.tenant)
        where deployment.enabled and deployment.type = 'deployment' and deployment.moving_to = ''
          and exists (select from deployment_status as said
                       where said.deployment_id = deployment.id and said.address = deployment.address
@@ -304,7 +315,8 @@ export async function releaseRefused(
          set address = '', generation = deployment.generation + 1, updated_at = tenure_now()
         from freed
        where deployment.id = freed.id
-      returning deployment.id, deployment.generation, deployment.name, freed.address as former),
+      returning deployment.id, deployment.generation, tenure_deployment_name(deployment) as name,
+                freed.address as former),
     told as (
       insert into event (event, message, subject, details)
       select ${RELEASED.event}, 'deployment ' || name || ' was taken from a node that refuses it', id::text,

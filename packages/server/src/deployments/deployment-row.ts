@@ -1,8 +1,9 @@
-import type {
-  DeploymentReport,
-  DeploymentStatus,
-  FieldIssue,
-  StoredDeployment,
+import {
+  DEFAULT_TENANT,
+  type DeploymentReport,
+  type DeploymentStatus,
+  type FieldIssue,
+  type StoredDeployment,
 } from "@tenure/protocol";
 import type { NewEvent } from "../store/event-store.ts";
 
@@ -40,6 +41,7 @@ export type Report = DeploymentReport;
 export function renderDeployment(row: DeploymentRow): StoredDeployment {
   return {
     id: row.id,
+    tenant: row.tenant ?? DEFAULT_TENANT,
     name: row.name,
     package_name: row.package_name,
     package_version: row.package_version,

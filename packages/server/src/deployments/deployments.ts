@@ -1,10 +1,12 @@
 import {
   type CallParams,
   type CallResult,
+  DEFAULT_TENANT,
   type DeploymentTerm,
   type NodeTraits,
   type ResourceUsage,
   type ServerToNode,
+  serves,
   TenureError,
   unfitness,
   type ViewState,
@@ -42,7 +44,7 @@ import { appendReportEvent } from "./report-event-store.ts";
 import { daemonTwins, rowProblems } from "./row-problems.ts";
 import { createSilentLossWait } from "./silent-loss-wait.ts";
 import { type RecordedReport, recordReport } from "./status-store.ts";
-import { wakeFor } from "./wake.ts";
+import { type Wake, wakeFor } from "./wake.ts";
 
 /** A connected node, as far as deployments care. */
 export interface DeploymentNode {
@@ -72,7 +74,7 @@ export interface DeploymentsOptions {
   brakeTtlMs: number | undefined;
   connected: () => readonly DeploymentNode[];
   /** Fresh samples by address, of everybody in the fleet. */
-  samples: () => Record<string, ResourceUsage>;
+  samples: (tenants: readonly string[] | undefined) => Record<string, ResourceUsage>;
   counts: DeploymentCounts;
   /** A deployment, or what nodes say of it, is not what it was. */
   onChange: (id: string, op: "changed" | "removed") => void;
@@ -109,7 +111,7 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
   const waitAfterSilentLoss = createSilentLossWait({
     db,
     clock,
-    wake: () => tell([{ everybody: true, nodes: [] }]),
+    wake: () => tell([{ tenants: undefined, everybody: true, nodes: [] }]),
   });
   const moves = every(MOVES_INTERVAL_MS, sweepMoves, {
     clock,
@@ -142,11 +144,14 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
   }
 
   /** One message per node, however much changed. */
-  function tell(wakes: ReturnType<typeof wakeFor>[]): void {
-    const everybody = wakes.some((wake) => wake.everybody);
+  function tell(wakes: Wake[]): void {
+    const forAll = wakes.filter((wake) => wake.everybody);
+    const isAbout = ({ snapshot }: DeploymentNode, { tenants }: Wake): boolean =>
+      tenants?.some((tenant) => serves(snapshot.tenants, tenant)) ?? true;
     const named = new Set(wakes.flatMap((wake) => wake.nodes));
     for (const node of options.connected()) {
-      if (!node.isNodeUnit || !(everybody || named.has(node.nodeId))) continue;
+      if (!node.isNodeUnit) continue;
+      if (!named.has(node.nodeId) && !forAll.some((wake) => isAbout(node, wake))) continue;
       const revision = currentRevision(copy.log, origin, readerOf(node));
       node.link.send({ type: "deployments_changed", revision });
     }
@@ -230,7 +235,10 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
       if (!freed) return { released: [] };
       if (freed.outcome === "refused") throw refusal(freed, { address, epoch, candidates: [] });
       counts.onReleased(freed.released.length);
-      return { released: freed.released.map(({ id, generation }) => ({ id, generation })) };
+      const isServed = ({ id }: DeploymentTerm) =>
+        serves(node.snapshot.tenants, copy.log.get(id)?.tenant ?? DEFAULT_TENANT);
+      const released = freed.released.filter(isServed);
+      return { released: released.map(({ id, generation }) => ({ id, generation })) };
     },
     claim: (node, { candidates }) => take(node, candidates, claimFirstFree),
     reserve: (node, { candidates }) => take(node, candidates, reserveFirst),
@@ -295,6 +303,7 @@ const readerOf = ({ nodeId, snapshot }: DeploymentNode): ListReader => ({
   trusted_package_regexp: snapshot.trusted_package_regexp,
   custom_command: snapshot.custom_command,
   claim_policy: snapshot.claim_policy,
+  tenants: snapshot.tenants ?? [DEFAULT_TENANT],
 });
 
 function unitOf(node: DeploymentNode): DeploymentNode {

@@ -52,7 +52,7 @@ export async function giveBack(
          set address = '', generation = deployment.generation + 1, updated_at = tenure_now()
         from ended
        where deployment.id = ended.id
-      returning deployment.id, deployment.generation, deployment.name),
+      returning deployment.id, deployment.generation, tenure_deployment_name(deployment) as name),
     told as (
       insert into event (event, message, subject, details)
       select ${RELEASED.event}, 'deployment ' || name || ' was given back by a stopping node', id::text,

@@ -56,6 +56,7 @@ export async function dropDeadMoves(db: Db): Promise<number> {
                             where next.address = moving_to and next.online
                               and next.presence_expires_at > tenure_now() and not next.draining
                               and (next.claim_policy <> 'none' or deployment.selector ->> 'address' = moving_to)
+                              and tenure_serves(tenure_tenants_of(next), deployment.tenant)
                               and deployment.selector <@ (next.labels || jsonb_build_object('address', next.address)))
             or not (coalesce(selector ->> 'address' = moving_to, false)
                     or exists (select from node_unit where node_unit.address = deployment.address and draining))
@@ -83,6 +84,7 @@ export async function beginPinnedMoves(db: Db): Promise<number> {
                and pinned.moving_to = '' and next.address <> pinned.address
                and owner.online and owner.presence_expires_at > tenure_now()
                and next.online and next.presence_expires_at > tenure_now() and not next.draining
+               and tenure_serves(tenure_tenants_of(next), pinned.tenant)
                and pinned.selector <@ (next.labels || jsonb_build_object('address', next.address))
                and not exists (select from deployment as other
                                 where other.address = pinned.address and other.moving_to <> '')
@@ -118,9 +120,10 @@ export async function finishPinnedMoves(db: Db): Promise<number> {
         from node_unit as next, deployment as former
        where former.id = deployment.id and next.address = deployment.moving_to and next.claim_policy = 'none'
          and next.online and next.presence_expires_at > tenure_now()
+         and tenure_serves(tenure_tenants_of(next), deployment.tenant)
          and deployment.move_state = 'stopped' and deployment.selector ->> 'address' = next.address
          and deployment.enabled and deployment.type = 'deployment'
-      returning deployment.id, deployment.name, deployment.address, former.address as former, deployment.generation)
+      returning deployment.id, tenure_deployment_name(deployment) as name, deployment.address, former.address as former, deployment.generation)
     insert into event (event, message, subject, details)
     select ${MOVED.event}, 'deployment ' || name || ' moved to another node', id::text,
            jsonb_build_object('address', address, 'from', former, 'generation', generation)

@@ -1,12 +1,14 @@
 import { createHash } from "node:crypto";
 import {
   type CallResult,
+  DEFAULT_TENANT,
   isDeploymentType,
   type ListedDeployment,
   type MatchWhole,
   type NodeTraits,
   type ResourceUsage,
   type SkippedDeployment,
+  serves,
   unfitness,
 } from "@tenure/protocol";
 import type { ChangeLog } from "./change-log.ts";
@@ -27,7 +29,8 @@ export interface ListOptions {
   reader: ListReader;
   revision: string | undefined;
   matches: MatchWhole;
-  samples: () => Record<string, ResourceUsage>;
+  /** Of node-units that share one of these tenants. */
+  samples: (tenants: readonly string[] | undefined) => Record<string, ResourceUsage>;
   answerBytesMax?: number;
 }
 
@@ -49,7 +52,7 @@ export function answerList(options: ListOptions): WrittenList {
   const from = parseRevision(revision, key);
   const known = from && log.reaches(Math.max(from.position, from.began)) ? from.position : 0;
   const began = known > 0 ? from!.began : log.position();
-  const resource_usage = needsSamples(log, reader) ? options.samples() : {};
+  const resource_usage = needsSamples(log, reader) ? options.samples(reader.tenants) : {};
   if (known > 0 && known === log.position()) {
     return {
       revision: revisionAt(known, key),
@@ -71,6 +74,11 @@ export function answerList(options: ListOptions): WrittenList {
       break;
     }
     reached = position;
+    if (row && !serves(reader.tenants, row.tenant ?? DEFAULT_TENANT)) {
+      if (known > 0) removed.push(id);
+      bytes += 40;
+      continue;
+    }
     if (row?.skipped && row.isHidden && concerns(row, reader)) {
       skipped.push({ id, reason: row.skipped.message });
       bytes += row.skipped.message.length;
@@ -175,12 +183,14 @@ function profileOf({
   labels,
   trusted_package_regexp,
   custom_command,
+  tenants = [DEFAULT_TENANT],
 }: ListReader): string {
   const traits = JSON.stringify([
     address,
     Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)),
     trusted_package_regexp,
     custom_command,
+    [...tenants].sort(),
   ]);
   return createHash("sha256").update(traits).digest("base64url").slice(0, 12);
 }

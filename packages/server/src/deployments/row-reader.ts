@@ -1,5 +1,6 @@
 import {
   cutText,
+  DEFAULT_TENANT,
   DeploymentStatus,
   type FieldIssue,
   fieldIssues,
@@ -48,7 +49,7 @@ const Row = StoredDeployment.extend({
 
 /** Stands in for what cannot be read; '' where nothing else is said. */
 const NEUTRAL: Record<string, (raw: Record<string, unknown>) => unknown> = {
-  name: ({ name }) => cutText(String(name), NAME_LENGTH_MAX),
+  name: (raw) => cutText(String(ownName(raw)), NAME_LENGTH_MAX),
   args: () => [],
   env: () => ({}),
   selector: () => ({}),
@@ -60,9 +61,16 @@ const NEUTRAL: Record<string, (raw: Record<string, unknown>) => unknown> = {
 };
 const EPOCH = "1970-01-01T00:00:00.000+00:00";
 
+/** The name within the tenant. In the column the tenant stands before it, unless that is `default`. */
+function ownName({ name, tenant }: Record<string, unknown>): unknown {
+  if (typeof name !== "string" || tenant === DEFAULT_TENANT) return name;
+  const prefix = `${tenant} `;
+  return name.startsWith(prefix) ? name.slice(prefix.length) : name;
+}
+
 /** Reads what `to_jsonb` made of a row of `deployment`. */
 export function readDeploymentRow(raw: Record<string, unknown>): DeploymentRow {
-  const parsed = Row.safeParse(raw);
+  const parsed = Row.safeParse({ ...raw, name: ownName(raw) });
   if (parsed.success) return parsed.data;
   const { issues } = parsed.error;
   // The first issue of each column: a hundred bad variables are one bad `env`.
@@ -71,7 +79,7 @@ export function readDeploymentRow(raw: Record<string, unknown>): DeploymentRow {
   );
   const neutral = first.map(({ path: [column] }) => [column, NEUTRAL[String(column)]?.(raw) ?? ""]);
   const invalid = fieldIssues(new z.ZodError(first));
-  return { ...Row.parse({ ...raw, ...Object.fromEntries(neutral) }), invalid };
+  return { ...Row.parse({ ...raw, name: ownName(raw), ...Object.fromEntries(neutral) }), invalid };
 }
 
 const Specification = Row.pick({

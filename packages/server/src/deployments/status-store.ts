@@ -20,7 +20,7 @@ export interface RecordedReport {
 
 /**
  * Writes what a node says of a deployment, if it speaks of the current term: of its own row, of one it takes
- * over next, or of a daemon. A field that was left out keeps its value within a term. `undefined`: no such row.
+ * over next, or of a daemon. A field that was left out keeps its value within a term. `undefined`: no such row that the node serves.
  */
 export async function recordReport(
   db: Db,
@@ -31,12 +31,16 @@ export async function recordReport(
   const given = json(fields); // JSON leaves undefined fields out, which is what "given" means
   const { rows } = await db.query<RecordedReport>(sql`
     with term as (
-      select id, name, type, revision, address, moving_to, move_state,
+      select id, tenure_deployment_name(deployment) as name, type, revision, address, moving_to, move_state,
              generation = ${generation}
              and (type = 'daemon' or (type = 'deployment' and ${address} in (address, moving_to)))
              and exists (select from node_unit
                           where node_unit.address = ${address} and epoch = ${epoch} and online) as current
-        from deployment where id = ${deployment_id}),
+        from deployment
+       where id = ${deployment_id}
+         and exists (select from node_unit
+                      where node_unit.address = ${address}
+                        and tenure_serves(tenure_tenants_of(node_unit), deployment.tenant))),
     former as (
       select state, state = 'running' and updated_at <= tenure_now() - interval '1 minute' as stable
         from deployment_status

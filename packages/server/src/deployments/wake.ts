@@ -1,8 +1,11 @@
+import { DEFAULT_TENANT } from "@tenure/protocol";
 import { assignmentOf } from "./deployment.ts";
 import type { DeploymentRow } from "./deployment-row.ts";
 
 /** Whom a change concerns at once; everybody else sees it at their next pass. */
 export interface Wake {
+  /** The tenants it is about; `undefined` = all. */
+  tenants: string[] | undefined;
   everybody: boolean;
   nodes: string[];
 }
@@ -18,6 +21,7 @@ export function wakeFor(before: DeploymentRow | undefined, after: DeploymentRow 
     (after !== undefined && assignmentOf(after) === "unassigned");
   const nodes = [before?.address, after?.address, before?.moving_to, after?.moving_to];
   return {
+    tenants: [before, after].flatMap((row) => (row ? (row.tenant ?? DEFAULT_TENANT) : [])),
     everybody,
     nodes: [...new Set(nodes.filter((node) => node !== undefined && node !== ""))] as string[],
   };

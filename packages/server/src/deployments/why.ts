@@ -28,6 +28,7 @@ export interface WhyNode {
   labels: Record<string, string>;
   trusted_package_regexp: string;
   custom_command: boolean;
+  tenants?: string[];
 }
 
 export interface WhyInput {
@@ -332,6 +333,7 @@ function stateReason({ row, statuses }: WhyInput, address: string, node: string)
 // --- words ---
 
 const UNFIT: Record<Unfitness, (node: string, row: DeploymentRow) => string> = {
+  tenant_not_served: (node, { tenant }) => `node ${node} does not serve the tenant ${tenant}`,
   selector_mismatch: (node, { selector }) =>
     `node ${node} does not carry the labels ${labelWords(selector)}`,
   version_not_exact: (_, { package_version }) =>

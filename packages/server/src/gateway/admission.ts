@@ -20,6 +20,7 @@ export interface NodePrincipal extends SocketPrincipal {
   node_unit?: boolean | undefined;
   capacity_max?: number | undefined;
   labels?: Record<string, string> | undefined;
+  tenants?: string[] | undefined;
 }
 
 /** How the socket of somebody who was not let in is closed. A store that is down is no fault of theirs. */

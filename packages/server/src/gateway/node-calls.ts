@@ -1,7 +1,8 @@
-import { TenureError } from "@tenure/protocol";
+import { DEFAULT_TENANT, TenureError } from "@tenure/protocol";
 import type { Deployments } from "../deployments/deployments.ts";
 import { listJson } from "../deployments/node-list.ts";
 import type { MembersService } from "../membership/members.ts";
+import { membersFor } from "../membership/visible-members.ts";
 import type { NodeCalls } from "./node-socket.ts";
 
 /** What a node may ask: one line per method, each one call to the domain that knows. */
@@ -17,7 +18,8 @@ export function createNodeCalls(
           if (!node.isNodeUnit)
             throw new TenureError("FORBIDDEN", { reason: "only a node-unit may list the members" });
           const { seq, view, members: list } = members.current();
-          return json({ seq, view, members: list });
+          const { tenants = [DEFAULT_TENANT] } = node.snapshot;
+          return json({ seq, view, members: membersFor(list, tenants) });
         }
         case "deployment.list":
           return listJson(await deployments.list(node, request.params));

@@ -98,15 +98,13 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     registering = true;
     try {
       const principal = options.identify(message.token ?? options.headerToken);
-      admit(message, challenge, principal);
+      const { tenant, tenants = [tenant] } = admit(message, challenge, principal);
       budget = options.budgetOf(principal?.name ?? "");
-      const labels = tokenLabels(message, principal);
+      const labels = { ...message.labels, ...tokenLabels(message, principal) };
       const running = (message.running ?? []).map(attemptOf);
       await holdSlots(message, running);
-      const joined = await nodes.join(
-        { ...message, labels: { ...message.labels, ...labels } },
-        { ...link, call: line.call, follow: line.follow },
-      );
+      const way = { ...link, call: line.call, follow: line.follow };
+      const joined = await nodes.join({ ...message, labels }, way, { tenants });
       if (socket.readyState !== socket.OPEN)
         return await left(joined, { silently: false, abruptly: true });
       node = joined;
@@ -217,7 +215,7 @@ function admit(
   message: NodeRegister,
   challenge: Challenge,
   principal: NodePrincipal | undefined,
-): void {
+): NodePrincipal {
   const { address, boot_id, signature, protocol_version } = message;
   if (!challenge.answer({ address, bootId: boot_id, signature })) {
     throw new TenureError("UNAUTHENTICATED", {
@@ -238,6 +236,7 @@ function admit(
   }
   const beyond = beyondToken(message, principal);
   if (beyond) throw new TenureError("FORBIDDEN", { reason: `this token does not allow ${beyond}` });
+  return principal;
 }
 
 /** What a limited token forbids of what the node asks for. */

@@ -1,6 +1,6 @@
-import { normalizeSigner, TenureError } from "@tenure/protocol";
+import { ANY_TENANT, normalizeSigner, TenureError } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
-import { ANY_TENANT, type AuthToken } from "../config.ts";
+import type { AuthToken } from "../config.ts";
 import type { Principal } from "./auth.ts";
 
 /** Which signers a request is about: see `SignerAccess` of the nonces. */

@@ -23,8 +23,9 @@ export function chooseByTurn(
   if (wanted.former?.has(node.nodeId)) return { go: "anywhere", outcome: "no_slot" };
   const exclusion = exclusionOf(node, wanted);
   if (!exclusion) return { go: "there" };
-  // Who is leaving takes nothing new, however long one waits.
-  if (exclusion === "draining") return { go: "anywhere", outcome: "offline" };
+  // A node that is leaving takes nothing new, however long a job waits. Nor does one that serves this tenant no longer.
+  if (exclusion === "draining" || exclusion === "other_tenant")
+    return { go: "anywhere", outcome: "offline" };
   return exclusion === "full" && isPatient
     ? { go: "wait" }
     : { go: "anywhere", outcome: "no_slot" };

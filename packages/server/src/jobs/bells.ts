@@ -1,3 +1,4 @@
+import { serves } from "@tenure/protocol";
 import type { Destination, Received } from "../delivery/contract.ts";
 import type { Doorbell } from "../delivery/doorbell.ts";
 import { instanceOf } from "../membership/route.ts";
@@ -50,6 +51,11 @@ export function createBells(
     if (owner !== undefined && owner !== instanceId) return "elsewhere";
     const job = await story.takeUp(job_id, { attemptId: attempt_id, nodeId: node_id }, node);
     if (job?.state !== "DISPATCHED") return "superseded";
+    // An instance of 0.1.0 knows no tenants of nodes.
+    if (node && !serves(node.snapshot?.tenants, job.tenant)) {
+      await story.endings.retry(job, "node_draining", "its node does not serve this tenant");
+      return "superseded";
+    }
     if (!node) {
       // It left a moment before this came: whoever saw that did not know of this job yet.
       await story.endings.retry(job, "node_lost", "it was gone before the job came");

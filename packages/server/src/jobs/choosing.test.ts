@@ -46,7 +46,7 @@ function scene() {
       pool: POOL,
       former: new Set(),
       attemptSinceMs: clock.monotonicMs(),
-      tenant: "t",
+      tenant: "default",
       pendingTimeoutMs: 10_000,
       ...words,
     };

@@ -1,3 +1,4 @@
+import { serves } from "@tenure/protocol";
 import { every, type Service } from "../kernel/service.ts";
 import { bind } from "./binding-store.ts";
 import { isStoreDown, type JobsContext } from "./context.ts";
@@ -145,7 +146,8 @@ export function createDueWorker(context: JobsContext, story: DueStory): Service 
 
   /** A node that is full because of this very job: whoever had it in hand stopped after it had reserved. */
   async function slotOf(job: LiveJob): Promise<RosterNode | undefined> {
-    const isFull = (node: RosterNode) => node.online && node.reserved >= node.capacity;
+    const isFull = ({ online, tenants, reserved, capacity }: RosterNode) =>
+      online && serves(tenants, job.tenant) && reserved >= capacity;
     const full = [...roster.inPool(job.pool)].filter(isFull).slice(0, ASKED_MAX);
     const held = await Promise.all(full.map(({ nodeId }) => holdsSlot(hot, nodeId, job)));
     return full.find((_, at) => held[at]);

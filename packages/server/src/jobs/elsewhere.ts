@@ -11,7 +11,8 @@ import { postWaiting } from "./waiting-store.ts";
 /**
  * The jobs that wait at other instances, and whose turn it is when a slot is free.
  *
- * 1. Each instance posts, per pool, the head of each group of its waiting jobs: service or node, priority, oldest, how many.
+ * 1. Each instance posts, per pool, the head of each group of its waiting jobs: tenant, service or node, priority, oldest,
+ *    how many.
  *    The post is a hash in the store (`v1:pools:{pool:<pool>}:waiting`, one field per instance, TTL 2 s) and a message by
  *    Pub/Sub, which is quicker and may get lost. It is written when it changes, and every 250 ms while jobs wait.
  * 2. Each instance keeps the posts of the others. Without one, an ordinary job costs nothing: no call, no look.
@@ -69,8 +70,8 @@ const PASSED_OVER_MS = 500;
 const LEFT_MS_MAX = 2_000;
 const SILENT_MAX = 1_000;
 
-/** Service, node (one of the two may be empty), priority, the oldest of that priority, and how many there are of it. */
-const Head = z.tuple([z.string(), z.string(), z.int(), z.number(), z.int().positive()]);
+/** Service, node (one may be empty), priority, the oldest of that priority, how many there are of it, and their tenant. */
+const Head = z.tuple([z.string(), z.string(), z.int(), z.number(), z.int().positive(), z.string()]);
 const Heads = z.array(Head).max(HEADS_MAX);
 /** As it is written in the store. `s` rises with each post of an instance: an older one replaces nothing. */
 const Written = z.object({ s: z.number(), h: Heads });
@@ -96,6 +97,7 @@ type Took = Extract<Note, { k: "took" }>;
 interface Want extends Ranked {
   readonly instanceId: string;
   readonly key: string;
+  readonly tenant: string;
   readonly service: string | undefined;
   readonly nodeId: string | undefined;
   /**
@@ -170,8 +172,8 @@ export function createElsewhere(
     return story
       .heads(pool)
       .slice(0, HEADS_MAX)
-      .map(({ service = "", nodeId = "", priority, oldestMs, count }) => [
-        ...([service, nodeId, priority, oldestMs, count] as const),
+      .map(({ tenant, service = "", nodeId = "", priority, oldestMs, count }) => [
+        ...([service, nodeId, priority, oldestMs, count, tenant] as const),
       ]);
   }
 
@@ -186,7 +188,9 @@ export function createElsewhere(
     if (isStopped) return;
     for (const pool of pools) {
       const heads = headsOf(pool);
-      const shape = heads.map(([service, node, priority]) => [service, node, priority]).join(" ");
+      const shape = heads
+        .map(([service, node, priority, , , tenant]) => [service, node, priority, tenant])
+        .join(" ");
       const former = posted.get(pool);
       const nowMs = clock.monotonicMs();
       if (former?.shape === shape && nowMs - former.atMs < POST_INTERVAL_MS) continue;
@@ -202,12 +206,15 @@ export function createElsewhere(
     const known = Math.max(inPool.get(from)?.sequence ?? 0, (silentAt.get(from) ?? -1) + 1);
     if (known > sequence) return;
     silentAt.delete(from);
-    const wants = heads.map(([service, nodeId, priority, oldestMs, count]) => ({
-      ...{ instanceId: from, key: `${from} ${service} ${nodeId}`, priority, count },
-      createdAtMs: oldestMs,
-      service: service || undefined,
-      nodeId: nodeId || undefined,
-    }));
+    const wants = heads.map((head) => {
+      const [service, nodeId, priority, oldestMs, count, tenant] = head;
+      return {
+        ...{ instanceId: from, key: keyOf(from, head), priority, count, tenant },
+        createdAtMs: oldestMs,
+        service: service || undefined,
+        nodeId: nodeId || undefined,
+      };
+    });
     const untilMs = clock.monotonicMs() + POST_TTL_MS;
     posts.set(pool, inPool.set(from, { sequence, wants, untilMs }));
   }
@@ -228,7 +235,7 @@ export function createElsewhere(
       for (const want of wants) {
         if (want.count <= 0 || (want.nodeId && want.nodeId !== node.nodeId)) continue;
         if ((passedOver.get(want.key) ?? 0) > nowMs) continue;
-        if (exclusionOf(node, { pool, service: want.service })) continue;
+        if (exclusionOf(node, { pool, ...want })) continue;
         if (!first || isBefore(want, first)) first = want;
       }
     }
@@ -335,7 +342,7 @@ export function createElsewhere(
     grants.delete(id);
     const { nodeId, want } = given;
     keep(pool, from, took);
-    const stillWaits = heads.some(([service, node]) => want.key === `${from} ${service} ${node}`);
+    const stillWaits = heads.some((head) => want.key === keyOf(from, head));
     if (reserved === undefined && stillWaits)
       passedOver.set(want.key, clock.monotonicMs() + PASSED_OVER_MS);
     const isNewest = roster.countsOf(nodeId) === given.counts;
@@ -429,6 +436,9 @@ export function createElsewhere(
     },
   };
 }
+
+const keyOf = (from: string, [service, nodeId, , , , tenant]: z.infer<typeof Head>): string =>
+  `${from} ${tenant} ${service} ${nodeId}`;
 
 const isBefore = (a: Ranked, b: Ranked): boolean =>
   a.priority === b.priority ? a.createdAtMs < b.createdAtMs : a.priority > b.priority;

@@ -76,7 +76,7 @@ export function createJobs(options: JobsOptions): Jobs {
       },
     },
     {
-      heads: (pool) => waiting.heads(pool, roster.servicesIn(pool)),
+      heads: (pool) => waiting.heads(pool, roster.offersIn(pool)),
       serve: (pool) => placement.serve(pool),
       freed: (nodeId) => placement.freed(nodeId),
     },

@@ -5,6 +5,8 @@ import type { ResultLink } from "./result-queue.ts";
 export interface NodeEnd {
   readonly nodeId: string;
   readonly epoch: number;
+  /** Whose jobs it runs. */
+  readonly snapshot?: { readonly tenants?: readonly string[] | undefined };
   readonly link: { send(message: ServerToNode): void; sendText(message: string): void };
 }
 

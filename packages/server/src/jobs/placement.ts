@@ -6,6 +6,7 @@ import { advance } from "./fsm-store.ts";
 import { persistJob, readJob } from "./job-store.ts";
 import type { LiveJob } from "./live-job.ts";
 import type { RetryReason } from "./meter.ts";
+import { offersOf } from "./offers.ts";
 import type { RosterNode } from "./roster.ts";
 import { countExclusions } from "./select-node.ts";
 import { createSlotCounts } from "./slot-counts.ts";
@@ -37,7 +38,8 @@ export interface Placement extends Service {
 }
 
 /** A job that is not tracked yet: it may turn out to be another one's duplicate. `createdAtMs`: later than all others. */
-export type NewcomerJob = WantedSlot & Pick<LiveJob, "pool" | "priority" | "createdAtMs">;
+export type NewcomerJob = WantedSlot &
+  Pick<LiveJob, "tenant" | "pool" | "priority" | "createdAtMs">;
 
 export interface AheadSlot {
   readonly node: RosterNode;
@@ -75,7 +77,7 @@ export function createPlacement(
   const { choose, pick, forgetStrangers } = createChoosing(context, turns);
 
   function askAhead(job: NewcomerJob): AheadSlot | undefined {
-    if (waiting.sizeOf(job.pool) > 0) return undefined;
+    if (hasRivals(job.pool)) return undefined;
     const node = pick(job);
     if (!node) return undefined;
     elsewhere.used(job.pool);
@@ -89,15 +91,26 @@ export function createPlacement(
   function place(job: LiveJob, ahead?: AheadSlot): void {
     if (ahead) return void offer(job, ahead.node, ahead.answer);
     // Nobody goes past those who wait already; `serve` takes them in their order.
-    const node = waiting.sizeOf(job.pool) === 0 ? choose(job).node : undefined;
+    const node = hasRivals(job.pool) ? undefined : choose(job).node;
     if (node) return void offer(job, node);
     wait(job);
     serve(job.pool);
   }
 
+  /**
+   * Whether jobs wait that a node of the pool could take. Those of tenants that none of its nodes serves are no rivals:
+   * however many there are, they cost the others nothing.
+   */
+  function hasRivals(pool: string): boolean {
+    if (waiting.sizeOf(pool) === 0) return false;
+    const offers = roster.offersIn(pool);
+    for (const tenant of waiting.tenantsIn(pool)) if (offers.to(tenant)) return true;
+    return false;
+  }
+
   /** Without a free slot in the pool it costs one look at the nodes, however many jobs wait. */
   function serve(pool: string): void {
-    const openings = waiting.sizeOf(pool) > 0 ? openingsOf(roster.inPool(pool)) : undefined;
+    const openings = hasRivals(pool) ? openingsOf(roster.inPool(pool)) : undefined;
     if (!openings) return;
     waiting.serve(pool, openings, (job) => {
       const choice = choose(job);
@@ -109,15 +122,8 @@ export function createPlacement(
 
   /** `undefined` when no node has a free slot. */
   function openingsOf(nodes: Iterable<RosterNode>): Openings | undefined {
-    let isAnyFree = false;
-    const services = new Set<string>();
-    for (const node of nodes) {
-      if (!canTake(node)) continue;
-      isAnyFree = true;
-      for (const service of node.services)
-        if (!node.unavailable.has(service)) services.add(service);
-    }
-    return isAnyFree ? { services, isOpen } : undefined;
+    const free = [...nodes].filter(canTake);
+    return free.length > 0 ? { offers: offersOf(free.map(whatIsAvailable)), isOpen } : undefined;
   }
 
   /** A node that has left or is draining is not waited for either: the jobs of its turns go elsewhere. */
@@ -241,7 +247,7 @@ export function createPlacement(
   /** Slots may have been freed on other instances, and nodes may have come, without a word to us. */
   async function lookAfterWaiting(): Promise<void> {
     forgetStrangers();
-    const pools = waiting.pools();
+    const pools = waiting.pools().filter(hasRivals);
     const isAwaited = ({ pools: its }: RosterNode) => pools.some((pool) => its.has(pool));
     if (pools.length > 0) await countFull((node) => node.online && isFull(node) && isAwaited(node));
     for (const pool of pools) serve(pool);
@@ -278,7 +284,7 @@ export function createPlacement(
     serve,
     freed(nodeId) {
       for (const pool of roster.poolsOf(nodeId)) {
-        if (waiting.sizeOf(pool) > 0) serve(pool);
+        serve(pool);
         const node = roster.get(nodeId);
         if (node) elsewhere.leaveFree(node, pool);
       }
@@ -297,10 +303,17 @@ const isFull = ({ reserved, capacity }: RosterNode): boolean => reserved >= capa
 
 const canTake = (node: RosterNode): boolean => node.online && !node.draining && !isFull(node);
 
-/** `2 full, 1 draining`: what `NO_AVAILABLE_NODE` says besides. */
+/** The node with the services that it can serve now. */
+const whatIsAvailable = ({ tenants, services, unavailable }: RosterNode) => ({
+  tenants,
+  services:
+    unavailable.size === 0 ? services : [...services].filter((one) => !unavailable.has(one)),
+});
+
+/** `2 full, 1 draining`: what `NO_AVAILABLE_NODE` says besides. How many nodes other tenants have is not said. */
 export function exclusionWords(context: Pick<JobsContext, "roster">, job: LiveJob): string {
-  const counts = Object.entries(countExclusions(context.roster.all(), job));
-  return counts.length === 0
-    ? "there is no node at all"
-    : counts.map(([reason, count]) => `${count} ${reason}`).join(", ");
+  const { other_tenant: others, ...counts } = countExclusions(context.roster.all(), job);
+  const words = Object.entries(counts).map(([reason, count]) => `${count} ${reason}`);
+  if (words.length > 0) return words.join(", ");
+  return others ? `no node serves the tenant ${job.tenant}` : "there is no node at all";
 }

@@ -1,5 +1,6 @@
 import type { NodeView } from "@tenure/protocol";
 import type { Clock } from "../kernel/clock.ts";
+import { type Offers, offersOf } from "./offers.ts";
 import type { Candidate } from "./select-node.ts";
 
 /** A node that may take jobs, wherever it is connected. */
@@ -29,8 +30,8 @@ export interface Roster {
   askingOf(nodeId: string): number;
   /** How often the store's count of this node was heard: tells whether one is newer than another. */
   countsOf(nodeId: string): number;
-  /** Services that nodes of the pool offer, whether or not they are free. */
-  servicesIn(pool: string): ReadonlySet<string>;
+  /** What nodes of the pool offer to which tenants, whether or not they are free. */
+  offersIn(pool: string): Offers;
   /** The node cannot serve it; the store says so too until the mark runs out. */
   mark(nodeId: string, service: string, forMs: number): void;
   /** The node says that it takes nothing new. Until it connects again, or says otherwise. */
@@ -64,7 +65,7 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
   const marks = new Map<string, Map<string, number>>();
   let withdrawn: string | undefined;
   /** By pool, found when asked for, until the next round. */
-  const offered = new Map<string, Set<string>>();
+  const offered = new Map<string, Offers>();
 
   function refresh(views: readonly NodeView[]): void {
     const next = new Map<string, Entry>();
@@ -146,14 +147,10 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
     knownOf: (nodeId) => entries.get(nodeId)?.known ?? 0,
     askingOf: (nodeId) => entries.get(nodeId)?.asking ?? 0,
     countsOf: (nodeId) => entries.get(nodeId)?.counts ?? 0,
-    servicesIn(pool) {
-      const known = offered.get(pool);
-      if (known) return known;
-      const found = new Set<string>();
-      for (const node of pools.get(pool) ?? [])
-        for (const service of node.services) found.add(service);
-      offered.set(pool, found);
-      return found;
+    offersIn(pool) {
+      const offers = offered.get(pool) ?? offersOf(pools.get(pool) ?? []);
+      offered.set(pool, offers);
+      return offers;
     },
     mark(nodeId, service, forMs) {
       const services = marks.get(nodeId) ?? new Map<string, number>();
@@ -185,6 +182,7 @@ const nodeOf = (view: NodeView, unavailable: Set<string>): MutableNode => ({
   epoch: view.epoch,
   online: view.online,
   draining: view.draining,
+  tenants: view.tenants,
   pools: new Set(view.pools),
   services: new Set(view.services),
   capacity: view.capacity,

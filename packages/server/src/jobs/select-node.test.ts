@@ -30,20 +30,24 @@ describe("choosing a node", () => {
   test("takes the least reserved share, not the fewest slots", () => {
     const small = node("small", { capacity: 2, reserved: 1 });
     const large = node("large", { capacity: 100, reserved: 10 });
-    expect(pickNode([small, large], { pool: "gpu" }, never)).toBe(large);
+    expect(pickNode([small, large], { tenant: "default", pool: "gpu" }, never)).toBe(large);
   });
 
   test("leaves the choice among equals to chance", () => {
     const nodes = [node("a"), node("b"), node("c")];
-    expect(pickNode(nodes, { pool: "gpu" }, never)?.nodeId).toBe("a");
-    expect(pickNode(nodes, { pool: "gpu" }, always)?.nodeId).toBe("c");
+    expect(pickNode(nodes, { tenant: "default", pool: "gpu" }, never)?.nodeId).toBe("a");
+    expect(pickNode(nodes, { tenant: "default", pool: "gpu" }, always)?.nodeId).toBe("c");
   });
 
   test("gives every equal the same chance", () => {
     const nodes = ["a", "b", "c", "d"].map((name) => node(name));
     const counts = new Map<string, number>();
     for (let i = 0; i < 4_000; i++) {
-      const { nodeId } = pickNode(nodes, { pool: "gpu" }, { ...never, fraction: Math.random })!;
+      const { nodeId } = pickNode(
+        nodes,
+        { tenant: "default", pool: "gpu" },
+        { ...never, fraction: Math.random },
+      )!;
       counts.set(nodeId, (counts.get(nodeId) ?? 0) + 1);
     }
     for (const count of counts.values()) expect(count).toBeGreaterThan(700);
@@ -53,7 +57,7 @@ describe("choosing a node", () => {
   test("prefers a node that has not failed this job, however busy it is", () => {
     const failed = node("failed");
     const busy = node("busy", { reserved: 3 });
-    const wanted = { pool: "gpu", former: new Set(["failed"]) };
+    const wanted = { tenant: "default", pool: "gpu", former: new Set(["failed"]) };
     expect(pickNode([failed, busy], wanted, never)).toBe(busy);
     expect(pickNode([failed], wanted, never)).toBe(failed);
   });
@@ -68,7 +72,7 @@ describe("choosing a node", () => {
       node("busy", { reserved: 4 }),
       node("busier", { reserved: 5 }),
     ];
-    const wanted = { pool: "gpu", service: "whisper" };
+    const wanted = { tenant: "default", pool: "gpu", service: "whisper" };
     expect(pickNode(nodes, wanted, never)).toBeUndefined();
     expect(countExclusions(nodes, wanted)).toEqual({
       offline: 1,
@@ -82,10 +86,12 @@ describe("choosing a node", () => {
 
   test("a job without a service is not kept from a node by a mark", () => {
     const marked = node("marked", { unavailable: new Set(["whisper"]), services: new Set() });
-    expect(pickNode([marked], { pool: "gpu" }, never)).toBe(marked);
+    expect(pickNode([marked], { tenant: "default", pool: "gpu" }, never)).toBe(marked);
   });
 
   test("a node without capacity is full", () => {
-    expect(countExclusions([node("none", { capacity: 0 })], { pool: "gpu" })).toEqual({ full: 1 });
+    expect(
+      countExclusions([node("none", { capacity: 0 })], { tenant: "default", pool: "gpu" }),
+    ).toEqual({ full: 1 });
   });
 });

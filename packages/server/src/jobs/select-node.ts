@@ -1,3 +1,4 @@
+import { serves } from "@tenure/protocol";
 import type { Random } from "../kernel/random.ts";
 
 /** A node as selection sees it, from the snapshot this instance keeps. The store may refuse the choice. */
@@ -5,6 +6,8 @@ export interface Candidate {
   readonly nodeId: string;
   readonly online: boolean;
   readonly draining: boolean;
+  /** Whose jobs it runs. */
+  readonly tenants?: readonly string[] | undefined;
   readonly pools: ReadonlySet<string>;
   readonly services: ReadonlySet<string>;
   readonly capacity: number;
@@ -15,6 +18,7 @@ export interface Candidate {
 }
 
 export interface Wanted {
+  readonly tenant: string;
   readonly pool: string;
   readonly service?: string | undefined;
   /** Nodes of the job's former attempts: only when nobody else is there. */
@@ -23,6 +27,7 @@ export interface Wanted {
 
 /** Why a node cannot take a job, the first that applies. */
 export const EXCLUSIONS = [
+  "other_tenant",
   "offline",
   "not_in_pool",
   "draining",
@@ -32,7 +37,11 @@ export const EXCLUSIONS = [
 ] as const;
 export type Exclusion = (typeof EXCLUSIONS)[number];
 
-export function exclusionOf(node: Candidate, { pool, service }: Wanted): Exclusion | undefined {
+export function exclusionOf(
+  node: Candidate,
+  { tenant, pool, service }: Wanted,
+): Exclusion | undefined {
+  if (!serves(node.tenants, tenant)) return "other_tenant";
   if (!node.online) return "offline";
   if (!node.pools.has(pool)) return "not_in_pool";
   if (node.draining) return "draining";

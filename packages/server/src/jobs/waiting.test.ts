@@ -1,5 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { offersOf } from "./offers.ts";
 import { createWaitingRoom, type Offered, type Openings, type Waiter } from "./waiting.ts";
 
 let lastId = 0;
@@ -15,9 +16,9 @@ const waiter = (words: Partial<Waiter> = {}): Waiter => ({
 });
 
 /** Every service, and every node, has a free slot. */
-const ALL: Openings = { services: new Set(["whisper", "a"]), isOpen: () => true };
+const ALL: Openings = { offers: offersOf([{ services: ["whisper", "a"] }]), isOpen: () => true };
 const someServices = (...services: string[]): Openings => ({
-  services: new Set(services),
+  offers: offersOf([{ services }]),
   isOpen: () => false,
 });
 
@@ -135,7 +136,10 @@ describe("the waiting room", () => {
     expect(offers(someServices(), itsNode)).toEqual([speaking, plain]);
     expect(offers(someServices(), itsNode)).toEqual([plain]);
     // Its node has a slot, which another job takes first: it goes on waiting, and is not offered for ever.
-    const freed = { services: new Set<string>(), isOpen: (nodeId: string) => nodeId === "n" };
+    const freed = {
+      offers: offersOf([{ services: [] }]),
+      isOpen: (nodeId: string) => nodeId === "n",
+    };
     expect(offers(freed, itsNode)).toEqual([speaking, plain]);
     waiting.release(speaking.jobId);
     expect(offers(someServices(), () => "not_now")).toEqual([speaking, plain]);
@@ -215,14 +219,14 @@ describe("with 5,000 waiting turns and 5,000 service names", () => {
     const first = serve(someServices(), () => ({ nodeId: "busy" }));
     expect(first.offers).toBe(MANY);
     expect(serve(someServices(), () => "no_room")).toEqual({ offers: 0, reads: 0 });
-    const freed = { services: new Set<string>(), isOpen: () => true };
+    const freed = { offers: offersOf([{ services: [] }]), isOpen: () => true };
     expect(serve(freed, () => "no_room")).toMatchObject({ offers: 1 });
   });
 
   test("serving all of them is no more than sorting them", () => {
     const { waiting, serve } = crowd();
     const all = {
-      services: new Set(Array.from({ length: MANY }, (_, at) => `s${at}`)),
+      offers: offersOf([{ services: Array.from({ length: MANY }, (_, at) => `s${at}`) }]),
       isOpen: () => true,
     };
     const { offers, reads } = serve(all, () => "taken");
@@ -230,4 +234,27 @@ describe("with 5,000 waiting turns and 5,000 service names", () => {
     expect(reads).toBeLessThan(2 * MANY * 2 * 2 * Math.log2(2 * MANY) * 2);
     expect(waiting.size()).toBe(0);
   });
+});
+
+test("jobs of a tenant that no free node serves are neither offered nor touched", () => {
+  const waiting = room();
+  const [mine, theirs] = [waiter(), waiter({ tenant: "blue", createdAtMs: 0 })];
+  for (const one of [mine, theirs]) waiting.add(one);
+  const offered = (tenants: string[][]): Waiter[] => {
+    const seen: Waiter[] = [];
+    const offers = offersOf(tenants.map((of) => ({ tenants: of, services: [] })));
+    waiting.serve("gpu", { offers, isOpen: () => false }, (one) => {
+      seen.push(one);
+      return "no_room";
+    });
+    return seen;
+  };
+  expect(offered([["default"]])).toEqual([mine]);
+  expect(offered([["blue"]])).toEqual([theirs]);
+  expect(offered([["blue", "default"]])).toEqual([theirs, mine]);
+  expect(offered([["red"], ["*"]])).toEqual([theirs, mine]);
+  expect(offered([["red"]])).toEqual([]);
+  expect([...waiting.tenantsIn("gpu")]).toEqual(["default", "blue"]);
+  waiting.remove(mine.jobId);
+  expect([...waiting.tenantsIn("gpu")]).toEqual(["blue"]);
 });

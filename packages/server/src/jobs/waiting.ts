@@ -1,4 +1,5 @@
 import { createHeap, createIndexedHeap, type Heap, type IndexedHeap } from "../kernel/heap.ts";
+import type { Offers } from "./offers.ts";
 
 /** A job that waits for a slot. */
 export interface Waiter {
@@ -26,14 +27,15 @@ export type Offered =
 
 /** What the nodes with a free slot can take. */
 export interface Openings {
-  /** Services of nodes with a free slot. Jobs without a service go to any of them. */
-  readonly services: ReadonlySet<string>;
+  /** Services of nodes with a free slot, by the tenants they serve. Jobs without a service go to any node of their tenant. */
+  readonly offers: Offers;
   /** Whether jobs that wait for this node are to be offered: it has a free slot, or cannot be waited for any more. */
   isOpen(nodeId: string): boolean;
 }
 
 /** The first of the jobs of a pool that want the same of a node. */
 export interface WaitingHead {
+  tenant: string;
   service?: string | undefined;
   /** Set for jobs of turns that wait for this node. */
   nodeId?: string | undefined;
@@ -51,6 +53,8 @@ export interface WaitingRoom<W extends Waiter> {
   size(): number;
   sizeOf(pool: string): number;
   pools(): string[];
+  /** The tenants whose jobs wait in this pool. */
+  tenantsIn(pool: string): Iterable<string>;
   all(): Iterable<W>;
   /** Different needs that jobs of this tenant wait with, over all pools. */
   needsOf(tenant: string): number;
@@ -63,10 +67,10 @@ export interface WaitingRoom<W extends Waiter> {
    */
   serve(pool: string, openings: Openings, offer: (waiter: W) => Offered): void;
   /**
-   * The first job of each group whose service is among these, or that waits for one node: the first first. A post for
+   * The first job of each group that fits these offers, or that waits for one node: the first first. A post for
    * other instances, which need to know no more than what comes next.
    */
-  heads(pool: string, services: ReadonlySet<string>): WaitingHead[];
+  heads(pool: string, offers: Offers): WaitingHead[];
   /** The job waits for the node of its turn no longer: it is offered with the others of its service. */
   release(jobId: string): void;
 }
@@ -75,9 +79,10 @@ export interface WaitingRoom<W extends Waiter> {
  * The jobs that wait for a slot, on this instance. It is a cache of records that are CREATED: losing it loses nothing.
  *
  * Jobs with the same need stand in one line, by priority and age, because a job that wants a service no free node has must
- * not hold up the others behind it. Lines stand in groups: by service, or by the node that a turn waits for. Each group
- * is a heap over the heads of its lines, so a look costs as much as it finds: groups that no free slot fits are not
- * touched, whether they hold one line or ten thousand.
+ * not hold up the others behind it. Lines stand in groups: by tenant and service, or by the node that a turn waits for.
+ * Tenants have lines of their own, because the nodes that serve one may not serve another. Each group is a heap over the
+ * heads of its lines, so a look costs as much as it finds: groups that no free slot fits are not touched, whether they
+ * hold one line or ten thousand.
  *
  * Invariants: a job is in one line, a line in one group; no line and no group is empty; while `serve` runs, lines that
  * were refused are out of their group's heap, and they are back in it afterwards.
@@ -92,9 +97,17 @@ export function createWaitingRoom<W extends Waiter>(
   function poolOf(name: string): Pool<W> {
     const known = pools.get(name);
     if (known) return known;
-    const pool: Pool<W> = { size: 0, lines: new Map(), byService: new Map(), byNode: new Map() };
+    const pool: Pool<W> = { size: 0, tenants: new Map(), byNode: new Map() };
     pools.set(name, pool);
     return pool;
+  }
+
+  function linesOf(pool: Pool<W>, tenant: string): TenantLines<W> {
+    const known = pool.tenants.get(tenant);
+    if (known) return known;
+    const lines: TenantLines<W> = { lines: new Map(), byService: new Map() };
+    pool.tenants.set(tenant, lines);
+    return lines;
   }
 
   function enter(groups: Map<string, Group<W>>, key: string, line: Line<W>): Group<W> {
@@ -129,7 +142,9 @@ export function createWaitingRoom<W extends Waiter>(
     if (!line.isEmpty()) line.group?.lines.moved(line);
     else {
       leave(line);
-      pool.lines.delete(line.need);
+      const { lines } = linesOf(pool, waiter.tenant);
+      lines.delete(line.need);
+      if (lines.size === 0) pool.tenants.delete(waiter.tenant);
     }
     if (pool.size === 0) pools.delete(waiter.pool);
     onChange(waiter.pool);
@@ -172,6 +187,7 @@ export function createWaitingRoom<W extends Waiter>(
     has: (jobId) => places.has(jobId),
     size: () => places.size,
     pools: () => [...pools.keys()],
+    tenantsIn: (pool) => pools.get(pool)?.tenants.keys() ?? [],
     *all() {
       for (const { waiter } of places.values()) yield waiter;
     },
@@ -181,11 +197,12 @@ export function createWaitingRoom<W extends Waiter>(
       const { jobId, tenant, need, service = "" } = waiter;
       if (places.has(jobId)) return;
       const pool = poolOf(waiter.pool);
-      const known = pool.lines.get(need);
-      const line = known ?? createLine<W>(need, service);
-      pool.lines.set(need, line);
+      const { lines, byService } = linesOf(pool, tenant);
+      const known = lines.get(need);
+      const line = known ?? createLine<W>({ tenant, need, service });
+      lines.set(need, line);
       line.add(waiter);
-      if (!known) enter(pool.byService, service, line);
+      if (!known) enter(byService, service, line);
       else if (line.group) {
         grow(line.group.sizes, waiter.priority, 1);
         line.group.lines.moved(line);
@@ -198,31 +215,33 @@ export function createWaitingRoom<W extends Waiter>(
     release(jobId) {
       const place = places.get(jobId);
       if (!place) return;
-      const { byService, byNode } = poolOf(place.waiter.pool);
-      if (place.line.group?.groups !== byNode) return;
-      leave(place.line);
-      enter(byService, place.line.service, place.line);
+      const { waiter, line } = place;
+      const pool = poolOf(waiter.pool);
+      if (line.group?.groups !== pool.byNode) return;
+      leave(line);
+      enter(linesOf(pool, waiter.tenant).byService, line.service, line);
     },
-    heads(name, services) {
+    heads(name, offers) {
       const pool = pools.get(name);
       if (!pool) return [];
       const found: WaitingHead[] = [];
-      for (const group of openGroups(pool, { services, isOpen: () => true })) {
+      for (const group of openGroups(pool, { offers, isOpen: () => true })) {
         const first = group.lines.first()?.first();
         if (!first) continue;
-        const { priority, createdAtMs: oldestMs } = first;
+        const { tenant, priority, createdAtMs: oldestMs } = first;
         const count = group.sizes.get(priority) ?? 1;
         const what = group.groups === pool.byNode ? { nodeId: group.key } : { service: group.key };
-        found.push({ ...what, priority, oldestMs, count });
+        found.push({ tenant, ...what, priority, oldestMs, count });
       }
       return found.sort((a, b) => b.priority - a.priority || a.oldestMs - b.oldestMs);
     },
     oldestMs() {
       let oldest: number | undefined;
-      for (const { lines } of pools.values())
-        for (const line of lines.values())
-          for (const { createdAtMs } of line.heads())
-            if (oldest === undefined || createdAtMs < oldest) oldest = createdAtMs;
+      for (const { tenants } of pools.values())
+        for (const { lines } of tenants.values())
+          for (const line of lines.values())
+            for (const { createdAtMs } of line.heads())
+              if (oldest === undefined || createdAtMs < oldest) oldest = createdAtMs;
       return oldest;
     },
   };
@@ -230,10 +249,14 @@ export function createWaitingRoom<W extends Waiter>(
 
 interface Pool<W extends Waiter> {
   size: number;
+  tenants: Map<string, TenantLines<W>>;
+  byNode: Map<string, Group<W>>;
+}
+
+interface TenantLines<W extends Waiter> {
   /** By need. */
   lines: Map<string, Line<W>>;
   byService: Map<string, Group<W>>;
-  byNode: Map<string, Group<W>>;
 }
 
 interface Group<W extends Waiter> {
@@ -258,10 +281,22 @@ function grow(sizes: Map<number, number>, priority: number, by: number): void {
   else sizes.delete(priority);
 }
 
-/** Goes through the waiting groups or through what is offered, whichever are fewer. */
+/** The groups that a free slot may fit. Those of a tenant that none of the nodes serves are not touched. */
 function* openGroups<W extends Waiter>(
-  { byService, byNode }: Pool<W>,
-  { services, isOpen }: Openings,
+  { tenants, byNode }: Pool<W>,
+  { offers, isOpen }: Openings,
+): Generator<Group<W>> {
+  for (const [tenant, { byService }] of tenants) {
+    const services = offers.to(tenant);
+    if (services) yield* openServices(byService, services);
+  }
+  for (const group of byNode.values()) if (isOpen(group.key)) yield group;
+}
+
+/** Goes through the waiting groups or through what is offered, whichever are fewer. */
+function* openServices<W extends Waiter>(
+  byService: Map<string, Group<W>>,
+  services: ReadonlySet<string>,
 ): Generator<Group<W>> {
   const plain = byService.get("");
   if (plain) yield plain;
@@ -271,7 +306,6 @@ function* openGroups<W extends Waiter>(
       if (group) yield group;
     }
   else for (const group of byService.values()) if (services.has(group.key)) yield group;
-  for (const group of byNode.values()) if (isOpen(group.key)) yield group;
 }
 
 const nameOf = (pool: string, need: string): string => `${pool} ${need}`;
@@ -304,6 +338,7 @@ export function createNeedCounts(): NeedCounts {
 
 /** Those with one need, by priority and then by age. */
 interface Line<W extends Waiter> {
+  readonly tenant: string;
   readonly need: string;
   readonly service: string;
   group: Group<W> | undefined;
@@ -325,7 +360,7 @@ interface Place<W> {
   hasLeft: boolean;
 }
 
-function createLine<W extends Waiter>(need: string, service: string): Line<W> {
+function createLine<W extends Waiter>(of: Pick<Line<W>, "tenant" | "need" | "service">): Line<W> {
   const places = new Map<string, Place<W>>();
   const lanes = new Map<number, Heap<Place<W>>>();
   const sizes = new Map<number, number>();
@@ -345,8 +380,7 @@ function createLine<W extends Waiter>(need: string, service: string): Line<W> {
   }
 
   return {
-    need,
-    service,
+    ...of,
     group: undefined,
     sizes,
     add(waiter) {

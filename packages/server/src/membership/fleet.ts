@@ -139,6 +139,7 @@ function viewOfUnit(row: NodeUnitRow, snapshot: NodeSnapshot | undefined): NodeV
     custom_command: row.custom_command,
     draining: row.draining || (hot?.draining ?? false),
     tags: row.tags,
+    ...(row.tenants && { tenants: row.tenants }),
     node_unit: true,
     online: present,
     instance_id: present ? instance_id : null,

@@ -55,6 +55,7 @@ function memberOf(row: NodeUnitRow): Member {
     custom_command: row.custom_command,
     draining: row.draining,
     tags: row.tags,
+    ...(row.tenants && { tenants: row.tenants }),
     joined_at: row.joined_at.toISOString(),
   };
 }

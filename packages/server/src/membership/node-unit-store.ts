@@ -1,4 +1,4 @@
-import type { FieldIssue } from "@tenure/protocol";
+import { DEFAULT_TENANT, type FieldIssue } from "@tenure/protocol";
 import type { Db } from "../store/db.ts";
 import { json, sql } from "../store/sql.ts";
 import type { Moment } from "./confirmation-store.ts";
@@ -20,6 +20,8 @@ export interface NodeUnitRow {
   custom_command: boolean;
   draining: boolean;
   tags: Record<string, string | boolean>;
+  /** The tenants it serves. One that joined through an instance of 0.1.0 serves `default`. */
+  tenants?: string[];
   joined_at: Date;
   /** When it was heard last; null in a row that was not written since the column exists. */
   renewed_at: Date | null;
@@ -48,6 +50,7 @@ export type NewNodeUnit = Pick<
   | "trusted_package_regexp"
   | "custom_command"
   | "tags"
+  | "tenants"
 >;
 
 /** One number per connection, from one sequence for the whole fleet. */
@@ -84,10 +87,11 @@ export async function joinNodeUnit(
     joined as (
       insert into node_unit as current
         (address, name, version, instance_id, boot_id, epoch, online, presence_expires_at, left_at, claim_policy,
-         labels, trusted_package_regexp, custom_command, tags, joined_at)
+         labels, trusted_package_regexp, custom_command, tags, tenants, tenants_epoch, joined_at)
       values (${unit.address}, ${unit.name}, ${unit.version}, ${unit.instance_id}, ${unit.boot_id}, ${unit.epoch},
               true, tenure_now() + ${ttlMs} * interval '1 ms', null, ${unit.claim_policy}, ${json(unit.labels)},
-              ${unit.trusted_package_regexp}, ${unit.custom_command}, ${json(unit.tags)}, (select now from moment))
+              ${unit.trusted_package_regexp}, ${unit.custom_command}, ${json(unit.tags)}, ${unit.tenants ?? [DEFAULT_TENANT]}::text[], ${unit.epoch},
+              (select now from moment))
       on conflict (address) do update
          set name                   = excluded.name,
              version                = excluded.version,
@@ -101,6 +105,8 @@ export async function joinNodeUnit(
              trusted_package_regexp = excluded.trusted_package_regexp,
              custom_command         = excluded.custom_command,
              tags                   = excluded.tags,
+             tenants                = excluded.tenants,
+             tenants_epoch          = excluded.tenants_epoch,
              joined_at              = case when current.boot_id = excluded.boot_id and current.online
                                            then current.joined_at else excluded.joined_at end,
              boot_id                = excluded.boot_id

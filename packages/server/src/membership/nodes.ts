@@ -3,6 +3,7 @@ import {
   type CallResult,
   CLOSE_CODES,
   type CloseCode,
+  DEFAULT_TENANT,
   type HostEvent,
   isNodeUnit,
   type LogLines,
@@ -34,6 +35,7 @@ import {
 } from "./node-unit-store.ts";
 import { claimOwner, dropOwner, ownerKeys } from "./owner-store.ts";
 import { dropSnapshot, type NodeSnapshot, readPresence, writeSnapshot } from "./snapshot-store.ts";
+import { changeFor, membersFor } from "./visible-members.ts";
 
 /** The way to a connected node. The gateway gives one per socket. */
 export interface NodeLink {
@@ -72,9 +74,15 @@ export interface NodesOptions {
   onChange: () => void;
 }
 
+/** What a node's token says of it, which the node itself cannot choose. */
+export interface NodeGrant {
+  /** The tenants it serves. */
+  readonly tenants: readonly string[];
+}
+
 export interface Nodes {
   /** Lets a proven node in. Throws `NODE_ADDRESS_IN_USE` while another process answers under its address. */
-  join(registration: NodeRegister, link: NodeLink): Promise<NodeConnection>;
+  join(registration: NodeRegister, link: NodeLink, grant: NodeGrant): Promise<NodeConnection>;
   /** Tells a node-unit who is there; from now on it hears every change. */
   introduce(node: NodeConnection): void;
   /** The nodes connected here. */
@@ -147,13 +155,17 @@ export function createNodes(options: NodesOptions): Nodes {
     return terms.map(({ address }) => renewed.has(address));
   });
 
-  async function join(registration: NodeRegister, link: NodeLink): Promise<NodeConnection> {
+  async function join(
+    registration: NodeRegister,
+    link: NodeLink,
+    grant: NodeGrant,
+  ): Promise<NodeConnection> {
     const { address } = registration;
     const epoch = await nextEpoch(undefined);
     const unit = isNodeUnit(registration.tags);
-    const row = unit ? await joinAsUnit(registration, epoch) : undefined;
+    const row = unit ? await joinAsUnit(registration, { ...grant, epoch }) : undefined;
     if (!unit) await refuseTwin(registration);
-    const node = hold({ registration, epoch, link, row });
+    const node = hold({ registration, grant, epoch, link, row });
     const former = held.get(address);
     // Of two that join at once the newer one stays, whichever comes here first.
     if (former && former.epoch > epoch) {
@@ -172,9 +184,12 @@ export function createNodes(options: NodesOptions): Nodes {
     return node;
   }
 
-  async function joinAsUnit(registration: NodeRegister, epoch: number): Promise<NodeUnitRow> {
+  async function joinAsUnit(
+    registration: NodeRegister,
+    term: NodeGrant & { epoch: number },
+  ): Promise<NodeUnitRow> {
     const { address } = registration;
-    const unit = unitOf(registration, { instanceId, epoch });
+    const unit = unitOf(registration, { ...term, instanceId });
     const row =
       (await joinNodeUnit(db, unit, presenceTtlMs)) ??
       (await takeOver(unit, registration.former_boot_id));
@@ -211,11 +226,13 @@ export function createNodes(options: NodesOptions): Nodes {
 
   function hold({
     registration,
+    grant,
     epoch,
     link,
     row,
   }: {
     registration: NodeRegister;
+    grant: NodeGrant;
     epoch: number;
     link: NodeLink;
     row: NodeUnitRow | undefined;
@@ -226,7 +243,10 @@ export function createNodes(options: NodesOptions): Nodes {
       epoch,
       isNodeUnit: row !== undefined,
       link,
-      snapshot: snapshotOf(registration, { instanceId, epoch, row, joinedAtMs: clock.wallMs() }),
+      snapshot: snapshotOf(registration, {
+        ...{ ...grant, instanceId, epoch, row },
+        joinedAtMs: clock.wallMs(),
+      }),
       introduced: false,
       isDrained: row?.draining ?? false,
       isLeaving: false,
@@ -313,9 +333,9 @@ export function createNodes(options: NodesOptions): Nodes {
     node.link.close(CLOSE_CODES.REPLACED, "a newer connection of this node is on another instance");
   }
 
-  function everybody(): Buffer {
+  function everybody(tenants: readonly string[]): Buffer {
     const { seq, view, members } = options.members.current();
-    return hostEvent({ seq, event: "INIT", view, members });
+    return hostEvent({ seq, event: "INIT", view, members: membersFor(members, tenants) });
   }
 
   return {
@@ -324,7 +344,7 @@ export function createNodes(options: NodesOptions): Nodes {
       const node = held.get(nodeId);
       if (!node?.isNodeUnit) return;
       node.introduced = true;
-      node.link.sendText(everybody());
+      node.link.sendText(everybody(tenantsOf(node)));
     },
     connected: () => [...held.values()],
     onLook({ rows, changes, view }) {
@@ -337,12 +357,22 @@ export function createNodes(options: NodesOptions): Nodes {
       // A view that has settled by time alone comes with no change of a member that would carry the word.
       const viewChanged = view !== toldView;
       toldView = view;
-      // Written once for all: the same four megabytes for each of five hundred nodes were seconds and gigabytes.
-      const events = viewChanged
-        ? [everybody()]
-        : changes.map((change) => hostEvent({ event: "TERMINAL_CHANGE", view, ...change }));
-      for (const node of held.values())
-        if (node.introduced) for (const event of events) node.link.sendText(event);
+      // Once for all that serve the same: the same four megabytes for each of five hundred nodes were seconds and gigabytes.
+      const written = new Map<string, Buffer[]>();
+      for (const node of held.values()) {
+        if (!node.introduced) continue;
+        const tenants = tenantsOf(node);
+        const key = tenants.join(" ");
+        const events = written.get(key) ?? (viewChanged ? [everybody(tenants)] : told(tenants));
+        written.set(key, events);
+        for (const event of events) node.link.sendText(event);
+      }
+
+      function told(tenants: readonly string[]): Buffer[] {
+        return changes.map(({ seq, ...change }) =>
+          hostEvent({ event: "TERMINAL_CHANGE", view, seq, ...changeFor(change, tenants) }),
+        );
+      }
     },
     async renew() {
       const dueBeforeMs = clock.monotonicMs() - Math.min(presenceTtlMs, ownerTtlMs) / 3;
@@ -387,12 +417,12 @@ export function createNodes(options: NodesOptions): Nodes {
   };
 }
 
-interface Connected {
+interface Connected extends NodeGrant {
   instanceId: string;
   epoch: number;
 }
 
-const unitOf = (registration: NodeRegister, { instanceId, epoch }: Connected) => ({
+const unitOf = (registration: NodeRegister, { instanceId, epoch, tenants }: Connected) => ({
   address: registration.address,
   name: registration.name,
   version: registration.version,
@@ -404,6 +434,7 @@ const unitOf = (registration: NodeRegister, { instanceId, epoch }: Connected) =>
   trusted_package_regexp: registration.trusted_package_regexp ?? "",
   custom_command: registration.custom_command ?? false,
   tags: registration.tags,
+  tenants: [...tenants],
 });
 
 function snapshotOf(
@@ -411,11 +442,12 @@ function snapshotOf(
   {
     instanceId,
     epoch,
+    tenants,
     row,
     joinedAtMs,
   }: Connected & { row: NodeUnitRow | undefined; joinedAtMs: number },
 ): NodeSnapshot {
-  const { address, ...unit } = unitOf(registration, { instanceId, epoch });
+  const { address, ...unit } = unitOf(registration, { instanceId, epoch, tenants });
   return {
     v: 1,
     node_id: address,
@@ -428,6 +460,9 @@ function snapshotOf(
     joined_at: (row?.joined_at ?? new Date(joinedAtMs)).toISOString(),
   };
 }
+
+const tenantsOf = ({ snapshot }: NodeConnection): readonly string[] =>
+  snapshot.tenants ?? [DEFAULT_TENANT];
 
 const hostEvent = (event: Omit<HostEvent, "type">): Buffer =>
   Buffer.from(JSON.stringify({ type: "host_event", ...event }));

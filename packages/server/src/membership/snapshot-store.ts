@@ -8,6 +8,7 @@ import {
   ResourceUsage,
   Services,
   Tags,
+  Tenants,
 } from "@tenure/protocol";
 import * as z from "zod";
 import type { HotStore } from "../store/hot-store.ts";
@@ -33,6 +34,8 @@ export const NodeSnapshot = z.object({
   epoch: z.int(),
   tags: Tags,
   labels: Labels,
+  /** Absent: written by an instance of 0.1.0. */
+  tenants: Tenants.optional(),
   pools: Pools,
   services: Services,
   capacity: Capacity,
