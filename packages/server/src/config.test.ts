@@ -293,6 +293,29 @@ describe("relations between settings", () => {
     expect(() => read({ text })).not.toThrow();
   });
 
+  test.each([
+    ["advertise_url = 'https://tenure.example.com'", "public name without auth"],
+    ["advertise_url = 'http://10.0.0.5:7070'", "public name without auth"],
+    ["advertise_url = 'http://127.0.0.1.example.com'", "public name without auth"],
+    [
+      "allowed_origins = ['http://localhost:1', 'https://a.example']",
+      "foreign origin without auth",
+    ],
+  ])("[server] %s needs a token", (setting, beginning) => {
+    const text = `[server]\n${setting}`;
+    expect(problems({ text })).toEqual([expect.stringContaining(beginning)]);
+    expect(() => read({ text, env: { TENURE_TOKENS: `admin:${SECRET}` } })).not.toThrow();
+  });
+
+  test("names of this machine need no token", () => {
+    const text = [
+      "[server]",
+      "advertise_url = 'http://[::1]:7070'",
+      "allowed_origins = ['http://localhost:5173', 'http://127.0.0.9:8080']",
+    ].join("\n");
+    expect(() => read({ text })).not.toThrow();
+  });
+
   test("a token opens a non-loopback bind", () => {
     const text = "[server]\nhost = '0.0.0.0'";
     expect(read({ text, env: { TENURE_TOKENS: `admin:${SECRET}` } }).server.host).toBe("0.0.0.0");

@@ -74,6 +74,20 @@ const RELATIONS: readonly Relation[] = [
       "non-loopback bind without auth: server.host lets other machines in, so auth.tokens (or TENURE_TOKENS) must have at least one token",
   },
   {
+    keys: ["server.advertise_url", "auth.tokens"],
+    holds: ({ server, auth }) =>
+      auth.tokens.length > 0 || server.advertise_url === "" || isLoopbackUrl(server.advertise_url),
+    sentence:
+      "public name without auth: server.advertise_url names this server to other machines, whose requests a proxy would pass on to the local operator, so auth.tokens (or TENURE_TOKENS) must have at least one token",
+  },
+  {
+    keys: ["server.allowed_origins", "auth.tokens"],
+    holds: ({ server, auth }) =>
+      auth.tokens.length > 0 || server.allowed_origins.every(isLoopbackUrl),
+    sentence:
+      "foreign origin without auth: every page of server.allowed_origins could act as the local operator, so auth.tokens (or TENURE_TOKENS) must have at least one token",
+  },
+  {
     // The embedded store has one instance, so no other one calls it at the URL it advertises.
     keys: ["server.host", "server.advertise_url", "server.postgres_uri"],
     holds: ({ server }) => server.postgres_uri === "" || !isWildcard(advertisedHost(server)),
@@ -166,6 +180,8 @@ const RELATIONS: readonly Relation[] = [
       "limits.result_bytes must be less than limits.ws_frame_bytes: a result travels inside a frame",
   },
 ];
+
+const isLoopbackUrl = (url: string): boolean => isLoopback(new URL(url).hostname);
 
 const advertisedHost = ({ host, advertise_url }: Config["server"]): string =>
   advertise_url === "" ? host : new URL(advertise_url).hostname;

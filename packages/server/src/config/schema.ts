@@ -57,11 +57,11 @@ export const Config = z.strictObject({
     advertise_url: text(
       "",
       emptyOr(url({ schemes: ["http:", "https:"] })),
-      "URL under which other instances reach this one. Empty = built from host and port, which is wrong behind a proxy. With `postgres_uri` it must be set when host is a wildcard (`0.0.0.0`, `::`).",
+      "URL under which other instances reach this one. Empty = built from host and port, which is wrong behind a proxy. With `postgres_uri` it must be set when host is a wildcard (`0.0.0.0`, `::`). Beyond loopback at least one token is required.",
     ),
     allowed_origins: textList(
       origin,
-      "Origins of web pages, other than this server's own, that may call it. Each one is a site that can act with a visitor's login.",
+      "Origins of web pages, other than this server's own, that may call it. Each one is a site that can act with a visitor's login; beyond loopback at least one token is required.",
     ),
     trusted_proxies: textList(
       network,
