@@ -46,9 +46,8 @@ async function expectClosed(dataDir: string): Promise<void> {
   expect(openToOthers(dataDir)).toEqual([]);
 }
 
-test.runIf(otherUser)(
-  "a data_dir of another user is refused with a sentence, by server and node-unit",
-  async () => {
+if (otherUser)
+  test("a data_dir of another user is refused with a sentence, by server and node-unit", async () => {
     const dataDir = openDirectory("theirs");
     chownSync(dataDir, otherUser!.uid, otherUser!.gid);
     const server = startTenure(["server", "--port", "0"], { dataDir });
@@ -57,8 +56,7 @@ test.runIf(otherUser)(
     const unit = startTenure(["node", "run", "--url", "http://127.0.0.1:9"], { dataDir });
     expect(await unit.exited).toEqual({ code: 1, signal: null });
     expect(unit.stderr()).toContain(`${dataDir} belongs to user ${otherUser!.uid}`);
-  },
-);
+  });
 
 test("a node-unit closes its own directory; its children have the umask that it was started with", async () => {
   const server = await attackServer([]);

@@ -105,6 +105,8 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     packagesMaxMb: config.packages_max_mb,
     workKeepDays: config.work_keep_days,
     ...(options.childUmask !== undefined && { childUmask: options.childUmask }),
+    ...(config.run_as && { runAs: config.run_as }),
+    ...(config.wrapper && { wrapper: config.wrapper }),
     report: reported,
     log,
     clock,

@@ -1,7 +1,10 @@
 import { TOKEN_LABEL_PREFIX } from "@tenure/protocol";
 import { patternProblem } from "@tenure/protocol/pattern";
-import { closest, distance } from "fastest-levenshtein";
 import * as z from "zod";
+import { didYouMean, isHostUrl, text, weight, wholeNumber } from "./config-kinds.ts";
+import { parseRunAs, type RunAs } from "./run-as.ts";
+import { withSecretFiles } from "./secret-file.ts";
+import { knowsPlaces, parseWords, WRAPPER_PLACES } from "./wrapper.ts";
 
 /** Everything that can be set for one node-unit. Names are those of the variables, without their prefix. */
 export interface AgentConfig {
@@ -26,6 +29,10 @@ export interface AgentConfig {
   /** Must match the whole of `name@version`. Absent = no package is trusted. */
   trusted_package_regexp?: string;
   custom_command: boolean;
+  /** The users of the children. Absent = the agent's own. */
+  run_as?: RunAs;
+  /** A command, with its arguments, that every child is started by. */
+  wrapper?: readonly string[];
 }
 
 export const CLAIM_POLICIES = ["deployment_count", "resource_usage", "none"] as const;
@@ -59,12 +66,15 @@ export function readAgentConfig({
   policies?: readonly string[];
 }): AgentConfig {
   // An empty variable counts as not set: templates leave them behind.
-  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== ""));
+  const set = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== ""));
+  const { given, fileProblems } = withSecretFiles(set);
   const parsed = variables(policies).safeParse(given);
   const values = parsed.success
     ? []
     : parsed.error.issues.map((issue) => `${issue.path.join(" ")} ${issue.message}`);
-  const problems = [...new Set([...unknownVariables(env), ...values, ...badRelations(given)])];
+  const problems = [
+    ...new Set([...unknownVariables(env), ...fileProblems, ...values, ...badRelations(given)]),
+  ];
   if (!parsed.success || problems.length > 0) throw new ConfigError(problems);
   return named(parsed.data);
 }
@@ -89,6 +99,11 @@ function variables(policies: readonly string[]) {
       .string()
       .optional()
       .describe("Token with role `node`. Not needed when the server is on loopback without auth."),
+    HOST_TOKEN_FILE: text({ lengthMax: 4096 })
+      .optional()
+      .describe(
+        "File with the token, read once at the start, in place of `HOST_TOKEN`. The environment of a process can be read by every process of the same user.",
+      ),
     NODE_UNIT_NAME: text({ lengthMax: 128 })
       .optional()
       .describe("Name to show. Together with the password it also makes the node-unit's key."),
@@ -97,6 +112,11 @@ function variables(policies: readonly string[]) {
       .optional()
       .describe(
         "Makes the key from name and password, so that a rebuilt machine keeps its address. Unset = a key file in the data directory.",
+      ),
+    NODE_UNIT_PASSWORD_FILE: text({ lengthMax: 4096 })
+      .optional()
+      .describe(
+        "File with the password, read once at the start, in place of `NODE_UNIT_PASSWORD`.",
       ),
     NODE_UNIT_DATA_DIR: text({ lengthMax: 4096 })
       .default(".tenure-node")
@@ -162,6 +182,30 @@ function variables(policies: readonly string[]) {
       .describe(
         "How long the files of a deployment stay in `work/` after it was last wanted here; 0 = for ever. Long keeps what it wrote for its return; short spares the disk.",
       ),
+    NODE_UNIT_RUN_AS: z
+      .string()
+      .transform((value, context) => {
+        const runAs = parseRunAs(value);
+        if (!("problem" in runAs)) return runAs;
+        context.addIssue({ code: "custom", message: runAs.problem });
+        return z.NEVER;
+      })
+      .optional()
+      .describe(
+        "User of the children: `user`, `user:group`, or `per-deployment:FIRST-LAST` for a uid of its own for each deployment; the agent must run as root. Unset = the agent's own user, whose token, key and other children each child can then read.",
+      ),
+    NODE_UNIT_WRAPPER: z
+      .string()
+      .transform((value) => parseWords(value))
+      .refine(
+        (words) => words?.every(knowsPlaces) ?? false,
+        `must be a command with its arguments, quotes closed; of words in braces only ${WRAPPER_PLACES.join(", ")}`,
+      )
+      .transform((words) => words ?? [])
+      .optional()
+      .describe(
+        "Command that each child is started by, such as `bwrap …`, split into words without a shell. `{work_dir}`, `{packages_dir}` and `{data_dir}` in it are replaced. Unset = none.",
+      ),
     TRUSTED_PACKAGE_REGEXP: z
       .string()
       .refine((pattern) => patternProblem(pattern) === undefined, {
@@ -202,6 +246,8 @@ function named(given: z.infer<ReturnType<typeof variables>>): AgentConfig {
       trusted_package_regexp: given.TRUSTED_PACKAGE_REGEXP,
     }),
     custom_command: given.ENABLE_CUSTOM_COMMAND,
+    ...(given.NODE_UNIT_RUN_AS !== undefined && { run_as: given.NODE_UNIT_RUN_AS }),
+    ...(given.NODE_UNIT_WRAPPER !== undefined && { wrapper: given.NODE_UNIT_WRAPPER }),
   };
 }
 
@@ -238,34 +284,8 @@ function badRelations(given: Environment): string[] {
   return problems;
 }
 
-function wholeNumber({ min, max }: { min: number; max: number }) {
-  const must = `must be a whole number from ${min} to ${max}`;
-  return z
-    .string(must)
-    .regex(/^\d+$/, must)
-    .transform(Number)
-    .refine((value) => value >= min && value <= max, must);
-}
-
-function weight() {
-  const must = "must be a number from 0 to 1000000, such as 1 or 0.5";
-  return z
-    .string(must)
-    .regex(/^\d+(\.\d+)?$/, must)
-    .transform(Number)
-    .refine((value) => value <= 1_000_000, must);
-}
-
-function text({ lengthMax }: { lengthMax: number }) {
-  return z.string().max(lengthMax, `must have at most ${lengthMax} characters`);
-}
-
 function commaSeparated(list: string): string[] {
   return list.split(",").map((entry) => entry.trim());
-}
-
-function isHostUrl(url: string): boolean {
-  return /^(https?|wss?):\/\//.test(url) && URL.canParse(url);
 }
 
 function parseLabels(list: string): Record<string, string> | undefined {
@@ -281,9 +301,7 @@ function knownPolicy(name: string, policies: readonly string[]): string | undefi
   return policies.find((policy) => policy.toLowerCase() === name.toLowerCase());
 }
 
-/** A third of the letters may be wrong. A wrong suggestion is worse than none. */
-function didYouMean(word: string, candidates: readonly string[]): string {
-  const candidate = closest(word, candidates);
-  const mistakesMax = Math.max(2, Math.floor(word.length / 3));
-  return distance(word, candidate) <= mistakesMax ? `; did you mean ${candidate}?` : "";
+import { TOKEN_LABEL_PREFIX } from "@tenure/protocol";
+import { patternProblem } from "@tenure/protocol/pattern";
+
 }

@@ -163,7 +163,7 @@ describe("children die with the agent", () => {
     record(startTicks, "another-boot");
     record(startTicks - 1, readBootId());
     const { logs } = await startExecutor({ dataDir });
-    expect(logs).toEqual([]);
+    expect(logs.map(({ event }) => event)).not.toContain("leftovers.killed");
     expect(identify(bystander.pid)).toMatchObject({ startTicks });
   });
 });

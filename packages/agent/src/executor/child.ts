@@ -15,9 +15,11 @@ import type { Guard } from "./guard.ts";
 import { type Exit, type Launched, launch } from "./launch.ts";
 import { lockPath } from "./leftovers.ts";
 import { type FileLock, readHolder, tryLock } from "./locks.ts";
+import { giveDirectory, type Owners } from "./owners.ts";
 import { openPipes } from "./pipes.ts";
 import { executionOf } from "./program.ts";
 import type { Strays } from "./strays.ts";
+import { wrapped } from "./wrapped.ts";
 
 /** What every child needs of its surroundings. */
 export interface ChildHost {
@@ -26,6 +28,9 @@ export interface ChildHost {
   stopGraceMs: number;
   /** The agent's unless given. */
   childUmask?: number | undefined;
+  owners: Owners;
+  /** What every child is started by: an absolute path and arguments. */
+  wrapper?: readonly string[] | undefined;
   guard: Guard;
   strays: Strays;
   cgroups: Cgroups;
@@ -56,15 +61,17 @@ export async function startChild(
   const workDirectory = join(host.directories.work, deploymentId);
   await mkdir(workDirectory, { recursive: true, mode: 0o700 });
   const execution = await executionOf(spec, installed);
-  const env = childEnvironment(
+  const surroundings = childEnvironment(
     { deploymentId, generation, tenureUrl: host.tenureUrl, workDirectory },
     { env: spec.env, pathFirst: installed ? [installed.binDirectory] : [] },
   );
   const lock = await lockDeployment(deploymentId, host);
   try {
-    const umask = host.childUmask;
-    const program = { ...execution, env, directory: workDirectory, umask };
-    const pipes = await openPipes(join(host.directories.run, deploymentId));
+    const owner = host.owners.of(deploymentId);
+    if (owner) await giveDirectory(workDirectory, owner);
+    const started = { ...execution, env: surroundings, directory: workDirectory };
+    const program = { ...wrapped(started, spec.env, host), umask: host.childUmask, owner };
+    const pipes = await openPipes(join(host.directories.run, deploymentId), owner);
     const launched = await launch(program, host.guard, {
       lock,
       pipes,

@@ -8,6 +8,7 @@ import type {
 import type { Clock } from "@tenure/sdk";
 import type { LogFollower } from "../logs/log-follower.ts";
 import type { LogLimits } from "../logs/log-writer.ts";
+import type { RunAs } from "../run-as.ts";
 import type { Backoff } from "./backoff.ts";
 
 /** One deployment that this node has something to do with. */
@@ -65,6 +66,10 @@ export interface ExecutorOptions {
   packagesMaxMb?: number;
   /** For ever unless given, or 0. */
   workKeepDays?: number;
+  /** The users of the children; the agent's own unless given. */
+  runAs?: RunAs;
+  /** What every child is started by; see `NODE_UNIT_WRAPPER`. */
+  wrapper?: readonly string[];
   /** The umask of children and of npm; without it they have the agent's. */
   childUmask?: number;
   /** Every change of state. Must not throw; whoever gets it sends it, and sends the newest again after a reconnect. */

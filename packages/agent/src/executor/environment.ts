@@ -51,6 +51,6 @@ export function npmEnvironment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
 }
 
 const AGENT_SETTING =
-  /^(HOST_(URL|TOKEN)|NODE_UNIT_.*|TENURE_.*|TRUSTED_PACKAGE_REGEXP|ENABLE_CUSTOM_COMMAND|NODE_OPTIONS)$/i;
+  /^(HOST_(URL|TOKEN(_FILE)?)|NODE_UNIT_.*|TENURE_.*|TRUSTED_PACKAGE_REGEXP|ENABLE_CUSTOM_COMMAND|NODE_OPTIONS)$/i;
 const NPM_PLACE =
   /^npm_config_(workspaces?|include_workspace_root|global|location|(local_|global_)?prefix|dry_run|package_lock_only|include|omit|only|dev|production|force|save.*)$/i;

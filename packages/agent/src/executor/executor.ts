@@ -4,11 +4,13 @@ import { systemClock } from "@tenure/sdk";
 import { createInstaller } from "../install/installer.ts";
 import { directoryName } from "../install/package-spec.ts";
 import { createLogs } from "../logs/logs.ts";
+import { resolveWrapper } from "../wrapper.ts";
 import { BACKOFF } from "./backoff.ts";
 import type { Executor, ExecutorOptions, Wanted } from "./contract.ts";
 import { type Goal, goalOf, goneAfter } from "./goal.ts";
 import { onHousekeepingFailed, startHousekeeping } from "./housekeeping.ts";
 import { createRunNpm } from "./npm-run.ts";
+import { createOwners } from "./owners.ts";
 import { createRunner, type Runner, type RunnerHost } from "./runner.ts";
 import { createSlots } from "./slots.ts";
 import { takeDirectory } from "./take-directory.ts";
@@ -22,10 +24,13 @@ const STARTED_AFTER_MS = 200;
  */
 export async function createExecutor(options: ExecutorOptions): Promise<Executor> {
   const { log, tuning = {} } = options;
+  const wrapper = options.wrapper && resolveWrapper(options.wrapper);
   const { directories, strays, cgroups, guard, release } = await takeDirectory(
     options.dataDir,
     log,
+    options.runAs,
   );
+  warnOfRoot(options);
   if (process.pid === 1)
     log({
       level: "warn",
@@ -40,6 +45,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
   const installer = createInstaller({
     directory: directories.packages,
     runNpm,
+    isShared: options.runAs !== undefined,
     ...(options.packagesMaxMb !== undefined && { bytesMax: options.packagesMaxMb * 1_048_576 }),
     onDamaged: (name, reason) =>
       log({
@@ -67,6 +73,8 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     tenureUrl: options.tenureUrl,
     stopGraceMs: options.stopGraceMs,
     childUmask: options.childUmask,
+    owners: createOwners(options.runAs, directories.work),
+    wrapper,
     guard,
     strays,
     cgroups,
@@ -162,6 +170,17 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
       return stopped;
     },
   };
+}
+
+/** Children of root can do anything on this machine, whatever the deployment's author may do. */
+function warnOfRoot({ runAs, wrapper, log }: ExecutorOptions): void {
+  if (process.geteuid?.() !== 0 || runAs || wrapper) return;
+  log({
+    level: "warn",
+    event: "children.as-root",
+    message:
+      "this agent and its children run as root; set NODE_UNIT_RUN_AS or NODE_UNIT_WRAPPER, or run it as another user",
+  });
 }
 
 const isRunning = (runner: Runner | undefined, generation: number): boolean =>

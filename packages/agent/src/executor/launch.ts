@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
+import type { Owner } from "../run-as.ts";
 import { signalGroup } from "./group.ts";
 import type { Guard } from "./guard.ts";
 import { type FileLock, identityOf } from "./locks.ts";
@@ -11,6 +12,8 @@ export interface Program {
   args: readonly string[];
   env: NodeJS.ProcessEnv;
   directory: string;
+  /** The agent's user unless given. */
+  owner?: Owner | undefined;
   /** The agent's unless given. */
   umask?: number | undefined;
 }
@@ -83,6 +86,7 @@ function spawnWaiting(
     const child = spawn("/bin/sh", ["-c", LAUNCH, "sh", umask, program.file, ...program.args], {
       cwd: program.directory,
       env: program.env,
+      ...program.owner,
       detached: true,
       stdio: ["ignore", ...outputs, "pipe", ...(lock ? [lock.fd] : [])],
     });

@@ -1,9 +1,10 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
+import { isRunAsUid, type RunAs } from "../run-as.ts";
 import type { Directories } from "./directories.ts";
 import { groupGone, signalGroup } from "./group.ts";
 import { AGENT_LOCK, readHolder } from "./locks.ts";
-import { isStillAlive } from "./proc.ts";
+import { isStillAlive, readUid } from "./proc.ts";
 import type { Strays } from "./strays.ts";
 
 export const lockPath = ({ run }: Directories, deploymentId: string): string =>
@@ -13,15 +14,21 @@ const GONE_MS = 10_000;
 
 /**
  * Ends what a former agent of this data directory left running; for when its guard was killed with it. The locks name
- * the groups, with the time their first process began: the same pid may be somebody else's by now.
+ * the groups, with the time their first process began: the same pid may be somebody else's by now. A child has its lock
+ * open and could write another process into it; one of another user is not ended for that.
  */
-export async function endLeftovers(directories: Directories, strays: Strays): Promise<number> {
+export async function endLeftovers(
+  directories: Directories,
+  strays: Strays,
+  runAs?: RunAs,
+): Promise<number> {
   const names = (await readdir(directories.run)).filter((name) => name.endsWith(".lock"));
   const leaders = names
     .filter((name) => name !== AGENT_LOCK)
     .map((name) => readHolder(join(directories.run, name)))
     .filter((holder) => holder !== undefined)
-    .filter(isStillAlive);
+    .filter(isStillAlive)
+    .filter(({ pid }) => !runAs || isRunAsUid(runAs, readUid(pid) ?? 0));
   await Promise.all(
     leaders.map(async (leader) => {
       signalGroup(leader.pid, "SIGKILL");

@@ -1,9 +1,10 @@
-import { existsSync } from "node:fs";
+import { chmodSync, existsSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, test, vi } from "vitest";
 import { type FakeRegistry, startFakeRegistry } from "../../../../tests/support/fake-registry.ts";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { aRow, startExecutor, wanted } from "../../testing/executor-fixture.ts";
+import type { ExecutorOptions } from "./contract.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 
@@ -15,8 +16,9 @@ beforeAll(async () => {
 });
 
 /** An executor whose npm knows our registry only. */
-const startWithRegistry = () =>
+const startWithRegistry = (options: Partial<ExecutorOptions> = {}) =>
   startExecutor({
+    ...options,
     env: {
       PATH: process.env.PATH,
       HOME: cache,
@@ -50,6 +52,28 @@ test("a package is installed, then its program runs with the arguments", async (
   await reported(twin, "running");
   expect(statesOf(twin)).toEqual(["starting", "running"]);
 });
+
+if (process.getuid?.() === 0)
+  test("a package installed before runs as another user, who can read it and cannot change it", async () => {
+    registry.publish({
+      name: "@scope/shared",
+      version: "1.0.0",
+      files: { "index.js": `require("fs").appendFileSync(__filename, "//"); ${SERVE.slice(20)}` },
+    });
+    const home = scratchDirectory("home");
+    chmodSync(home, 0o755);
+    const dataDir = join(home, "node");
+    const row = aRow({ package_name: "@scope/shared", package_version: "1.0.0" });
+    const plain = await startWithRegistry({ dataDir, childUmask: 0o077 });
+    plain.executor.want([wanted(row)]);
+    await plain.reported(row, "running");
+    await plain.executor.stop();
+    const runAs = { kind: "each", firstUid: 71_000, lastUid: 71_999, gid: 71_000 } as const;
+    const { executor, reported } = await startWithRegistry({ dataDir, runAs });
+    executor.want([wanted(row)]);
+    const { last_error } = await reported(row, "backoff");
+    expect(last_error).toContain("EACCES: permission denied, open");
+  });
 
 test("an install that fails says what npm said, is tried again, and works when it can", async () => {
   const late = { name: "late", version: "1.0.0", files: { "index.js": SERVE } };

@@ -1,8 +1,9 @@
 import { execFile } from "node:child_process";
-import { closeSync, constants, openSync, rmSync, statSync } from "node:fs";
+import { chownSync, closeSync, constants, openSync, rmSync, statSync } from "node:fs";
 import { Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { promisify } from "node:util";
+import type { Owner } from "../run-as.ts";
 
 /** Both outputs of a child: what we read, and what the child gets as its descriptors 1 and 2. */
 export interface OutputPipes {
@@ -17,12 +18,16 @@ export interface OutputPipes {
 /**
  * Real pipes, by way of names in the file system. Those Node makes are sockets, and a socket cannot be opened again by
  * its name: `echo … > /dev/stderr`, which shell scripts do, fails with "No such device or address". `undefined` where
- * the machine or the file system has no named pipes.
+ * the machine or the file system has no named pipes. They belong to the child's user, who could not open them otherwise.
  */
-export async function openPipes(path: string): Promise<OutputPipes | undefined> {
+export async function openPipes(
+  path: string,
+  owner: Owner | undefined,
+): Promise<OutputPipes | undefined> {
   try {
     const [out, err] = [`${path}.out`, `${path}.err`] as const;
     await makePipes([out, err]);
+    if (owner) for (const pipe of [out, err]) chownSync(pipe, owner.uid, owner.gid);
     const stdout = openPipe(out);
     const stderr = openPipe(err);
     return {

@@ -41,6 +41,12 @@ export function isStillAlive({ pid, startTicks }: ProcessIdentity): boolean {
   return entry !== undefined && entry.startTicks === startTicks && isAlive(entry);
 }
 
+/** The user whose rights a process has. */
+export function readUid(pid: number): number | undefined {
+  const uid = /^Uid:\s+\d+\s+(\d+)/m.exec(readProc(`${pid}/status`) ?? "")?.[1];
+  return uid === undefined ? undefined : Number(uid);
+}
+
 /** The variables a process was started with; empty for one of another user, or one that wrote over them. */
 export function readEnvironment(pid: number): string[] {
   return (readProc(`${pid}/environ`) ?? "").split("\0");

@@ -1,9 +1,11 @@
+import type { RunAs } from "../run-as.ts";
 import { type Cgroups, openCgroups } from "./cgroups.ts";
 import type { ExecutorLog } from "./contract.ts";
 import { type Directories, makeDirectories } from "./directories.ts";
 import { type Guard, startGuard } from "./guard.ts";
 import { endLeftovers } from "./leftovers.ts";
 import { lockDataDirectory } from "./locks.ts";
+import { checkRunAs } from "./owners.ts";
 import { createStrays, type Strays } from "./strays.ts";
 
 /** A data directory that belongs to this agent alone, and in which nothing of a former one runs any more. */
@@ -19,13 +21,15 @@ export interface TakenDirectory {
 export async function takeDirectory(
   dataDir: string,
   log: (line: ExecutorLog) => void,
+  runAs?: RunAs,
 ): Promise<TakenDirectory> {
-  const directories = makeDirectories(dataDir, log);
+  const directories = makeDirectories(dataDir, log, runAs);
+  if (runAs) await checkRunAs(runAs, directories);
   const lock = await lockDataDirectory(directories.run);
   try {
     const cgroups = openCgroups(directories.root);
     const strays = createStrays(directories.work, cgroups);
-    const leftovers = await endLeftovers(directories, strays);
+    const leftovers = await endLeftovers(directories, strays, runAs);
     if (leftovers > 0)
       log({
         level: "warn",

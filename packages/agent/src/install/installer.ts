@@ -1,9 +1,20 @@
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  rename,
+  rm,
+  stat,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { readManifest } from "./entry-point.ts";
 import { damageOf, installedSize, LISTING, sync, writeListing } from "./listing.ts";
 import { directoryName, isSameVersion, type PackageSpec, problemOf } from "./package-spec.ts";
+import { makeReadable } from "./readable.ts";
 
 /** An installed package. */
 export interface Installed {
@@ -35,6 +46,8 @@ export type RunNpm = (
 export interface InstallerOptions {
   directory: string;
   runNpm: RunNpm;
+  /** Other users than the agent's run what is installed here: they may read it, and none but the agent's may write. */
+  isShared?: boolean;
   /** A package that was installed is not whole any more, and is installed again. */
   onDamaged?: (name: string, damage: string) => void;
   /** Above it, packages that are not wanted go at once, those wanted longest ago first. */
@@ -48,6 +61,7 @@ const UNFINISHED = ".unfinished-";
 export function createInstaller({
   directory,
   runNpm,
+  isShared = false,
   onDamaged = () => {},
   bytesMax = Number.POSITIVE_INFINITY,
   unusedAfterMs = UNUSED_AFTER_MS,
@@ -70,7 +84,13 @@ export function createInstaller({
     }
     signal.throwIfAborted();
     if (!existsSync(pathOf(spec))) await installAnew(spec, signal);
+    if (isShared) await openToChildren(pathOf(spec));
     whole.add(directoryName(spec));
+  }
+
+  async function openToChildren(path: string): Promise<void> {
+    if (dirname(path) !== directory) await chmod(dirname(path), 0o711); // of a scope
+    await makeReadable(path);
   }
 
   /** Out of the way first: half a package must not be found by its name. */

@@ -68,7 +68,8 @@ export interface DeploymentAdmin {
     id: string,
     page: { limit: number; before?: number | undefined },
   ): Promise<{ items: DeploymentRevision[]; last: number | undefined }>;
-  why(id: string): Promise<DeploymentWhy>;
+  /** Without errors: not what its program wrote before it ended. */
+  why(id: string, options: { withErrors: boolean }): Promise<DeploymentWhy>;
   fence(id: string, generation: number): Promise<FenceCheck>;
   readLog(id: string, query: LogQuery): ReturnType<NodeRelay["readLog"]>;
   followLog(id: string, query: LogQuery, signal: AbortSignal): Promise<FollowedLog>;
@@ -221,9 +222,10 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       return written(back, { event: "deployment.rolled-back", says: "rolled back" });
     },
     revisions: async (id, page) => listRevisions(db, { ...page, id: (await find(id)).id }),
-    async why(id) {
+    async why(id, { withErrors }) {
       const row = await find(id);
-      const statuses = await statusesOf([row.id]);
+      const known = await statusesOf([row.id]);
+      const statuses = withErrors ? known : known.map((one) => ({ ...one, last_error: null }));
       const named = [row.address, row.moving_to, row.selector.address ?? ""];
       const surroundings = await options.surroundings(named.filter((name) => name !== ""));
       return explain({ ...surroundings, row, statuses, matches: options.matches });

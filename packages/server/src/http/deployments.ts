@@ -1,4 +1,10 @@
-import { type LogLines, ROUTES, SSE_TYPE, TenureError } from "@tenure/protocol";
+import {
+  type DeploymentStatus,
+  type LogLines,
+  ROUTES,
+  SSE_TYPE,
+  TenureError,
+} from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { DeploymentAdmin } from "../deployments/deployment-admin.ts";
 import { FORWARDED_HEADER, type FollowedLog } from "../deployments/node-relay.ts";
@@ -42,7 +48,9 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
         next_cursor: last === undefined ? null : String(last),
       };
     }),
-    serve(ROUTES.explainDeployment, async ({ params }) => deployments.why(params.id)),
+    serve(ROUTES.explainDeployment, async ({ params, principal }) =>
+      deployments.why(params.id, { withErrors: principal.role === "admin" }),
+    ),
     serve(ROUTES.checkFence, async ({ params, query }) =>
       deployments.fence(params.id, query.generation),
     ),
@@ -59,11 +67,15 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
   ];
 }
 
-/** Values of `env` may be secrets; that a variable is set is not one. */
-function shownTo<T extends { env: Record<string, string> }>({ role }: Principal, view: T): T {
+/** Values of `env` may be secrets, and so may what a program wrote before it ended; that a variable is set is not one. */
+function shownTo<T extends { env: Record<string, string>; status?: DeploymentStatus[] }>(
+  { role }: Principal,
+  view: T,
+): T {
   if (role === "admin") return view;
   const env = Object.fromEntries(Object.keys(view.env).map((name) => [name, "***"]));
-  return { ...view, env };
+  const status = view.status?.map((one) => ({ ...one, last_error: null }));
+  return { ...view, env, ...(status && { status }) };
 }
 
 function parseRevision(cursor: string): number {

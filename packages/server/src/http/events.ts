@@ -1,4 +1,5 @@
 import { ROUTES, TenureError } from "@tenure/protocol";
+import type { Principal } from "./auth.ts";
 import { type Served, serve } from "./route.ts";
 
 interface EventRow {
@@ -23,7 +24,8 @@ export interface EventSource {
 
 export function eventRoutes(events: EventSource): Served[] {
   return [
-    serve(ROUTES.listEvents, async ({ query: { limit, cursor, event, code, subject } }) => {
+    serve(ROUTES.listEvents, async ({ principal, query }) => {
+      const { limit, cursor, event, code, subject } = query;
       const rows = await events.list({
         event,
         code,
@@ -32,7 +34,8 @@ export function eventRoutes(events: EventSource): Served[] {
         limit,
       });
       const last = rows.length === limit ? rows.at(-1) : undefined;
-      return { items: rows.map(renderEvent), next_cursor: last ? String(last.id) : null };
+      const items = rows.map((row) => eventShownTo(principal, renderEvent(row)));
+      return { items, next_cursor: last ? String(last.id) : null };
     }),
   ];
 }
@@ -46,6 +49,16 @@ export const renderEvent = ({ id, at, event, code, message, subject, details }: 
   ...(subject && { subject }),
   details,
 });
+
+/** What a program wrote before it ended may hold secrets. */
+export function eventShownTo<T extends { details: Record<string, unknown> }>(
+  { role }: Pick<Principal, "role">,
+  event: T,
+): T {
+  if (role === "admin" || event.details.last_error === undefined) return event;
+  const { last_error: _, ...details } = event.details;
+  return { ...event, details };
+}
 
 function parseCursor(cursor: string | undefined): number | undefined {
   if (cursor === undefined) return undefined;

@@ -1,0 +1,152 @@
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { scratchDirectory } from "../../../../tests/support/scratch.ts";
+import { aRow, startExecutor, wanted } from "../../testing/executor-fixture.ts";
+import { createOwners, giveDirectory } from "./owners.ts";
+
+const isRoot = process.getuid?.() === 0;
+
+/** A directory that other users may enter, with a wrapper in it that forks, as bubblewrap does. */
+function openPlace(): { dataDir: string; wrapper: string } {
+  const directory = scratchDirectory("confined");
+  chmodSync(directory, 0o755);
+  const wrapper = join(directory, "wrapper.sh");
+  const script =
+    '#!/bin/sh\necho "wrapped by $1 ($LD_PRELOAD$PATH_SEEN)" >&2; shift\n"$@" & wait $!\n';
+  writeFileSync(wrapper, script, { mode: 0o755 });
+  return { dataDir: join(directory, "node"), wrapper };
+}
+
+describe("a wrapper", () => {
+  test("passes on exit code, variables and stop; the deployment's variables do not act on the wrapper itself", async () => {
+    const { dataDir, wrapper } = openPlace();
+    const node = await startExecutor({ dataDir, wrapper: [wrapper, "{work_dir}"] });
+    const env = {
+      LD_PRELOAD: "/nowhere.so",
+      PATH_SEEN: "leaked",
+      SAID: `it's "all" $HOME\nhere`,
+      n: "9",
+    };
+    const command = `printf '%s|' "$SAID" "$n" "$PATH_SEEN"; echo; [ -e stopped ] && exit 7; trap 'touch stopped; exit 7' TERM; while :; do sleep 0.05; done`;
+    const row = aRow({ command, env });
+    node.executor.want([wanted(row)]);
+    await node.reported(row, "running");
+    const lines = (await node.logLines(row, 2)).join("\n");
+    expect(lines).toContain(`wrapped by ${join(dataDir, "work", row.id)} ()`);
+    expect(lines).toMatch(/it's "all" \$HOME\n.*here\|9\|leaked\|/s);
+    await node.executor.restart(row.id);
+    const crashed = await node.reported(row, "backoff");
+    expect(crashed.exit_code).toBe(7);
+    expect(readFileSync(join(dataDir, "work", row.id, "stopped"), "utf8")).toBe("");
+  });
+
+  test("that is no program is refused at the start", async () => {
+    const started = startExecutor({ wrapper: ["no-such-wrapper"] });
+    await expect(started).rejects.toThrow("NODE_UNIT_WRAPPER");
+  });
+});
+
+test("an agent that is root and confines nothing says so at every start", async () => {
+  const { wrapper } = openPlace();
+  const [plain, wrapping] = [await startExecutor(), await startExecutor({ wrapper: [wrapper] })];
+  const warned = ({ logs }: typeof plain) => logs.some(({ event }) => event === "children.as-root");
+  expect([warned(plain), warned(wrapping)]).toEqual([isRoot, false]);
+});
+
+if (!isRoot)
+  test("an agent that is not root is refused other users at the start", async () => {
+    const started = startExecutor({ runAs: { kind: "one", uid: 71_000, gid: 71_000 } });
+    await expect(started).rejects.toThrow("runs as root");
+  });
+
+if (isRoot)
+  describe("one user for all children", () => {
+    const runAs = { kind: "one", uid: 71_001, gid: 71_002 } as const;
+
+    test("has the work directory with the files of former children, may reopen its own output, and is stopped", async () => {
+      const { dataDir } = openPlace();
+      const row = aRow({
+        command: "id -u; id -g; id -G; echo mine >>old.txt; echo said >/dev/stderr; exec sleep 600",
+      });
+      const work = join(dataDir, "work", row.id);
+      mkdirSync(work, { recursive: true });
+      writeFileSync(join(work, "old.txt"), "old\n", { mode: 0o600 });
+      const node = await startExecutor({ dataDir, runAs });
+      node.executor.want([wanted(row)]);
+      const lines = await node.logLines(row, 4);
+      expect(lines.map((line) => line.split(" ").at(-1))).toEqual([
+        "71001",
+        "71002",
+        "71002",
+        "said",
+      ]);
+      expect(readFileSync(join(work, "old.txt"), "utf8")).toBe("old\nmine\n");
+      const modes = ["", "packages", "work", "run", "logs"].map((name) =>
+        statSync(join(dataDir, name)),
+      );
+      expect(modes.map(({ mode }) => (mode & 0o777).toString(8))).toEqual([
+        "710",
+        "710",
+        "710",
+        "700",
+        "700",
+      ]);
+      await node.executor.stop();
+      expect(node.statesOf(row).at(-1)).toBe("stopped");
+    });
+
+    test("is refused at the start where it cannot enter the data directory", async () => {
+      const { dataDir } = openPlace();
+      chmodSync(join(dataDir, ".."), 0o700);
+      await expect(startExecutor({ dataDir, runAs })).rejects.toThrow("cannot enter");
+    });
+  });
+
+if (isRoot)
+  describe("the owners of a range", () => {
+    const range = (lastUid: number) =>
+      ({ kind: "each", firstUid: 71_000, lastUid, gid: 71_000 }) as const;
+    const make = (work: string, id: string) => mkdirSync(join(work, id));
+
+    test("are never two deployments' at once, stay with the work directory, and run out with a sentence", () => {
+      const work = scratchDirectory("work");
+      const ids = ["a", "b", "c"];
+      const first = createOwners(range(71_002), work);
+      for (const id of ids) make(work, id);
+      const uids = ids.map((id) => first.of(id)!.uid);
+      expect(uids.toSorted()).toEqual([71_000, 71_001, 71_002]);
+      ids.forEach((id, index) => void chownSync(join(work, id), uids[index]!, 71_000));
+      make(work, "d");
+      expect(() => first.of("d")).toThrow("all 3 uids are in use");
+      const next = createOwners(range(71_002), work);
+      expect(ids.map((id) => next.of(id)!.uid)).toEqual(uids);
+      expect(() => next.of("d")).toThrow("all 3 uids are in use");
+    });
+
+    test("get what the former owner had, never what a link leads to", async () => {
+      const work = scratchDirectory("work");
+      const elsewhere = scratchDirectory("elsewhere");
+      onTestFinished(() => chmodSync(elsewhere, 0o700));
+      writeFileSync(join(elsewhere, "precious"), "");
+      mkdirSync(join(work, "a", "below"), { recursive: true });
+      writeFileSync(join(work, "a", "below", "file"), "");
+      symlinkSync(elsewhere, join(work, "a", "link"));
+      writeFileSync(join(work, "a", "of-a-third"), "");
+      chownSync(join(work, "a", "of-a-third"), 71_009, 71_009);
+      await giveDirectory(join(work, "a"), { uid: 71_003, gid: 71_000 });
+      const uidOf = (path: string) => statSync(path).uid;
+      expect(uidOf(join(work, "a"))).toBe(71_003);
+      expect(uidOf(join(work, "a", "below", "file"))).toBe(71_003);
+      expect(uidOf(join(work, "a", "of-a-third"))).toBe(71_009);
+      expect([uidOf(elsewhere), uidOf(join(elsewhere, "precious"))]).toEqual([0, 0]);
+    });
+  });
