@@ -300,8 +300,3 @@ function parseLabels(list: string): Record<string, string> | undefined {
 function knownPolicy(name: string, policies: readonly string[]): string | undefined {
   return policies.find((policy) => policy.toLowerCase() === name.toLowerCase());
 }
-
-import { TOKEN_LABEL_PREFIX } from "@tenure/protocol";
-import { patternProblem } from "@tenure/protocol/pattern";
-
-}

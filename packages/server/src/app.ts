@@ -19,6 +19,7 @@ import { dlqRoutes } from "./http/dlq.ts";
 import { eventRoutes } from "./http/events.ts";
 import { healthRoutes } from "./http/health.ts";
 import { createHostGuard } from "./http/hosts.ts";
+import { createJobCallers } from "./http/job-callers.ts";
 import { jobRoutes } from "./http/jobs.ts";
 import { membershipRoutes, nodeRoutes } from "./http/nodes.ts";
 import { closeHttp, createHttp, listen } from "./http/server.ts";
@@ -279,6 +280,7 @@ function createEdges(core: Core, parts: Parts) {
     proxies,
     createRefusalReport({ log, telemetry, clock }),
   );
+  const callerOf = createJobCallers(config.auth.tokens);
   const http = createHttp({
     config,
     log,
@@ -301,7 +303,7 @@ function createEdges(core: Core, parts: Parts) {
       ...signerRoutes(nonces, createSignerAccess(config.auth.tokens)),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
       ...deploymentRoutes(deployments.admin),
-      ...jobRoutes(jobs.http),
+      ...jobRoutes(jobs.http, callerOf),
       ...nodeRoutes({
         page: async (filter) => withReserved(await membership.fleet.page(filter), jobs),
         find: async (id) => withReserved(await membership.fleet.find(id), jobs),
@@ -313,7 +315,7 @@ function createEdges(core: Core, parts: Parts) {
         },
       }),
       ...membershipRoutes({ ...membership.members, wallMs: clock.wallMs }),
-      ...sessionRoutes(membership.sessions),
+      ...sessionRoutes(membership.sessions, callerOf),
       ...dlqRoutes(delivery.dlq),
       ...statsRoutes(stats),
       ...stream.routes,

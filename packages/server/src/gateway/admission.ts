@@ -9,7 +9,7 @@ import {
 /** Who connects, and what their token limits them to. */
 export interface SocketPrincipal {
   /** The token's. */
-  name?: string | undefined;
+  name: string;
   role: Role;
   tenant: string;
 }

@@ -64,10 +64,11 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
     }
     starting = true;
     try {
-      const { tenant } = admit(message, options.identify(message.token ?? options.headerToken));
+      const principal = admit(message, options.identify(message.token ?? options.headerToken));
+      const { tenant, name: token } = principal;
       const { session_id, resume_token = "" } = message;
       const resume = session_id ? { sessionId: session_id, resumeToken: resume_token } : undefined;
-      const joined = await sessions.join({ tenant, resume }, link);
+      const joined = await sessions.join({ tenant, token, resume }, link);
       if (socket.readyState !== socket.OPEN) return await joined.left();
       session = joined;
       clearTimeout(impatience);

@@ -1,19 +1,32 @@
 import { ROUTES, type SessionView, TenureError } from "@tenure/protocol";
+import type { Principal } from "./auth.ts";
+import type { JobCaller } from "./job-callers.ts";
 import { type Served, serve } from "./route.ts";
 
 export interface SessionsSource {
-  list(page: { offset: number; limit: number }): Promise<{ views: SessionView[]; seen: number }>;
+  list(page: { offset: number; limit: number }): Promise<{ views: ListedView[]; seen: number }>;
 }
 
-export function sessionRoutes({ list }: SessionsSource): Served[] {
+/** With the name of the token that opened it, which is not shown. */
+type ListedView = SessionView & { token?: string | undefined };
+
+export function sessionRoutes(
+  { list }: SessionsSource,
+  callerOf: (principal: Principal) => JobCaller,
+): Served[] {
   return [
     serve(ROUTES.listSessions, async ({ principal, query: { limit, cursor, online } }) => {
       const offset = parseOffset(cursor);
       const { views, seen } = await list({ offset, limit });
-      const items = views.filter(
-        (view) =>
-          view.tenant === principal.tenant && (online === undefined || view.online === online),
-      );
+      const caller = callerOf(principal);
+      const items = views
+        .filter(
+          (view) =>
+            view.tenant === caller.tenant &&
+            (caller.token === undefined || view.token === caller.token) &&
+            (online === undefined || view.online === online),
+        )
+        .map(({ token: _, ...view }): SessionView => view);
       return { items, next_cursor: seen === limit ? String(offset + limit) : null };
     }),
   ];

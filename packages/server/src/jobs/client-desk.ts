@@ -40,14 +40,14 @@ export interface HttpJobs {
   /** `ended`: within `waitMs`. `job`: as `jobText` writes it. `gone`: the caller hung up, and the wait ends. */
   submit(
     spec: JobSpecText,
-    by: { tenant: string; waitMs: number; gone?: AbortSignal },
+    by: { tenant: string; token?: string | undefined; waitMs: number; gone?: AbortSignal },
   ): Promise<{ job: string; ended: boolean }>;
   list(filter: JobFilter): Promise<{ items: Job[]; next_cursor: string | null }>;
+  /** As `jobText` writes it. `token`: only what the token of this name submitted. */
+  read(jobId: string, tenant: string, token?: string): Promise<string>;
   /** As `jobText` writes it. */
-  read(jobId: string, tenant: string): Promise<string>;
-  /** As `jobText` writes it. */
-  cancel(jobId: string, tenant: string): Promise<string>;
-  readTurn(turnId: string, tenant: string): Promise<TurnView>;
+  cancel(jobId: string, tenant: string, token?: string): Promise<string>;
+  readTurn(turnId: string, tenant: string, token?: string): Promise<TurnView>;
 }
 
 export interface ClientDeskStory {
@@ -68,9 +68,11 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
   const reading = createReading(hot);
 
   function submitFor(session: SessionEnd, { type: _, ...spec }: JobSubmitText): void {
-    const { link, sessionId, tenant } = session;
+    const { link, sessionId, tenant, token } = session;
     submit
-      .submit({ ...spec, tenant, sessionId }, (submitted) => tellAccepted(session, submitted))
+      .submit({ ...spec, tenant, token, sessionId }, (submitted) =>
+        tellAccepted(session, submitted),
+      )
       .catch((error: unknown) => {
         meter.submitted("refused");
         if (!(error instanceof TenureError))
@@ -139,9 +141,9 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
   const http: HttpJobs = {
     ...reading,
     readTurn: turns.read,
-    async submit(spec, { tenant, waitMs, gone }) {
+    async submit(spec, { tenant, token, waitMs, gone }) {
       let submitted: Submitted | undefined;
-      await submit.submit({ ...spec, tenant }, (answer) => {
+      await submit.submit({ ...spec, tenant, token }, (answer) => {
         submitted = answer;
       });
       if (!submitted) throw new TenureError("INTERNAL", {});
@@ -151,8 +153,10 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
       const record = await reading.find(jobId, tenant);
       return { job: jobText(record), ended: record.outcome !== undefined };
     },
-    async cancel(jobId, tenant) {
-      await cancelJob(jobId, (job) => job.tenant === tenant);
+    async cancel(jobId, tenant, token) {
+      const isOwn = (job: LiveJob) =>
+        job.tenant === tenant && (token === undefined || job.token === token);
+      await cancelJob(jobId, isOwn);
       return reading.read(jobId, tenant);
     },
   };

@@ -11,6 +11,8 @@ import type { JobView } from "./fsm.ts";
 export interface JobSpecRecord {
   jobId: string;
   tenant: string;
+  /** The name of the token that submitted it. Absent from jobs that an instance of 0.1 took in. */
+  token?: string | undefined;
   requestId: string;
   /** Of everything the client asked for: the same request id with another hash is `REQUEST_ID_REUSED`. */
   bodyHash: string;

@@ -14,6 +14,8 @@ export interface NodeEnd {
 export interface SessionEnd {
   readonly sessionId: string;
   readonly tenant: string;
+  /** The name of the token it connected with. */
+  readonly token?: string | undefined;
   readonly epoch: number;
   readonly link: ResultLink & { send(message: ServerToSession): void };
 }

@@ -8,6 +8,7 @@ import type { Waiter } from "./waiting.ts";
  */
 export interface LiveJob extends Waiter {
   readonly tenant: string;
+  readonly token: string | undefined;
   readonly requestId: string;
   readonly service: string | undefined;
   /** How long it may wait for a node, a node may take to accept it, and it may run then. */
@@ -113,6 +114,7 @@ export function liveJobOf(
   return {
     jobId: record.jobId,
     tenant: record.tenant,
+    token: record.token,
     requestId: record.requestId,
     pool: record.pool,
     service: record.service,

@@ -8,6 +8,8 @@ import { evictedError, resultText, withMembers } from "./wire.ts";
 
 export interface JobFilter {
   tenant: string;
+  /** Only what the token of this name submitted. */
+  token?: string | undefined;
   state?: JobState | undefined;
   outcome?: JobOutcome | undefined;
   pool?: string | undefined;
@@ -23,9 +25,10 @@ const ROUNDS_MAX = 10;
 /** What jobs look like from outside. */
 export function createReading(hot: HotStore) {
   /** Somebody else's job does not exist. */
-  async function find(jobId: string, tenant: string): Promise<JobRecord> {
+  async function find(jobId: string, tenant: string, token?: string): Promise<JobRecord> {
     const record = await readJob(hot, jobId, { result: true, timeline: true });
     if (record?.tenant !== tenant) throw noJob(jobId);
+    if (token !== undefined && record.token !== token) throw noJob(jobId);
     return record;
   }
 
@@ -58,11 +61,13 @@ export function createReading(hot: HotStore) {
   return {
     find,
     list,
-    read: async (jobId: string, tenant: string) => jobText(await find(jobId, tenant)),
+    read: async (jobId: string, tenant: string, token?: string) =>
+      jobText(await find(jobId, tenant, token)),
   };
 }
 
 const fits = (record: JobRecord, filter: JobFilter): boolean =>
+  (filter.token === undefined || record.token === filter.token) &&
   (filter.state === undefined || record.state === filter.state) &&
   (filter.outcome === undefined || record.outcome === filter.outcome) &&
   (filter.pool === undefined || record.pool === filter.pool) &&

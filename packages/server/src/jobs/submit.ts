@@ -21,6 +21,8 @@ import { createNeedCounts } from "./waiting.ts";
 
 export interface Submission extends JobSpecText {
   tenant: string;
+  /** The name of the caller's token. */
+  token?: string | undefined;
   sessionId?: string | undefined;
   turn?: boolean | undefined;
   finalize?: FinalizeReason | undefined;
@@ -293,6 +295,7 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     return {
       jobId: uuid7(random, clock.wallMs()),
       tenant: submission.tenant,
+      token: submission.token,
       requestId: submission.request_id,
       bodyHash: bodyHash(submission),
       pool,
@@ -356,6 +359,7 @@ function newJob(
   return {
     jobId: spec.jobId,
     tenant: spec.tenant,
+    token: spec.token,
     requestId: spec.requestId,
     pool: spec.pool,
     service: spec.service,

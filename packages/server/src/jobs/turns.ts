@@ -52,7 +52,8 @@ export interface Turns extends Service {
   closed(session: SessionEnd): Promise<void>;
   /** The alarm set for a session that asked for one: nothing was said for its pause. */
   onPause(sessionId: string): void;
-  read(turnId: string, tenant: string): Promise<TurnView>;
+  /** `token`: only a turn of a session that the token of this name opened. */
+  read(turnId: string, tenant: string, token?: string): Promise<TurnView>;
 }
 
 /** Before the name of a session in the alarms of an instance, which are otherwise jobs'. */
@@ -290,10 +291,11 @@ export function createTurns(context: JobsContext): Turns {
       await close(sessionId, "manual");
     },
     onPause,
-    async read(turnId, tenant) {
+    async read(turnId, tenant, token) {
       const turn = await readTurn(hot, turnId);
       const session = turn && (await readSession(hot, turn.sessionId));
-      if (!turn || session?.tenant !== tenant)
+      const isOwn = token === undefined || session?.token === token;
+      if (!turn || session?.tenant !== tenant || !isOwn)
         throw new TenureError("NOT_FOUND", { what: "turn", id: turnId });
       const { sessionId, nodeId, ended } = turn;
       return {

@@ -10,12 +10,18 @@ export const sessionKey = (prefix: string, sessionId: string): string =>
 const openScript = defineScript({
   file: new URL("./lua/open-session.lua", import.meta.url),
   keys: ["session"],
-  args: z.object({ resume: z.boolean(), resume_sha256: z.string(), tenant: z.string() }),
+  args: z.object({
+    resume: z.boolean(),
+    resume_sha256: z.string(),
+    tenant: z.string(),
+    /** The token's name; empty: none. */
+    token: z.string(),
+  }),
   reply: z.tuple([z.enum(["opened", "resumed", "refused", "absent"])]),
-}).inMemory((space, { session }, { resume, resume_sha256, tenant }) => {
+}).inMemory((space, { session }, { resume, resume_sha256, tenant, token }) => {
   const fields = space.hash(session);
   if (!resume) {
-    fields.set("tenant", tenant).set("resume_sha256", resume_sha256);
+    fields.set("tenant", tenant).set("resume_sha256", resume_sha256).set("token", token);
     return ["opened"];
   }
   const held = fields.get("resume_sha256");
@@ -28,13 +34,14 @@ const readScript = defineScript({
   keys: ["session"],
   args: z.object({}),
   reply: z.union([
-    z.tuple([z.literal("found"), z.string(), z.string()]),
+    z.tuple([z.literal("found"), z.string(), z.string(), z.string()]),
     z.tuple([z.literal("absent")]),
   ]),
 }).inMemory((space, { session }) => {
   const fields = space.hash(session);
   const tenant = fields.get("tenant");
-  return tenant ? ["found", tenant, fields.get("current_turn_id") ?? ""] : ["absent"];
+  if (!tenant) return ["absent"];
+  return ["found", tenant, fields.get("current_turn_id") ?? "", fields.get("token") ?? ""];
 });
 
 const closeScript = defineScript({
@@ -47,6 +54,8 @@ const closeScript = defineScript({
 export interface SessionClaim {
   sessionId: string;
   tenant: string;
+  /** The name of the token that opens it. */
+  token?: string | undefined;
   resumeToken: string;
 }
 
@@ -70,6 +79,7 @@ export async function resumeSession(
 
 export interface SessionRecord {
   tenant: string;
+  token?: string | undefined;
   currentTurnId: string | null;
 }
 
@@ -78,15 +88,18 @@ export async function readSession(
   sessionId: string,
 ): Promise<SessionRecord | undefined> {
   const reply = await hot.run(readScript, { session: sessionKey(hot.prefix, sessionId) }, {});
-  return reply[0] === "found" ? { tenant: reply[1], currentTurnId: reply[2] || null } : undefined;
+  if (reply[0] === "absent") return undefined;
+  const [, tenant, turnId, token] = reply;
+  return { tenant, currentTurnId: turnId || null, ...(token && { token }) };
 }
 
 export async function closeSession(hot: HotStore, sessionId: string): Promise<void> {
   await hot.run(closeScript, { session: sessionKey(hot.prefix, sessionId) }, {});
 }
 
-const argsOf = ({ tenant, resumeToken }: SessionClaim, resume: boolean) => ({
+const argsOf = ({ tenant, token = "", resumeToken }: SessionClaim, resume: boolean) => ({
   resume,
   tenant,
+  token,
   resume_sha256: createHash("sha256").update(resumeToken).digest("hex"),
 });

@@ -32,6 +32,8 @@ export interface SessionLink {
 export interface SessionConnection {
   readonly sessionId: string;
   readonly tenant: string;
+  /** The name of the token it connected with. */
+  readonly token?: string | undefined;
   readonly epoch: number;
   readonly resumeToken: string;
   readonly resumed: boolean;
@@ -44,6 +46,7 @@ export interface SessionConnection {
 
 export interface SessionRequest {
   tenant: string;
+  token?: string | undefined;
   resume?: { sessionId: string; resumeToken: string } | undefined;
 }
 
@@ -56,7 +59,12 @@ export interface Sessions {
   announceAll(): void;
   sendAway(urls: string[]): void;
   /** Newest first. `seen` may be more than `views`: one that was forgotten meanwhile is left out. */
-  list(page: Page): Promise<{ views: SessionView[]; seen: number }>;
+  list(page: Page): Promise<{ views: ListedSession[]; seen: number }>;
+}
+
+/** `token`: the name of the token that opened it; an instance of 0.1 records none. */
+export interface ListedSession extends SessionView {
+  token?: string | undefined;
 }
 
 export interface SessionsOptions {
@@ -87,12 +95,12 @@ export function createSessions(options: SessionsOptions): Sessions {
   const lastSeen = lastSeenKeys.sessions(hot.prefix);
 
   async function join(
-    { tenant, resume }: SessionRequest,
+    { tenant, token, resume }: SessionRequest,
     link: SessionLink,
   ): Promise<SessionConnection> {
     // First: without Postgres there is no epoch, and nothing may be written for a connect that is refused.
     const epoch = await nextEpoch(undefined);
-    const [claim, resumed] = await admit(tenant, resume);
+    const [claim, resumed] = await admit({ tenant, token, resume });
     const session = hold({ ...claim, epoch, resumed, link });
     const isOwned = await announce(session);
     if (!isOwned) return session; // closed by `announce`
@@ -107,9 +115,9 @@ export function createSessions(options: SessionsOptions): Sessions {
     return session;
   }
 
-  async function admit(tenant: string, resume: SessionRequest["resume"]) {
+  async function admit({ tenant, token, resume }: SessionRequest) {
     if (resume) {
-      const claim = { ...resume, tenant };
+      const claim = { ...resume, tenant, token };
       const outcome = await resumeSession(hot, claim);
       if (outcome === "resumed") {
         await touch(hot, lastSeen, [claim.sessionId]);
@@ -125,7 +133,7 @@ export function createSessions(options: SessionsOptions): Sessions {
     const claim = {
       sessionId: random.bytes(16).toString("hex"),
       resumeToken: random.bytes(32).toString("base64url"),
-      tenant,
+      ...{ tenant, token },
     };
     // Listed before it is written: the record has no expiry, and only a listed session is ever forgotten.
     await touch(hot, lastSeen, [claim.sessionId]);
@@ -211,7 +219,7 @@ export function createSessions(options: SessionsOptions): Sessions {
     },
   };
 
-  async function viewOf(sessionId: string, atMs: number): Promise<SessionView | undefined> {
+  async function viewOf(sessionId: string, atMs: number): Promise<ListedSession | undefined> {
     const [record, owner] = await Promise.all([
       readSession(hot, sessionId),
       readOwner(hot, ownerKeys.session(hot.prefix, sessionId)),
@@ -220,6 +228,7 @@ export function createSessions(options: SessionsOptions): Sessions {
       record && {
         session_id: sessionId,
         tenant: record.tenant,
+        token: record.token,
         online: owner !== undefined,
         instance_id: owner?.instanceId ?? null,
         current_turn_id: record.currentTurnId,

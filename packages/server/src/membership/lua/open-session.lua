@@ -6,10 +6,11 @@
 -- Replies { 'opened' } | { 'resumed' } | { 'refused' } | { 'absent' }.
 
 local session = KEYS[1]
--- args { resume: boolean, resume_sha256: string, tenant: string }
+-- args { resume: boolean, resume_sha256: string, tenant: string, token: string }
 
 if not args.resume then
-  redis.call('HSET', session, 'tenant', args.tenant, 'resume_sha256', args.resume_sha256)
+  redis.call('HSET', session, 'tenant', args.tenant, 'resume_sha256', args.resume_sha256,
+    'token', args.token)
   return { 'opened' }
 end
 local held = redis.call('HMGET', session, 'resume_sha256', 'tenant')
