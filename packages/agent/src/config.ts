@@ -220,7 +220,7 @@ function variables(policies: readonly string[]) {
       .transform((value) => value === "true")
       .default(false)
       .describe(
-        "`true` lets a deployment name any command. Whoever may write deployments can then run anything here.",
+        "`true` lets a deployment name any command, and set variables that change which code is loaded (`NODE_OPTIONS`, `LD_PRELOAD`, `PATH`, …). An admin of the server can then run anything here.",
       ),
   });
 }

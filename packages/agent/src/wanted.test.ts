@@ -55,4 +55,11 @@ describe("what a node does about a row", () => {
     const refused = wantedHere(rows, me, matchWhole).map((wanted) => wanted.refused);
     expect(refused).toEqual([["package_untrusted"], ["package_untrusted"]]);
   });
+
+  test("env that loads code is refused by the env itself, whatever the server says of it", () => {
+    const env = { env: { LD_PRELOAD: "/tmp/x.so" }, loader_env: [] };
+    const rows = [row(env), row({ ...env, type: "daemon" }), row({ ...env, moving_to: "a" })];
+    for (const wanted of wantedHere(rows, me, matchWhole))
+      expect(wanted.refused).toEqual(["env_not_allowed"]);
+  });
 });

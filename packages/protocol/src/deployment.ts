@@ -72,6 +72,8 @@ export type StoredDeployment = z.infer<typeof StoredDeployment>;
 export const ListedDeployment = StoredDeployment.extend({
   args: StoredDeployment.shape.args.optional(),
   env: StoredDeployment.shape.env.optional(),
+  /** In place of `env`: the names in it that a node without custom commands refuses. */
+  loader_env: z.array(z.string()).optional(),
 });
 export type ListedDeployment = z.infer<typeof ListedDeployment>;
 

@@ -37,6 +37,14 @@ describe("a node may run a deployment", () => {
     expect(unfitness(custom, { ...node, custom_command: true })).toEqual([]);
     expect(unfitness(custom, node)).toEqual(["command_not_allowed"]);
   });
+
+  test("with env that loads code, when it allows commands", () => {
+    for (const env of [{ env: { LD_PRELOAD: "x" } }, { loader_env: ["LD_PRELOAD"] }]) {
+      expect(unfitness({ ...spec, ...env }, { ...node, custom_command: true })).toEqual([]);
+      expect(unfitness({ ...spec, ...env }, node)).toEqual(["env_not_allowed"]);
+    }
+    expect(unfitness({ ...spec, env: { NODE_ENV: "production" } }, node)).toEqual([]);
+  });
 });
 
 describe("a node may not run a deployment", () => {

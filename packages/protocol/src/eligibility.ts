@@ -1,4 +1,5 @@
-import type { StoredDeployment } from "./deployment.ts";
+import type { ListedDeployment, StoredDeployment } from "./deployment.ts";
+import { loaderVariables } from "./loader-env.ts";
 import type { Member } from "./node.ts";
 import { serves } from "./tenants.ts";
 
@@ -15,7 +16,8 @@ export type NodeTraits = Pick<
 export type RunSpec = Pick<
   StoredDeployment,
   "selector" | "package_name" | "package_version" | "command"
-> & { tenant?: string | undefined };
+> &
+  Partial<Pick<ListedDeployment, "env" | "loader_env">> & { tenant?: string | undefined };
 
 export type Unfitness =
   | "tenant_not_served"
@@ -23,6 +25,7 @@ export type Unfitness =
   | "version_not_exact"
   | "package_untrusted"
   | "command_not_allowed"
+  | "env_not_allowed"
   | "nothing_to_run";
 
 /** Of a node's `trusted_package_regexp`, in UTF-16 units. */
@@ -37,6 +40,7 @@ export function unfitness(spec: RunSpec, node: NodeTraits, matches: MatchWhole):
   if (!isServed(spec, node)) found.push("tenant_not_served");
   if (!selects(spec.selector, node)) found.push("selector_mismatch");
   if (spec.command !== "" && !node.custom_command) found.push("command_not_allowed");
+  if (!node.custom_command && loadersOf(spec).length > 0) found.push("env_not_allowed");
   if (spec.package_name !== "") {
     if (!isExactVersion(spec.package_version)) found.push("version_not_exact");
     else if (!trusts(spec, node, matches)) found.push("package_untrusted");
@@ -47,6 +51,10 @@ export function unfitness(spec: RunSpec, node: NodeTraits, matches: MatchWhole):
 /** A node that does not know which tenants it serves, or which tenant a row has, leaves that to the server. */
 const isServed = ({ tenant }: RunSpec, { tenants }: NodeTraits): boolean =>
   tenant === undefined || tenants === undefined || serves(tenants, tenant);
+
+/** The variables of `env` that a node without custom commands refuses; by their names where `env` itself is not shown. */
+export const loadersOf = ({ env, loader_env }: RunSpec): readonly string[] =>
+  env ? loaderVariables(env) : (loader_env ?? []);
 
 /** Every label of the selector is carried by the node; none asked for is every node (R7). */
 export function selects(

@@ -9,6 +9,7 @@ export * from "./formats.ts";
 export * from "./http.ts";
 export * from "./job.ts";
 export * from "./json-text.ts";
+export * from "./loader-env.ts";
 export * from "./log-lines.ts";
 export * from "./node.ts";
 export * from "./node-messages.ts";

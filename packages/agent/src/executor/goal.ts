@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { ListedDeployment } from "@tenure/protocol";
+import { type ListedDeployment, loadersOf } from "@tenure/protocol";
 import type { PackageSpec } from "../install/package-spec.ts";
 import type { Wanted } from "./contract.ts";
 
@@ -44,13 +44,22 @@ export function goalOf(
 ): Goal | undefined {
   const isDaemon = row.type === "daemon";
   if (refused.length > 0)
-    return goal(row, { kind: "refused", reason: `not allowed here: ${refused.join(", ")}` });
+    return goal(row, { kind: "refused", reason: `not allowed here: ${reasonsOf(row, refused)}` });
   if (mode === "hold") return goal(row, { kind: "hold", reason: null });
   if (mode === "run" && suspended !== undefined && !isDaemon)
     return goal(row, { kind: "hold", reason: suspended });
   const spec = specOf(row);
   if (mode === "prepare") return goal(row, { kind: "prepare", spec });
   return row.args && row.env ? goal(row, { kind: "run", spec }) : undefined;
+}
+
+function reasonsOf(row: ListedDeployment, refused: Wanted["refused"]): string {
+  const words = refused.map((code) =>
+    code === "env_not_allowed"
+      ? `${code} (ENABLE_CUSTOM_COMMAND is false, and env sets ${loadersOf(row).join(", ")}, which changes which code is loaded)`
+      : code,
+  );
+  return words.join(", ");
 }
 
 /** It is wanted no more. */

@@ -4,6 +4,7 @@ import {
   DEFAULT_TENANT,
   isDeploymentType,
   type ListedDeployment,
+  loaderVariables,
   type MatchWhole,
   type NodeTraits,
   type ResourceUsage,
@@ -127,7 +128,8 @@ const written = (item: ListedDeployment): Buffer => Buffer.from(`,${JSON.stringi
 
 function withoutSecrets(row: DeploymentRow): ListedDeployment {
   const { args, env, ...rest } = renderDeployment(row);
-  return rest;
+  const loader_env = [...loaderVariables(env)];
+  return loader_env.length > 0 ? { ...rest, loader_env } : rest;
 }
 
 /** What a skipped row is to a node that does not run it: nothing to claim, to release or to take over. */

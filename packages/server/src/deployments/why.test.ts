@@ -85,6 +85,7 @@ describe("why a deployment is unassigned", () => {
     ["patterns cannot be read", {}, { trusted_package_regexp: "(?!x).*" }, "pattern_unreadable"],
     ["its version is no version", { package_version: "npm:other@1" }, {}, "version_not_exact"],
     ["its command is not allowed", { command: "x" }, {}, "command_not_allowed"],
+    ["its env loads code", { env: { NODE_OPTIONS: "x" } }, {}, "env_not_allowed"],
     ["there is nothing in it", { package_name: "" }, {}, "nothing_to_run"],
     ["its labels are nobody's", { selector: { zone: "x" } }, {}, "selector_mismatch"],
     ["every node is of policy none", {}, { claim_policy: "none" }, "policy_none"],

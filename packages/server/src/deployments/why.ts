@@ -5,6 +5,7 @@ import {
   isDeploymentType,
   isLeaving,
   issueText,
+  loadersOf,
   type MatchWhole,
   type Tags,
   type Unfitness,
@@ -341,6 +342,8 @@ const UNFIT: Record<Unfitness, (node: string, row: DeploymentRow) => string> = {
   package_untrusted: (node, row) =>
     `node ${node} does not trust ${row.package_name}@${row.package_version}`,
   command_not_allowed: (node) => `node ${node} allows no custom command`,
+  env_not_allowed: (node, row) =>
+    `node ${node} allows no custom command, so env must not set ${loadersOf(row).join(", ")}: it changes which code is loaded`,
   nothing_to_run: () => "it names neither a package nor a command",
 };
 
