@@ -16,6 +16,13 @@ async function startedWith(
   return { code, said: server.stderr() + server.stdout() };
 }
 
+test("a secret that can be guessed is refused", async () => {
+  const { code, said } = await startedWith({ TENURE_TOKENS: "admin:a" });
+  expect(said).toContain("TENURE_TOKENS: entry 1: the secret must have at least 16 characters");
+  expect(said).not.toContain("tenure ready at");
+  expect(code).not.toBe(0);
+});
+
 test.each([
   [{ TENURE_SERVER_ADVERTISE_URL: "https://tenure.example.com" }, "server.advertise_url"],
   [{ TENURE_SERVER_ALLOWED_ORIGINS: "https://pages.example.com" }, "server.allowed_origins"],

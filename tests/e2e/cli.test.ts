@@ -46,7 +46,7 @@ describe("asking a server", () => {
     database = await createDatabase(stores().postgresAdminUri);
     const env = {
       ...storeSettings({ postgresUri: database.uri }),
-      TENURE_TOKENS: "viewer:look,session:play",
+      TENURE_TOKENS: "viewer:look-at-the-fleet,session:play-in-the-fleet",
       TENURE_SCHEDULER_PHASE2_INSTANCE_ID: "asked",
     };
     server = await startServer({ env });
@@ -71,8 +71,8 @@ describe("asking a server", () => {
   });
 
   test.each([
-    ["by a flag", ["--token", "look"], {}],
-    ["by the environment", [], { TENURE_TOKEN: "look" }],
+    ["by a flag", ["--token", "look-at-the-fleet"], {}],
+    ["by the environment", [], { TENURE_TOKEN: "look-at-the-fleet" }],
   ])("cluster, with the token given %s", async (_, flags, env) => {
     const { code, stdout } = await tenureIn(env, "cluster", "--url", server.url, ...flags);
     expect(code).toBe(0);
@@ -85,7 +85,7 @@ describe("asking a server", () => {
   });
 
   test("cluster --json, with the URL from the environment", async () => {
-    const env = { TENURE_URL: server.url, TENURE_TOKEN: "look" };
+    const env = { TENURE_URL: server.url, TENURE_TOKEN: "look-at-the-fleet" };
     const { code, stdout } = await tenureIn(env, "cluster", "--json");
     expect(code).toBe(0);
     expect(JSON.parse(stdout)).toMatchObject({ instance_id: "asked", instances: [{ live: true }] });
@@ -94,7 +94,11 @@ describe("asking a server", () => {
   test.each([
     ["without a token", {}, /^UNAUTHENTICATED: /],
     ["with a wrong one", { TENURE_TOKEN: "guess" }, /^UNAUTHENTICATED: /],
-    ["with one of another role", { TENURE_TOKEN: "play" }, /^FORBIDDEN: role session may not/],
+    [
+      "with one of another role",
+      { TENURE_TOKEN: "play-in-the-fleet" },
+      /^FORBIDDEN: role session may not/,
+    ],
   ])("%s is refused: 1, with the code", async (_, env, sentence) => {
     const { code, stdout, stderr } = await tenureIn(env, "cluster", "--url", server.url);
     expect({ code, stdout }).toEqual({ code: 1, stdout: "" });

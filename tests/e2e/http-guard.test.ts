@@ -7,7 +7,7 @@ import { type RunningServer, startServer, storeSettings } from "./running-server
 
 // Who may call what, asked of a running server for every route that it says it has.
 
-const secretOf = (role: Role): string => `secret-of-${role}`;
+const secretOf = (role: Role): string => `the-secret-of-${role}`;
 const TENURE_TOKENS = ROLES.map((role) => `${role}:${secretOf(role)}`).join(",");
 
 let database: TestDatabase;
@@ -136,7 +136,11 @@ type Headers = Record<string, string | undefined>;
 
 const UNKNOWN_WRITE: ServedRoute = { method: "POST", path: "/api/v1/no-such", roles: "public" };
 
-const as = (role: Role): Headers => ({ authorization: `Bearer ${secretOf(role)}` });
+const as = (role: Role): Headers => ({
+  authorization: `Bearer ${secretOf(role)}`,
+  // Instances mark what they pass on to each other.
+  ...(role === "peer" && { "x-tenure-forwarded": "i-other" }),
+});
 const titleOf = ({ method, path }: ServedRoute): string => `${method} ${path}`;
 const isSame = (one: ServedRoute) => (other: ServedRoute) => titleOf(one) === titleOf(other);
 

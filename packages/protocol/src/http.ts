@@ -56,7 +56,12 @@ const FLAGS: ReadonlyMap<unknown, boolean> = new Map([
 export const QueryFlag = z.preprocess((value) => FLAGS.get(value) ?? value, z.boolean());
 
 /** Made by the server, handed back as it was got. */
-export const Cursor = z.string().min(1).max(1_024);
+export const Cursor = z
+  .string()
+  .min(1)
+  .max(1_024)
+  // Postgres takes no NUL in a text.
+  .refine((text) => !text.includes("\0"), "invalid");
 
 export const ListQuery = z.object({
   limit: queryInt(z.int().min(1).max(LIST_LIMIT_MAX).default(LIST_LIMIT_DEFAULT)),

@@ -18,7 +18,7 @@ import { deploymentRoutes } from "./http/deployments.ts";
 import { dlqRoutes } from "./http/dlq.ts";
 import { eventRoutes } from "./http/events.ts";
 import { healthRoutes } from "./http/health.ts";
-import { createHostGuard } from "./http/hosts.ts";
+import { createHostGuard, hasTwoHosts } from "./http/hosts.ts";
 import { createJobCallers } from "./http/job-callers.ts";
 import { jobRoutes } from "./http/jobs.ts";
 import { membershipRoutes, nodeRoutes } from "./http/nodes.ts";
@@ -330,7 +330,11 @@ function createEdges(core: Core, parts: Parts) {
   const gateway = openGateway({
     server: http.server,
     frameBytesMax: config.limits.ws_frame_bytes,
-    allowed: (host, origin) => guard.hostAllowed(host) && guard.originAllowed(origin, host ?? ""),
+    allowed: (request) => {
+      const { host, origin } = request.headers;
+      const isAllowed = guard.hostAllowed(host) && guard.originAllowed(origin, host ?? "");
+      return isAllowed && !hasTwoHosts(request);
+    },
     bearerOf,
     identify: authenticator.identify,
     onSockets: (kind, change) => telemetry.sockets.inc({ kind }, change),

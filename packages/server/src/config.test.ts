@@ -394,7 +394,10 @@ describe("tokens", () => {
         capacity_max: 4,
       }),
     ].join("\n");
-    const config = read({ text, env: { TENURE_TOKENS: `session:${SECRET}, signer:a:b,` } });
+    const config = read({
+      text,
+      env: { TENURE_TOKENS: `session:${SECRET}, signer:a:b-and-some-more-letters,` },
+    });
 
     expect(config.auth.tokens).toEqual([
       { name: "ops", role: "admin", tenant: "default", sha256: tokenSha256("s1") },
@@ -409,9 +412,22 @@ describe("tokens", () => {
         capacity_max: 4,
       },
       { name: "TENURE_TOKENS:1", role: "session", tenant: "default", sha256: tokenSha256(SECRET) },
-      { name: "TENURE_TOKENS:2", role: "signer", tenant: "default", sha256: tokenSha256("a:b") },
+      {
+        name: "TENURE_TOKENS:2",
+        role: "signer",
+        tenant: "default",
+        sha256: tokenSha256("a:b-and-some-more-letters"),
+      },
     ]);
     expect(JSON.stringify(config)).not.toContain(SECRET);
+  });
+
+  test("a secret of fewer than 16 characters is refused and not repeated", () => {
+    const env = { TENURE_TOKENS: "admin:fifteen-letters,node:sixteen--letters" };
+    const [problem, ...others] = problems({ text: "", env });
+    expect(others).toEqual([]);
+    expect(problem).toMatch(/^TENURE_TOKENS: entry 1: the secret must have at least 16 characters/);
+    expect(problem).not.toContain("fifteen");
   });
 
   test("every wrong entry is named by its place", () => {

@@ -8,7 +8,7 @@ import {
   type ValueKind,
 } from "./keys.ts";
 import { ConfigError, didYouMean } from "./problems.ts";
-import { AuthToken, parseTokenList } from "./tokens.ts";
+import { AuthToken, parseTokenList, shortSecretProblems } from "./tokens.ts";
 
 /** A value somebody gave, not yet judged, and where they gave it. */
 export interface Setting {
@@ -55,7 +55,10 @@ export function environmentLayer(env: Environment): Layer {
       ...shared.filter(({ origin }) => given(origin) !== ""),
       ...own.filter(({ origin }) => given(origin) !== ""),
     ],
-    problems: Object.keys(env).filter(isUnknownVariable).map(unknownVariable),
+    problems: [
+      ...Object.keys(env).filter(isUnknownVariable).map(unknownVariable),
+      ...shortSecretProblems(given("TENURE_TOKENS")),
+    ],
   };
 }
 

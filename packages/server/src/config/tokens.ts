@@ -81,6 +81,18 @@ export function parseTokenList(list: string): (object | undefined)[] {
   return entries.filter((entry) => entry !== "").map(parseTokenEntry);
 }
 
+/** What of `TENURE_TOKENS` is easy to guess. Of a sha256 in the file the length cannot be known. */
+export function shortSecretProblems(list: string): string[] {
+  const entries = list.split(",").filter((entry) => entry.trim() !== "");
+  return entries.flatMap((entry, index) => {
+    const secret = entry.trim().slice(entry.trim().indexOf(":") + 1);
+    if (!entry.includes(":") || [...secret].length >= SECRET_LENGTH_MIN) return [];
+    return `TENURE_TOKENS: entry ${index + 1}: the secret must have at least ${SECRET_LENGTH_MIN} characters; make one with: openssl rand -hex 16`;
+  });
+}
+
+const SECRET_LENGTH_MIN = 16;
+
 function parseTokenEntry(entry: string, index: number): object | undefined {
   const [, role, secret] = /^([^:]+):(.+)$/s.exec(entry) ?? [];
   if (role === undefined || secret === undefined) return undefined;

@@ -8,9 +8,10 @@ import { connectRawSession } from "../../testing/raw-session.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
 
-const TOKENS = "admin:admin-secret,node:node-secret,session:session-secret,viewer:viewer-secret";
-const asNode = { authorization: "Bearer node-secret" };
-const asSession = { authorization: "Bearer session-secret" };
+const TOKENS =
+  "admin:admin-secret-word,node:node-secret-words,session:session-secret-word,viewer:viewer-secret-word";
+const asNode = { authorization: "Bearer node-secret-words" };
+const asSession = { authorization: "Bearer session-secret-word" };
 
 // Every way in that must stay shut. Each is tried; none gets in where it does not belong.
 describe.each(HOT_STORES)("who is let in: %s", (hot) => {
@@ -29,7 +30,7 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
 
   const rows = async () =>
     (
-      await fetch(`${url}/api/v1/nodes`, { headers: { authorization: "Bearer admin-secret" } })
+      await fetch(`${url}/api/v1/nodes`, { headers: { authorization: "Bearer admin-secret-word" } })
     ).json() as Promise<{ items: { node_id: string; online: boolean }[] }>;
   const isOnline = async (address: string) =>
     (await rows()).items.some(({ node_id, online }) => node_id === address && online);
@@ -48,7 +49,7 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
 
   test("the token may come in the message instead of the header", async () => {
     const node = await connectRawNode({ url });
-    await node.register({ token: "node-secret" });
+    await node.register({ token: "node-secret-words" });
     await node.close();
   });
 
@@ -98,7 +99,11 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
   test.each([
     { what: "no token", headers: {}, code: 4401 },
     { what: "a wrong token", headers: { authorization: "Bearer guess" }, code: 4401 },
-    { what: "a viewer's token", headers: { authorization: "Bearer viewer-secret" }, code: 4403 },
+    {
+      what: "a viewer's token",
+      headers: { authorization: "Bearer viewer-secret-word" },
+      code: 4403,
+    },
     { what: "a session's token", headers: asSession, code: 4403 },
   ])("not a node with $what", async ({ headers, code }) => {
     const node = await connectRawNode({ url, headers });

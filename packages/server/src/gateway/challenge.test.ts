@@ -1,4 +1,4 @@
-import { challengeText } from "@tenure/protocol";
+import { challengeText, encodeBase58 } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
 import { createManualClock } from "../../testing/manual-clock.ts";
 import { createNodeKey } from "../../testing/raw-node.ts";
@@ -23,6 +23,15 @@ describe("a challenge", () => {
   test("is met by the key that is the address", () => {
     const { challenge, reply } = meet();
     expect(challenge.answer(reply)).toBe(true);
+  });
+
+  test.each([0x00, 0x80])("is not met by a point of small order (sign %d)", (sign) => {
+    const { challenge } = meet();
+    const point = Buffer.alloc(32);
+    point[0] = 1;
+    point[31] = sign;
+    const signature = Buffer.concat([point, Buffer.alloc(32)]).toString("base64");
+    expect(challenge.answer({ address: encodeBase58(point), bootId, signature })).toBe(false);
   });
 
   test("is good once, also for the right answer", () => {

@@ -19,7 +19,7 @@ import { sql } from "../store/sql.ts";
 // Two instances over one Postgres, with tokens: what one instance does not know it must ask the other for.
 
 const ENV = {
-  TENURE_TOKENS: "admin:rule,viewer:look,node:work",
+  TENURE_TOKENS: "admin:rule-of-the-fleet,viewer:look-at-the-fleet,node:work-in-the-fleet",
   TENURE_AUTH_PEER_TOKEN: "us",
   // The nodes of one test after another leave: that would be a mass loss.
   TENURE_MEMBERSHIP_MASS_LOSS_BRAKE: "false",
@@ -61,7 +61,7 @@ describe("deployments on two instances", () => {
 
   async function node(app: App, changes: Parameters<RawNode["register"]>[0] = {}): Promise<Unit> {
     const raw = await connectRawNode({ url: app.url });
-    await raw.register({ token: "work", trusted_package_regexp: ".*", ...changes });
+    await raw.register({ token: "work-in-the-fleet", trusted_package_regexp: ".*", ...changes });
     open.push(raw);
     return unitOf(raw);
   }
@@ -96,7 +96,7 @@ describe("deployments on two instances", () => {
     });
     expect(await get(a, "/deployments/web/why")).toMatchObject({ reasons: [{ code: "running" }] });
     expect(await get(a, "/deployments/web/fence?generation=1")).toMatchObject({ fence: "current" });
-    expect(await get(a, "/deployments/web/fence?generation=0", "work")).toMatchObject({
+    expect(await get(a, "/deployments/web/fence?generation=0", "work-in-the-fleet")).toMatchObject({
       fence: "stale",
       generation: 1,
     });
@@ -303,7 +303,7 @@ describe("deployments on two instances", () => {
     unit.answer("log.stop", () => ({}));
     for (const app of [a, b]) {
       const seen = async () =>
-        (await get(app, "/deployments/logs/logs?file=1&lines=5", "look")) as object;
+        (await get(app, "/deployments/logs/logs?file=1&lines=5", "look-at-the-fleet")) as object;
       await until(async () => "lines" in (await seen()), { what: "the node to be known" });
       expect(await seen()).toEqual({
         deployment_id: id,
@@ -315,7 +315,7 @@ describe("deployments on two instances", () => {
       });
       const stopping = new AbortController();
       const response = await fetch(`${app.url}/api/v1/deployments/logs/logs?follow&lines=1`, {
-        headers: { authorization: "Bearer look" },
+        headers: { authorization: "Bearer look-at-the-fleet" },
         signal: stopping.signal,
       });
       expect(response.headers.get("content-type")).toBe("text/event-stream");
@@ -401,7 +401,7 @@ describe("deployments on two instances", () => {
   test("values of env are for admins only, and lists come in pages by name", async () => {
     for (const name of ["c", "a", "b"])
       await post(a, "/deployments", { name, command: "x", env: { KEY: "s3cret" } });
-    const masked = JSON.stringify(await get(a, "/deployments", "look"));
+    const masked = JSON.stringify(await get(a, "/deployments", "look-at-the-fleet"));
     expect(masked).toContain("KEY");
     expect(masked).not.toContain("s3cret");
     expect(JSON.stringify(await get(a, "/deployments"))).toContain("s3cret");
@@ -499,7 +499,7 @@ function unitOf(raw: RawNode) {
   };
 }
 
-function ask(app: App, method: string, path: string, body?: unknown, token = "rule") {
+function ask(app: App, method: string, path: string, body?: unknown, token = "rule-of-the-fleet") {
   return fetch(`${app.url}/api/v1${path}`, {
     method,
     headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },

@@ -11,7 +11,7 @@ export interface GatewayOptions {
   server: Server;
   frameBytesMax: number;
   /** Judges `Host` and `Origin`, as for any request. */
-  allowed: (host: string | undefined, origin: string | undefined) => boolean;
+  allowed: (request: IncomingMessage) => boolean;
   bearerOf: (header: string | undefined) => string | undefined;
   identify: (token: string | undefined) => NodePrincipal | undefined;
   node: Omit<NodeSocketOptions, "identify" | "headerToken" | "stream">;
@@ -67,9 +67,9 @@ export function openGateway(options: GatewayOptions): Gateway {
   }
 
   server.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
-    const { host, origin, authorization } = request.headers;
+    const { authorization } = request.headers;
     const path = (request.url ?? "").split("?")[0] ?? "";
-    if (!options.allowed(host, origin)) return refuse(socket, "403 Forbidden");
+    if (!options.allowed(request)) return refuse(socket, "403 Forbidden");
     if (!Object.hasOwn(accept, path)) return refuse(socket, "404 Not Found");
     if (!open) return refuse(socket, "503 Service Unavailable");
     const counted = options.counted(request);

@@ -24,6 +24,9 @@ export interface Authenticator {
   configured(token: { name: string; sha256: string }): Principal | undefined;
 }
 
+/** Who asks without a token, where none is needed. */
+export const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: "default" };
+
 const PEER: Principal = { name: "another instance", role: "peer", tenant: "default" };
 const OPERATOR: Principal = { name: "local operator", role: "admin", tenant: "default" };
 

@@ -3,15 +3,16 @@ import { until } from "../../../../tests/support/until.ts";
 import { openApp, openAppDatabase } from "../../testing/apps.ts";
 import { openPostgres } from "../store/postgres.ts";
 
-test("an instance whose Postgres takes no write is not ready, and says why", async () => {
+test("an instance whose Postgres takes no write is not ready, and says why to its operators", async () => {
   const database = await openAppDatabase();
   onTestFinished(() => database.drop());
-  const app = await openApp(database.uri);
+  const app = await openApp(database.uri, { TENURE_TOKENS: "admin:rule-of-the-fleet" });
   onTestFinished(() => app.stop());
   const admin = openPostgres({ uri: database.uri, poolMax: 1 });
   onTestFinished(() => admin.close());
   const name = new URL(database.uri).pathname.slice(1);
-  const ready = () => app.ask("GET", "/health/ready");
+  const authorization = "Bearer rule-of-the-fleet";
+  const ready = () => app.ask("GET", "/health/ready", undefined, { authorization });
   expect(await ready()).toMatchObject({ status: 200 });
 
   // What a former primary looks like after a failover: it answers, and every transaction is read only.
@@ -23,6 +24,15 @@ test("an instance whose Postgres takes no write is not ready, and says why", asy
   const refused = async () => /read-only/.test((await postgres()).reason ?? "");
   await until(refused, { what: "the write of readiness to fail" });
   expect(await ready()).toMatchObject({ status: 503 });
+  // A driver's words may name hosts and users: not to those who have no token.
+  const toStranger = await app.ask("GET", "/health/ready");
+  expect(toStranger).toMatchObject({ status: 503, body: { status: "not_ready" } });
+  expect(toStranger.body.dependencies).toContainEqual({
+    name: "postgres",
+    kind: "postgres",
+    ok: false,
+  });
+  expect(JSON.stringify(toStranger.body)).not.toContain("read-only");
 
   await admin.script(`set default_transaction_read_only = off`);
   await admin.script(`alter database ${name} reset default_transaction_read_only`);

@@ -1,6 +1,7 @@
 import { ROUTES, type TimelineStatus } from "@tenure/protocol";
 import type { Health } from "../health.ts";
 import type { Telemetry } from "../telemetry.ts";
+import { ANYBODY, type Principal } from "./auth.ts";
 import { type Served, serve } from "./route.ts";
 
 export function healthRoutes(options: {
@@ -12,12 +13,15 @@ export function healthRoutes(options: {
   const { health, instanceId, telemetry, timeline } = options;
   return [
     serve(ROUTES.healthLive, async () => ({ status: "ok" as const })),
-    serve(ROUTES.healthReady, async ({ reply }) => {
-      const answer = await health();
+    serve(ROUTES.healthReady, async ({ reply, principal }) => {
+      const answer = maySeeReasons(principal) ? await health() : withoutReasons(await health());
       reply.code(answer.status === "ready" ? 200 : 503);
       // Beside the status and no part of it: deployments and jobs go on, and an instance that leaves the load balancer
       // could not be asked to confirm.
-      return { ...answer, instance_id: instanceId, nonces: { timeline: timeline.status() } };
+      const { state, reason } = timeline.status();
+      const shown =
+        maySeeReasons(principal) && reason !== undefined ? { state, reason } : { state };
+      return { ...answer, instance_id: instanceId, nonces: { timeline: shown } };
     }),
     serve(ROUTES.readMetrics, async ({ reply }) => {
       reply.type(telemetry.registry.contentType);
@@ -25,3 +29,12 @@ export function healthRoutes(options: {
     }),
   ];
 }
+
+/** A driver's words name hosts, ports and users. */
+const withoutReasons = ({ status, dependencies }: Health): Health => ({
+  status,
+  dependencies: dependencies.map(({ name, kind, ok }) => ({ name, kind, ok })),
+});
+
+const maySeeReasons = (principal: Principal): boolean =>
+  principal !== ANYBODY && (principal.role === "admin" || principal.role === "viewer");

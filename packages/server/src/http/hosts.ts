@@ -34,6 +34,16 @@ export function createHostGuard(rules: HostRules): HostGuard {
   };
 }
 
+/** Which of two `Host` headers counts is a matter of who reads them; a proxy and this server may differ. */
+export function hasTwoHosts({ rawHeaders }: { rawHeaders: readonly string[] }): boolean {
+  let hosts = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] ?? "";
+    if (name.length === 4 && name.toLowerCase() === "host") hosts += 1;
+  }
+  return hosts > 1;
+}
+
 /**
  * The name in a `Host` header, without port and brackets. Read as it is written, not as a URL: a reader of
  * URLs makes 127.0.0.1 of `evil.example@127.0.0.1` and of `2130706433`.

@@ -6,14 +6,16 @@ let database: TestDatabase;
 let app: TestApp;
 beforeAll(async () => {
   database = await openAppDatabase();
-  app = await openApp(database.uri, { TENURE_TOKENS: "admin:rule,viewer:look" });
+  app = await openApp(database.uri, {
+    TENURE_TOKENS: "admin:rule-of-the-fleet,viewer:look-at-the-fleet",
+  });
 });
 afterAll(async () => {
   await app.stop();
   await database.drop();
 });
 
-const ask = (method: string, path: string, body?: object, token = "rule") =>
+const ask = (method: string, path: string, body?: object, token = "rule-of-the-fleet") =>
   app.ask(method, `/api/v1/deployments${path}`, body, { authorization: `Bearer ${token}` });
 
 test("former specifications are listed, newest first, without secrets for a viewer", async () => {
@@ -29,7 +31,7 @@ test("former specifications are listed, newest first, without secrets for a view
     [1, ""],
   ]);
   expect(body.items[0]).toMatchObject({ type: "deployment", env: { KEY: "secret" } });
-  const seen = await ask("GET", "/web/revisions", undefined, "look");
+  const seen = await ask("GET", "/web/revisions", undefined, "look-at-the-fleet");
   expect(seen.body.items[0].env).toEqual({ KEY: "***" });
 });
 

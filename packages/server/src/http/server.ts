@@ -3,13 +3,14 @@ import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { ConsoleSessions } from "../access/console-sessions.ts";
 import { type Config, isWildcard } from "../config.ts";
 import type { Log } from "../kernel/log.ts";
+import { FORWARDED_HEADER } from "../nonces/forward.ts";
 import type { Telemetry } from "../telemetry.ts";
-import { type Authenticator, bearerOf, type Principal } from "./auth.ts";
+import { ANYBODY, type Authenticator, bearerOf, type Principal } from "./auth.ts";
 import { recordClientAddress, type TrustedProxies } from "./client-address.ts";
 import type { Connections } from "./connections.ts";
 import { sessionIdsIn } from "./cookie.ts";
 import { notFound, renderFailure } from "./failure.ts";
-import type { HostGuard } from "./hosts.ts";
+import { type HostGuard, hasTwoHosts } from "./hosts.ts";
 import { describeApi } from "./openapi.ts";
 import type { Served } from "./route.ts";
 import type { Site } from "./site.ts";
@@ -74,7 +75,13 @@ export function createHttp({
     if (!counted) throw new TenureError("RATE_LIMITED", { retry_after_ms: BUSY_ADDRESS_RETRY_MS });
     reply.raw.once("close", counted.ended);
     reply.header("x-content-type-options", "nosniff");
+    // The files of the console say otherwise.
+    reply.header("cache-control", "no-store");
     const { host, origin } = request.headers;
+    if (hasTwoHosts(request.raw)) {
+      const reason = "a request must have one Host header";
+      refuse("host", new TenureError("INVALID_REQUEST", { reason }));
+    }
     if (!guard.hostAllowed(host) && !isProbe(request))
       refuse("host", forbidden(`this server is not known as ${shown(host)}`));
     if (!guard.originAllowed(origin, host ?? "")) {
@@ -127,6 +134,7 @@ export function createHttp({
         : authenticator.identify(bearerOf(request.headers.authorization));
     if (principal) connections.proved(request.raw.socket);
     else connections.askedWithoutToken(request.raw.socket);
+    judgeForwarding(principal, request);
     if (mayCall(route, principal?.role)) return principal ?? ANYBODY;
     if (principal) {
       return refuse(
@@ -146,6 +154,14 @@ export function createHttp({
     // A public route must answer without Postgres too.
     const token = await (route.roles === "public" ? finding.catch(() => undefined) : finding);
     return token && authenticator.configured(token);
+  }
+
+  /** Instances mark what they pass on, and have a token of their own for it: no other token may, and they no other. */
+  function judgeForwarding(principal: Principal | undefined, { headers }: FastifyRequest): void {
+    if (authenticator.open) return;
+    if (principal?.role !== "peer") delete headers[FORWARDED_HEADER];
+    else if (headers[FORWARDED_HEADER] === undefined)
+      refuse("role", forbidden("role peer is for requests that an instance passes on"));
   }
 
   return app;
@@ -184,9 +200,6 @@ const CONNECTIONS_CHECKED_EVERY_MS = 1_000;
 /** What a sign-in needs: the routes that ask for no token take no larger body. */
 const STRANGER_BODY_BYTES_MAX = 8_192;
 const BUSY_ADDRESS_RETRY_MS = 1_000;
-
-/** For routes that ask nobody who they are. */
-const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: "default" };
 
 /**
  * A token in a header was put there by the caller and counts alone. A cookie is sent by the browser whatever page asks;

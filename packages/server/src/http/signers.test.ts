@@ -193,7 +193,9 @@ describe("a signer over HTTP", () => {
 
 describe("Worker-Queue mode, two servers", () => {
   const env = { TENURE_NONCE_MODE: "worker_queue", TENURE_AUTH_PEER_TOKEN: "peers-only" };
-  const tokens = { TENURE_TOKENS: "admin:boss,signer:pen,viewer:eye" };
+  const tokens = {
+    TENURE_TOKENS: "admin:boss-of-the-fleet,signer:pen-of-the-fleet,viewer:eye-of-the-fleet",
+  };
   const as = (secret: string) => ({ authorization: `Bearer ${secret}` });
   let apps: TestApp[];
   beforeAll(async () => {
@@ -209,7 +211,12 @@ describe("Worker-Queue mode, two servers", () => {
       const signer = newSigner();
       for (const [index, app] of apps.entries()) {
         const body = { request_id: `r${index}` };
-        const answer = await app.ask("POST", `${path(signer)}?wait_ms=1`, body, as("pen"));
+        const answer = await app.ask(
+          "POST",
+          `${path(signer)}?wait_ms=1`,
+          body,
+          as("pen-of-the-fleet"),
+        );
         if (answer.body.fencing_token !== 1) return false;
       }
     }
@@ -228,14 +235,14 @@ describe("Worker-Queue mode, two servers", () => {
           "POST",
           path(signer),
           { request_id: `r${index}` },
-          as("pen"),
+          as("pen-of-the-fleet"),
         );
         expect(body).toMatchObject({ nonce: index, fencing_token: 1 });
         const { body: view } = await app.ask(
           "GET",
           `/api/v1/signers/${signer}`,
           undefined,
-          as("eye"),
+          as("eye-of-the-fleet"),
         );
         owners.set(signer, (owners.get(signer) ?? new Set()).add(view.owner_node));
       }
@@ -247,25 +254,31 @@ describe("Worker-Queue mode, two servers", () => {
   test("marks and refusals go the same way", async () => {
     for (const app of apps) {
       const signer = newSigner();
-      const { body } = await app.ask("POST", path(signer), { request_id: "r" }, as("pen"));
+      const { body } = await app.ask(
+        "POST",
+        path(signer),
+        { request_id: "r" },
+        as("pen-of-the-fleet"),
+      );
       const used = { hold_id: body.hold_id, tx_hash: "0x1" };
-      expect((await app.ask("POST", path(signer, "/0/used"), used, as("pen"))).body.status).toBe(
-        "CONSUMED",
-      );
+      expect(
+        (await app.ask("POST", path(signer, "/0/used"), used, as("pen-of-the-fleet"))).body.status,
+      ).toBe("CONSUMED");
       const other = { ...used, hold_id: randomUUID() };
-      expect(codeOf(await app.ask("POST", path(signer, "/0/used"), other, as("pen")))).toBe(
-        "HOLD_MISMATCH",
-      );
-      expect(codeOf(await app.ask("POST", path(signer, "/9/used"), used, as("pen")))).toBe(
-        "NOT_FOUND",
-      );
+      expect(
+        codeOf(await app.ask("POST", path(signer, "/0/used"), other, as("pen-of-the-fleet"))),
+      ).toBe("HOLD_MISMATCH");
+      expect(
+        codeOf(await app.ask("POST", path(signer, "/9/used"), used, as("pen-of-the-fleet"))),
+      ).toBe("NOT_FOUND");
       const resolve = { status: "CONSUMED", reason: "seen" };
-      expect(codeOf(await app.ask("POST", path(signer, "/0/resolve"), resolve, as("pen")))).toBe(
-        "FORBIDDEN",
-      );
-      expect((await app.ask("POST", path(signer, "/0/resolve"), resolve, as("boss"))).status).toBe(
-        200,
-      );
+      expect(
+        codeOf(await app.ask("POST", path(signer, "/0/resolve"), resolve, as("pen-of-the-fleet"))),
+      ).toBe("FORBIDDEN");
+      expect(
+        (await app.ask("POST", path(signer, "/0/resolve"), resolve, as("boss-of-the-fleet")))
+          .status,
+      ).toBe(200);
     }
   });
 
@@ -289,7 +302,7 @@ describe("Worker-Queue mode, two servers", () => {
     const late = await openApp(database.uri, { ...env, ...tokens });
     const answers = await Promise.all(
       Array.from({ length: 30 }, () =>
-        late.ask("POST", path(newSigner()), { request_id: "r" }, as("pen")),
+        late.ask("POST", path(newSigner()), { request_id: "r" }, as("pen-of-the-fleet")),
       ),
     );
     expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
