@@ -80,7 +80,9 @@ module.exports = {
       name: "domains-know-no-edge",
       comment: "What a job means does not depend on whether a socket or a request brought it.",
       severity: "error",
-      from: { path: server("(jobs|deployments|nonces|membership|delivery|store|kernel)") },
+      from: {
+        path: server("(jobs|deployments|nonces|membership|delivery|access|audit|store|kernel)"),
+      },
       to: { path: server("(http|gateway)") },
     },
     {
@@ -95,7 +97,7 @@ module.exports = {
       comment: "A store holds things for whoever asks.",
       severity: "error",
       from: { path: server("store"), pathNot: "\\.test\\.ts$" },
-      to: { path: server("(jobs|deployments|nonces|membership|delivery)") },
+      to: { path: server("(jobs|deployments|nonces|membership|delivery|access|audit)") },
     },
     {
       name: "kernel-knows-nothing",

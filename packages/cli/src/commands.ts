@@ -55,6 +55,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: async () => (await import("./commands/events.ts")).eventsCommand,
   },
   {
+    name: "audit",
+    summary: "show who did what",
+    load: async () => (await import("./commands/audit.ts")).auditCommand,
+  },
+  {
     name: "signer",
     summary: "list signers, allocate their nonces, settle the open ones",
     load: async () => (await import("./commands/signer.ts")).signerCommand,

@@ -105,6 +105,30 @@ export const EventRecord = z.object({
 });
 export type EventRecord = z.infer<typeof EventRecord>;
 
+/** Who did something: the token's name, role and tenant, and the IP address that the request came from. */
+export const Actor = z.object({
+  name: z.string(),
+  role: z.string(),
+  tenant: z.string(),
+  address: z.string(),
+});
+export type Actor = z.infer<typeof Actor>;
+
+export const AuditRecord = z.object({
+  id: z.int().min(1),
+  at: Timestamp,
+  /** What was done, e.g. `deployment.create`. */
+  action: z.string(),
+  /** `done`, or the code of the error after which it is not known whether it was done. */
+  outcome: z.string(),
+  subject: z.string().optional(),
+  actor: Actor,
+  /** The instance that was asked. */
+  instance_id: z.string(),
+  details: z.record(z.string(), z.unknown()),
+});
+export type AuditRecord = z.infer<typeof AuditRecord>;
+
 /** One interval of the last minutes, as the instance that answers saw it. */
 export const StatsPoint = z.object({
   /** When the interval ended. */

@@ -1,5 +1,8 @@
 import type { NodeView } from "@tenure/protocol";
 import { createConsoleSessions } from "./access/console-sessions.ts";
+import { createAudit } from "./audit/audit.ts";
+import { requireAuditFile } from "./audit/line-file.ts";
+import { SignInLimit } from "./audit/sign-in-limit.ts";
 import { createEventTail, createNodeDiff } from "./changes.ts";
 import { type Config, configWarnings } from "./config.ts";
 import { createDelivery } from "./delivery/delivery.ts";
@@ -10,8 +13,9 @@ import { openGateway } from "./gateway/gateway.ts";
 import { createNodeCalls } from "./gateway/node-calls.ts";
 import { createHealth, type Phase, shareWrite } from "./health.ts";
 import { accessRoutes } from "./http/access.ts";
+import { auditRoutes } from "./http/audit.ts";
 import { bearerOf, createAuthenticator } from "./http/auth.ts";
-import { createTrustedProxies, recordClientAddress } from "./http/client-address.ts";
+import { clientAddress, createTrustedProxies, recordClientAddress } from "./http/client-address.ts";
 import { clusterRoutes } from "./http/cluster.ts";
 import { createConnections, createRefusalReport } from "./http/connections.ts";
 import { deploymentRoutes } from "./http/deployments.ts";
@@ -79,6 +83,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   const { config, log, clock = systemClock, random = systemRandom } = options;
   for (const warning of configWarnings(config))
     log.warn({ event: "config.doubted", warning }, warning);
+  requireAuditFile(config.audit.file);
   const telemetry = createTelemetry();
   const { instance_id } = config.scheduler.phase2;
   const instanceId = instance_id === "auto" ? `i-${random.bytes(6).toString("hex")}` : instance_id;
@@ -236,18 +241,26 @@ function createParts(core: Core, phase: () => Phase) {
     ageMaxSeconds: config.auth.console_session_seconds,
     idleSeconds: config.auth.console_idle_seconds,
   });
+  const audit = createAudit({
+    ...core,
+    file: config.audit.file,
+    retentionDays: config.audit.retention_days,
+    entriesMax: config.audit.entries_max,
+    onLost: (where, count) => telemetry.auditLost.inc({ where }, count),
+  });
   const eventTail = createEventTail({ db, publish: stream.publish, clock, log });
   const housekeeping = createHousekeeping(core, async () => {
     await deployments.forgetOld();
     await consoleSessions.forgetEnded();
+    await audit.forgetOld();
   });
   const services: Record<string, Service> = {
     ...{ membership, jobs, delivery, nonces, deployments },
-    ...{ stats, eventTail, housekeeping },
+    ...{ stats, eventTail, housekeeping, audit },
   };
   return {
     ...{ stream, health, membership, delivery, jobs, nonces, deployments, stats },
-    ...{ consoleSessions, services },
+    ...{ consoleSessions, audit, services },
   };
 }
 
@@ -263,7 +276,7 @@ function createPostgresCheck({ db, clock, instanceId, bootId }: Core): () => Pro
 /** HTTP and the sockets, on one port: parse, one call to a part, render. */
 function createEdges(core: Core, parts: Parts) {
   const { stream, health, membership, delivery, jobs, nonces, deployments, stats } = parts;
-  const { consoleSessions } = parts;
+  const { consoleSessions, audit } = parts;
   const { config, log, clock, random, telemetry, instanceId, db } = core;
   const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
@@ -287,6 +300,7 @@ function createEdges(core: Core, parts: Parts) {
     telemetry,
     authenticator,
     sessions: consoleSessions,
+    audit,
     guard,
     proxies,
     connections,
@@ -301,6 +315,7 @@ function createEdges(core: Core, parts: Parts) {
         timeline: nonces.timeline,
       }),
       ...signerRoutes(nonces, createSignerAccess(config.auth.tokens)),
+      ...auditRoutes(audit),
       ...eventRoutes({ list: (filter) => listEvents(db, filter) }),
       ...deploymentRoutes(deployments.admin),
       ...jobRoutes(jobs.http, callerOf),
@@ -308,8 +323,8 @@ function createEdges(core: Core, parts: Parts) {
         page: async (filter) => withReserved(await membership.fleet.page(filter), jobs),
         find: async (id) => withReserved(await membership.fleet.find(id), jobs),
         setDraining: membership.drain,
-        async remove(address) {
-          const removed = await membership.remove(address);
+        async remove(address, act) {
+          const removed = await membership.remove(address, act);
           if (removed) stream.publish({ topic: "nodes", op: "removed", id: address });
           return removed;
         },
@@ -322,6 +337,10 @@ function createEdges(core: Core, parts: Parts) {
       ...accessRoutes({
         authenticator,
         sessions: consoleSessions,
+        audit,
+        limit: new SignInLimit(clock),
+        telemetry,
+        proxies: createTrustedProxies(config.server.trusted_proxies),
         advertiseUrl: config.server.advertise_url,
       }),
     ],
@@ -337,6 +356,8 @@ function createEdges(core: Core, parts: Parts) {
     },
     bearerOf,
     identify: authenticator.identify,
+    onRefused: (request, { reason, path, token }) =>
+      audit.refused({ reason, route: `GET ${path}`, address: clientAddress(request), token }),
     onSockets: (kind, change) => telemetry.sockets.inc({ kind }, change),
     counted(request) {
       recordClientAddress(request, proxies);

@@ -24,6 +24,18 @@ export function createTelemetry() {
       labelNames: ["reason"],
       registers,
     }),
+    signIns: new Counter({
+      name: "tenure_sign_ins_total",
+      help: "Sign-ins at the console, by result. Slowed ones came from an address with too many failures.",
+      labelNames: ["result"],
+      registers,
+    }),
+    auditLost: new Counter({
+      name: "tenure_audit_lost_total",
+      help: "Audit lines that audit.file did not take, and entries that Postgres did not. Both are in the log.",
+      labelNames: ["where"],
+      registers,
+    }),
     dependencyUp: new Gauge({
       name: "tenure_dependency_up",
       help: "1 while the last readiness question to this store was answered, else 0.",

@@ -97,7 +97,7 @@ test("an instance refused by its peer names auth.peer_token to its caller and in
   const names = expect.stringContaining("auth.peer_token (TENURE_AUTH_PEER_TOKEN)");
   const refused = expect.objectContaining({ code: "DEPENDENCY_DOWN", message: names });
   await expect(relay.readLog(request)).rejects.toEqual(refused);
-  await expect(relay.restart("web", ["node"], false)).rejects.toEqual(refused);
+  await expect(relay.restart("web", ["node"], { forwarded: false })).rejects.toEqual(refused);
   const call = { route: ROUTES.allocateNonces, params: { signer: "s" }, body: { request_id: "r" } };
   const identity = { instanceId: "here", peerToken: "" };
   const there = { instance_id: "there", url: peer.url };

@@ -1,5 +1,6 @@
 import * as z from "zod";
 import {
+  AuditRecord,
   ClusterView,
   DlqEntry,
   DlqId,
@@ -66,6 +67,19 @@ export const CLUSTER_ROUTES = {
       subject: text(200).optional(),
     }),
     reply: listOf(EventRecord),
+  },
+  listAudit: {
+    method: "GET",
+    path: `${API_PREFIX}/audit`,
+    roles: ["admin"],
+    summary: "List who did what, newest first.",
+    query: ListQuery.extend({
+      action: text(128).optional(),
+      actor: text(128).optional(),
+      subject: text(200).optional(),
+      tenant: text(128).optional(),
+    }),
+    reply: listOf(AuditRecord),
   },
   readStats: {
     method: "GET",

@@ -1,3 +1,4 @@
+import { type Act, recorded } from "../audit/actor.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Random } from "../kernel/random.ts";
 import type { Db } from "../store/db.ts";
@@ -25,7 +26,7 @@ export interface ConsoleSessionsOptions {
 export interface ConsoleSessions {
   readonly ageMaxSeconds: number;
   /** Begins a session; answers its id, which is kept nowhere here. */
-  open(token: TokenRef): Promise<string>;
+  open(token: TokenRef, act?: Act): Promise<string>;
   /** The token of the first of these ids that is a live session. Rejects with `DEPENDENCY_DOWN` without Postgres. */
   find(ids: readonly string[]): Promise<TokenRef | undefined>;
   end(ids: readonly string[]): Promise<void>;
@@ -95,9 +96,13 @@ export function createConsoleSessions(options: ConsoleSessionsOptions): ConsoleS
 
   return {
     ageMaxSeconds,
-    async open(token) {
+    async open(token, act) {
       const id = newSessionId(options.random, await sessionKey());
-      await insertSession(db, { idSha256: sessionIdSha256(id), token, ageMaxSeconds });
+      const session = { idSha256: sessionIdSha256(id), token, ageMaxSeconds };
+      await recorded(db, act, {
+        write: (tx) => insertSession(tx, session),
+        subjectOf: () => token.name,
+      });
       return id;
     },
     async find(ids) {

@@ -391,6 +391,24 @@ export const Config = z.strictObject({
       "How long a person stays signed in at the console without a request. A page that is open counts as use.",
     ),
   }),
+
+  audit: z.strictObject({
+    file: text(
+      "",
+      anyText,
+      "File that gets a JSON line for every write, sign-in and refusal, relative to the working directory. It only grows; rotate it by moving it away. Empty = the lines go to the log, as `audit.written`.",
+    ),
+    retention_days: wholeNumber(
+      400,
+      { min: 1, max: 36_500 },
+      "How long Postgres keeps who did what for `GET /audit`. Longer answers older questions; each entry takes about 400 bytes.",
+    ),
+    entries_max: wholeNumber(
+      100_000,
+      { min: 1, max: 100_000_000 },
+      "Audit entries that Postgres keeps at most; the oldest go first, once an hour. The lines are kept apart from them.",
+    ),
+  }),
 });
 export type Config = Readonly<z.infer<typeof Config>>;
 

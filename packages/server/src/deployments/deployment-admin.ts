@@ -15,6 +15,7 @@ import {
   notExact,
   TenureError,
 } from "@tenure/protocol";
+import { type Act, actorDetails, recorded } from "../audit/actor.ts";
 import type { Db } from "../store/db.ts";
 import { appendEvent, appendEventOnce, type NewEvent } from "../store/event-store.ts";
 import {
@@ -57,12 +58,12 @@ type LogQuery = Omit<LogRequest, "deployment_id" | "address"> & { node?: string 
 
 export interface DeploymentAdmin {
   list(filter: DeploymentFilter): Promise<List<DeploymentView>>;
-  create(body: DeploymentCreate): Promise<DeploymentView>;
+  create(body: DeploymentCreate, act?: Act): Promise<DeploymentView>;
   read(id: string): Promise<DeploymentView>;
-  update(id: string, body: DeploymentPatch): Promise<DeploymentView>;
-  remove(id: string): Promise<void>;
-  restart(id: string, forwarded: boolean): Promise<DeploymentView>;
-  rollBack(id: string, revision: number | undefined): Promise<DeploymentView>;
+  update(id: string, body: DeploymentPatch, act?: Act): Promise<DeploymentView>;
+  remove(id: string, act?: Act): Promise<void>;
+  restart(id: string, forwarded: boolean, act?: Act): Promise<DeploymentView>;
+  rollBack(id: string, revision: number | undefined, act?: Act): Promise<DeploymentView>;
   /** Newest first; `before` is the last one of the page before. */
   revisions(
     id: string,
@@ -112,11 +113,15 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
   }
 
   /** After a write: tell it, and let this instance's next answers know it. */
-  async function written(row: DeploymentRow, told: Pick<NewEvent, "event"> & { says: string }) {
+  async function written(
+    row: DeploymentRow,
+    told: Pick<NewEvent, "event"> & { says: string; act: Act | undefined },
+  ) {
     const { id, name, revision, generation } = row;
-    const { event, says } = told;
+    const { event, says, act } = told;
     const message = `deployment ${name} was ${says}`;
-    await appendEvent(db, { event, message, subject: id, details: { revision, generation } });
+    const details = { revision, generation, ...actorDetails(act) };
+    await appendEvent(db, { event, message, subject: id, details });
     await options.refresh();
     return view(row);
   }
@@ -157,20 +162,23 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
         next_cursor: rows.length > filter.limit ? cursorAfter(page.at(-1)!) : null,
       };
     },
-    async create(body) {
+    async create(body, act) {
       refuseBadSpec(NEW_ROW, body);
-      const row = await createDeployment(db, options.newId(), body);
+      const row = await recorded(db, act, {
+        write: (tx) => createDeployment(tx, options.newId(), body),
+        subjectOf: (created) => created?.id,
+      });
       if (!row) throw nameTaken(body.name ?? "");
-      return written(row, { event: "deployment.created", says: "created" });
+      return written(row, { event: "deployment.created", says: "created", act });
     },
     read: async (id) => view(await find(id)),
-    async update(id, body) {
+    async update(id, body, act) {
       const before = await find(id);
       refuseBadSpec(before, body);
       const { if_revision, force, ...change } = body;
-      const row = await changeDeployment(db, before.id, {
-        ...change,
-        ifRevision: if_revision,
+      const row = await recorded(db, act, {
+        write: (tx) => changeDeployment(tx, before.id, { ...change, ifRevision: if_revision }),
+        subjectOf: (changed) => changed?.id,
       }).catch((error: unknown) => {
         if ((error as { code?: string }).code === "23505") throw nameTaken(body.name ?? "");
         throw error;
@@ -178,48 +186,57 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       if (row) {
         if (force) await forgetLostAfter(db, row.id);
         await beginPinnedMoves(db);
-        return written(await find(row.id), { event: "deployment.changed", says: "changed" });
+        return written(await find(row.id), { event: "deployment.changed", says: "changed", act });
       }
       const { revision } = await find(before.id);
       throw new TenureError("CONFLICT", {
         reason: `deployment ${before.name} is at revision ${revision}, not ${if_revision}`,
       });
     },
-    async remove(id) {
+    async remove(id, act) {
       const row = await find(id);
-      if (!(await deleteDeployment(db, row.id)))
-        throw new TenureError("NOT_FOUND", { what: "deployment", id });
+      const isDeleted = await recorded(db, act, {
+        write: (tx) => deleteDeployment(tx, row.id),
+        subjectOf: (deleted) => (deleted ? row.id : undefined),
+      });
+      if (!isDeleted) throw new TenureError("NOT_FOUND", { what: "deployment", id });
       await appendEvent(db, {
         event: "deployment.deleted",
         message: `deployment ${row.name} was deleted`,
         subject: row.id,
-        details: { generation: row.generation },
+        details: { generation: row.generation, ...actorDetails(act) },
       });
       await options.refresh();
     },
-    async restart(id, forwarded) {
+    async restart(id, forwarded, act) {
       const row = await find(id);
-      const running = await relay.restart(row.id, await runnersOf(row), forwarded);
+      const by = { forwarded, actor: act?.actor };
+      const running = await relay.restart(row.id, await runnersOf(row), by);
       if (running === 0 && !forwarded) {
         throw new TenureError("CONFLICT", { reason: `deployment ${row.name} runs on no node` });
       }
       return forwarded
         ? view(row)
-        : written(row, { event: "deployment.restarted", says: "restarted" });
+        : written(row, { event: "deployment.restarted", says: "restarted", act });
     },
-    async rollBack(id, revision) {
+    async rollBack(id, revision, act) {
       const row = await find(id);
       const found = await findRevision(db, row.id, revision);
       if (found && "invalid" in found) {
         const what = `revision ${revision ?? ""} of deployment ${row.name}`;
         throw new TenureError("ERR_INVALID_ROW", { what, reason: issueText(found.invalid) });
       }
-      const back = found && (await rollBackDeployment(db, row.id, found.revision));
+      const back =
+        found &&
+        (await recorded(db, act, {
+          write: (tx) => rollBackDeployment(tx, row.id, found.revision),
+          subjectOf: (changed) => changed?.id,
+        }));
       if (!back) {
         const what = `former revision of deployment ${row.name}`;
         throw new TenureError("NOT_FOUND", { what, id: String(revision ?? "") });
       }
-      return written(back, { event: "deployment.rolled-back", says: "rolled back" });
+      return written(back, { event: "deployment.rolled-back", says: "rolled back", act });
     },
     revisions: async (id, page) => listRevisions(db, { ...page, id: (await find(id)).id }),
     async why(id, { withErrors }) {

@@ -1,4 +1,5 @@
 import {
+  type Actor,
   fromErrorBody,
   type LogPage,
   type LogSelection,
@@ -6,6 +7,7 @@ import {
   type Route,
   TenureError,
 } from "@tenure/protocol";
+import { actorHeader } from "../audit/actor.ts";
 import { reasonOfConnectionError } from "../kernel/connection-error.ts";
 import type { LogFollower, NodeLink } from "../membership/nodes.ts";
 import { PEER_TOKEN_REFUSED } from "../membership/peer-token.ts";
@@ -37,7 +39,11 @@ export interface NodeRelay {
   readLog(request: LogRequest): Promise<LogPage>;
   followLog(request: LogRequest, signal: AbortSignal): Promise<FollowedLog>;
   /** Restarts it on those nodes; answers how many did. */
-  restart(id: string, addresses: readonly string[], forwarded: boolean): Promise<number>;
+  restart(
+    id: string,
+    addresses: readonly string[],
+    by: { forwarded: boolean; actor?: Actor | undefined },
+  ): Promise<number>;
   /** Ends what is followed through other instances: an open answer would keep this one from stopping. */
   close(): void;
 }
@@ -63,8 +69,14 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
     {
       id,
       query = {},
+      actor,
       signal,
-    }: { id: string; query?: Record<string, unknown>; signal: AbortSignal },
+    }: {
+      id: string;
+      query?: Record<string, unknown>;
+      actor?: Actor | undefined;
+      signal: AbortSignal;
+    },
   ): Promise<Response> {
     const target = new URL(route.path.replace(":id", encodeURIComponent(id)), url);
     for (const [name, value] of Object.entries(query))
@@ -74,6 +86,7 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
       signal,
       headers: {
         [FORWARDED_HEADER]: options.instanceId,
+        ...actorHeader(actor),
         ...(route.method !== "GET" && { "content-type": "application/json" }),
         ...(options.peerToken && { authorization: `Bearer ${options.peerToken}` }),
       },
@@ -114,7 +127,7 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
       if (!response.body) throw unreachable(address);
       return { from: "peer", body: response.body };
     },
-    async restart(id, addresses, forwarded) {
+    async restart(id, addresses, { forwarded, actor }) {
       const links = addresses.flatMap((address) => linkOf(address) ?? []);
       const elsewhere = forwarded ? [] : addresses.filter((address) => !linkOf(address));
       const urls = new Set<string>();
@@ -122,7 +135,7 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
       const signal = AbortSignal.timeout(PEER_LIMIT_MS);
       await Promise.all([
         ...links.map((link) => link.call("deployment.restart", { deployment_id: id })),
-        ...[...urls].map((url) => ask(ROUTES.restartDeployment, url, { id, signal })),
+        ...[...urls].map((url) => ask(ROUTES.restartDeployment, url, { id, actor, signal })),
       ]);
       return links.length + elsewhere.length;
     },

@@ -1,7 +1,7 @@
 import type { IncomingMessage, Server } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { CLOSE_CODES } from "@tenure/protocol";
+import { CLOSE_CODES, isTenureError } from "@tenure/protocol";
 import { type WebSocket, WebSocketServer } from "ws";
 import type { NodePrincipal } from "./admission.ts";
 import { acceptNode, type NodeSocketOptions } from "./node-socket.ts";
@@ -14,8 +14,13 @@ export interface GatewayOptions {
   allowed: (request: IncomingMessage) => boolean;
   bearerOf: (header: string | undefined) => string | undefined;
   identify: (token: string | undefined) => NodePrincipal | undefined;
-  node: Omit<NodeSocketOptions, "identify" | "headerToken" | "stream">;
-  session: Omit<SessionSocketOptions, "identify" | "headerToken" | "stream">;
+  node: Omit<NodeSocketOptions, keyof Upgraded>;
+  session: Omit<SessionSocketOptions, keyof Upgraded>;
+  /** A socket was refused with 403, or closed because of its token. */
+  onRefused: (
+    request: IncomingMessage,
+    refusal: { reason: "host" | "token" | "role"; path: string; token?: string | undefined },
+  ) => void;
   onSockets: (kind: "node" | "session", change: 1 | -1) => void;
   /** Counts the socket to the address it came from until `ended` is called; undefined when that has too many. */
   counted: (request: IncomingMessage) => { ended(): void } | undefined;
@@ -32,6 +37,7 @@ interface Upgraded {
   headerToken: string | undefined;
   stream: Duplex;
   identify: GatewayOptions["identify"];
+  onRefused: (error: unknown) => void;
 }
 
 /** How long a socket may stay silent before its first message. A healthy client sends it at once. */
@@ -69,24 +75,39 @@ export function openGateway(options: GatewayOptions): Gateway {
   server.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
     const { authorization } = request.headers;
     const path = (request.url ?? "").split("?")[0] ?? "";
-    if (!options.allowed(request)) return refuse(socket, "403 Forbidden");
+    if (!options.allowed(request)) {
+      options.onRefused(request, { reason: "host", path: "none" });
+      return refuse(socket, "403 Forbidden");
+    }
     if (!Object.hasOwn(accept, path)) return refuse(socket, "404 Not Found");
     if (!open) return refuse(socket, "503 Service Unavailable");
     const counted = options.counted(request);
     if (!counted) return refuse(socket, "429 Too Many Requests");
     socket.once("close", counted.ended);
-    const identify: Upgraded["identify"] = (token) => {
-      const principal = options.identify(token);
+    const watched = watchToken(request, path);
+    const headerToken = options.bearerOf(authorization);
+    if (headerToken !== undefined) watched.identify(headerToken);
+    return sockets.handleUpgrade(request, socket, head, (ready) => {
+      expectMessage(ready);
+      accept[path as keyof typeof accept](ready, { headerToken, stream: socket, ...watched });
+    });
+  });
+
+  /** Remembers whose token a socket showed, for the case that it is refused. */
+  function watchToken(request: IncomingMessage, path: string) {
+    let token: string | undefined;
+    const identify: Upgraded["identify"] = (secret) => {
+      const principal = options.identify(secret);
+      token = principal?.name;
       if (principal) options.onProved(request.socket);
       return principal;
     };
-    const headerToken = options.bearerOf(authorization);
-    if (headerToken !== undefined) identify(headerToken);
-    return sockets.handleUpgrade(request, socket, head, (ready) => {
-      expectMessage(ready);
-      accept[path as keyof typeof accept](ready, { headerToken, stream: socket, identify });
-    });
-  });
+    const onRefused = (error: unknown): void => {
+      if (isTenureError(error, "UNAUTHENTICATED") || isTenureError(error, "FORBIDDEN"))
+        options.onRefused(request, { reason: token ? "role" : "token", path, token });
+    };
+    return { identify, onRefused };
+  }
 
   return {
     close() {

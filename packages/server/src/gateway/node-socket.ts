@@ -34,6 +34,8 @@ export interface NodeSocketOptions {
   identify: (token: string | undefined) => NodePrincipal | undefined;
   /** The token that came with the upgrade, if any. */
   headerToken: string | undefined;
+  /** Called with the reason before a socket that was not admitted is closed. */
+  onRefused?: ((error: unknown) => void) | undefined;
   heartbeatIntervalMs: number;
   calls: NodeCalls;
   /** How often the nodes of one token may call, by the token's name. */
@@ -122,6 +124,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       nodes.introduce(joined);
       jobs.joined(joined, running).catch(() => {}); // with the store down; its heartbeats come to the same
     } catch (error) {
+      options.onRefused?.(error);
       link.send(toErrorMessage(error));
       link.close(closeCodeOf(error), "not let in");
     }

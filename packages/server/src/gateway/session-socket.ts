@@ -19,6 +19,8 @@ export interface SessionSocketOptions {
   jobs: SessionJobs;
   identify: (token: string | undefined) => SocketPrincipal | undefined;
   headerToken: string | undefined;
+  /** Called with the reason before a socket that was not admitted is closed. */
+  onRefused?: ((error: unknown) => void) | undefined;
   limits?: FrameLimits | undefined;
   /** What the socket writes to. */
   stream?: Duplex | undefined;
@@ -82,6 +84,7 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
       });
       jobs.joined(joined, { turnPauseMs: message.turn_pause_ms }).catch(() => {}); // with the store down; results are also sent again from the due index
     } catch (error) {
+      options.onRefused?.(error);
       link.send(toErrorMessage(error));
       link.close(closeCodeOf(error), "not let in");
     }

@@ -30,6 +30,10 @@ export const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: "de
 const PEER: Principal = { name: "another instance", role: "peer", tenant: "default" };
 const OPERATOR: Principal = { name: "local operator", role: "admin", tenant: "default" };
 
+/** Whether a request of this principal can come from another instance. Without tokens instances show none. */
+export const mayForward = (principal: Principal): boolean =>
+  principal.role === "peer" || principal === OPERATOR;
+
 /** `peerToken` is what other instances show; it opens nothing where no token is asked for anyway. */
 export function createAuthenticator(tokens: readonly TokenRule[], peerToken = ""): Authenticator {
   const peers = peerToken ? [{ ...PEER, sha256: tokenSha256(peerToken) }] : [];

@@ -1,4 +1,4 @@
-import { ROUTES, type TimelineStatus } from "@tenure/protocol";
+import { type Actor, ROUTES, type TimelineStatus } from "@tenure/protocol";
 import type { Health } from "../health.ts";
 import type { Instance } from "../membership/instance-store.ts";
 import { VERSION } from "../version.ts";
@@ -11,7 +11,7 @@ export interface ClusterSource {
   instances: () => Promise<Instance[]>;
   /** What waits for an instance; asked only with a shared hot state. */
   backlog: (instanceId: string) => Promise<Backlog>;
-  timeline: { status(): TimelineStatus; confirm(): Promise<void> };
+  timeline: { status(): TimelineStatus; confirm(actor?: Actor): Promise<void> };
 }
 
 export interface Backlog {
@@ -50,8 +50,8 @@ export function clusterRoutes(source: ClusterSource): Served[] {
 
   return [
     serve(ROUTES.readCluster, view),
-    serve(ROUTES.confirmTimeline, async () => {
-      await source.timeline.confirm();
+    serve(ROUTES.confirmTimeline, async ({ act }) => {
+      await source.timeline.confirm(act?.actor);
       return view();
     }),
   ];

@@ -8,7 +8,7 @@ import {
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { DeploymentAdmin } from "../deployments/deployment-admin.ts";
 import { FORWARDED_HEADER, type FollowedLog } from "../deployments/node-relay.ts";
-import type { Principal } from "./auth.ts";
+import { mayForward, type Principal } from "./auth.ts";
 import { type Served, serve } from "./route.ts";
 
 export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
@@ -18,27 +18,28 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
       const page = await deployments.list({ limit, afterName: cursor, type, enabled, address });
       return { ...page, items: page.items.map((item) => shownTo(principal, item)) };
     }),
-    serve(ROUTES.createDeployment, async ({ reply, body, principal }) => {
-      const created = await deployments.create(body);
+    serve(ROUTES.createDeployment, async ({ reply, body, principal, act }) => {
+      const created = await deployments.create(body, act);
       reply.code(201);
       return shownTo(principal, created);
     }),
     serve(ROUTES.readDeployment, async ({ params, principal }) =>
       shownTo(principal, await deployments.read(params.id)),
     ),
-    serve(ROUTES.updateDeployment, async ({ params, body, principal }) =>
-      shownTo(principal, await deployments.update(params.id, body)),
+    serve(ROUTES.updateDeployment, async ({ params, body, principal, act }) =>
+      shownTo(principal, await deployments.update(params.id, body, act)),
     ),
-    serve(ROUTES.deleteDeployment, async ({ params, reply }) => {
-      await deployments.remove(params.id);
+    serve(ROUTES.deleteDeployment, async ({ params, reply, act }) => {
+      await deployments.remove(params.id, act);
       reply.code(204);
       return undefined;
     }),
-    serve(ROUTES.restartDeployment, async ({ params, request, principal }) =>
-      shownTo(principal, await deployments.restart(params.id, isForwarded(request))),
-    ),
-    serve(ROUTES.rollbackDeployment, async ({ params, body, principal }) =>
-      shownTo(principal, await deployments.rollBack(params.id, body.revision)),
+    serve(ROUTES.restartDeployment, async ({ params, request, principal, act }) => {
+      const forwarded = isForwarded(request, principal);
+      return shownTo(principal, await deployments.restart(params.id, forwarded, act));
+    }),
+    serve(ROUTES.rollbackDeployment, async ({ params, body, principal, act }) =>
+      shownTo(principal, await deployments.rollBack(params.id, body.revision, act)),
     ),
     serve(ROUTES.listRevisions, async ({ params, query: { limit, cursor }, principal }) => {
       const before = cursor === undefined ? undefined : parseRevision(cursor);
@@ -54,9 +55,9 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
     serve(ROUTES.checkFence, async ({ params, query }) =>
       deployments.fence(params.id, query.generation),
     ),
-    serve(ROUTES.readLogs, async ({ params, query, request, reply }) => {
+    serve(ROUTES.readLogs, async ({ params, query, request, reply, principal }) => {
       const { follow, ...selection } = query;
-      const asked = { ...defined(selection), forwarded: isForwarded(request) };
+      const asked = { ...defined(selection), forwarded: isForwarded(request, principal) };
       if (!follow) return deployments.readLog(params.id, asked);
       const gone = new AbortController();
       reply.raw.on("close", () => gone.abort());
@@ -83,8 +84,9 @@ function parseRevision(cursor: string): number {
   throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
 }
 
-const isForwarded = (request: FastifyRequest): boolean =>
-  request.headers[FORWARDED_HEADER] !== undefined;
+/** From another caller than an instance the header means nothing: it would keep a restart from being told. */
+const isForwarded = (request: FastifyRequest, principal: Principal): boolean =>
+  mayForward(principal) && request.headers[FORWARDED_HEADER] !== undefined;
 
 /** Fields that were left out stay out: a node would read them as given. */
 function defined<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {

@@ -7,6 +7,7 @@ import {
   TenureError,
   type ViewState,
 } from "@tenure/protocol";
+import type { Act } from "../audit/actor.ts";
 import { type Served, serve } from "./route.ts";
 
 export interface NodesSource {
@@ -18,16 +19,16 @@ export interface NodesSource {
   }) => Promise<NodeView[]>;
   /** Those with this address or name. */
   find: (id: string) => Promise<NodeView[]>;
-  setDraining: (node: NodeView, draining: boolean) => Promise<void>;
+  setDraining: (node: NodeView, draining: boolean, act?: Act) => Promise<void>;
   /** `false` when the node-unit may not be removed. */
-  remove: (address: string) => Promise<boolean>;
+  remove: (address: string, act?: Act) => Promise<boolean>;
 }
 
 export function nodeRoutes({ page, find, setDraining, remove }: NodesSource): Served[] {
   const read = async (id: string): Promise<NodeView> => pickNode(await find(id), id);
-  const drain = (draining: boolean) => async (id: string) => {
+  const drain = (draining: boolean) => async (id: string, act: Act | undefined) => {
     const node = await read(id);
-    await setDraining(node, draining);
+    await setDraining(node, draining, act);
     return { ...(await read(node.node_id)), draining };
   };
   return [
@@ -38,11 +39,11 @@ export function nodeRoutes({ page, find, setDraining, remove }: NodesSource): Se
       return { items, next_cursor: nodes.length > limit ? items.at(-1)!.node_id : null };
     }),
     serve(ROUTES.readNode, async ({ params }) => read(params.id)),
-    serve(ROUTES.drainNode, async ({ params }) => drain(true)(params.id)),
-    serve(ROUTES.resumeNode, async ({ params }) => drain(false)(params.id)),
-    serve(ROUTES.removeNode, async ({ params, reply }) => {
+    serve(ROUTES.drainNode, async ({ params, act }) => drain(true)(params.id, act)),
+    serve(ROUTES.resumeNode, async ({ params, act }) => drain(false)(params.id, act)),
+    serve(ROUTES.removeNode, async ({ params, reply, act }) => {
       const node = await read(params.id);
-      if (!(await remove(node.node_id))) throw notRemoved(await read(params.id));
+      if (!(await remove(node.node_id, act))) throw notRemoved(await read(params.id));
       reply.code(204);
       return undefined;
     }),
@@ -78,7 +79,7 @@ export interface MembershipSource {
   current: () => { view: ViewState; settlesInMs: number; members: Member[] };
   brake: () => { active: boolean; since: Date | null; lost: number; members: number };
   /** `false` when it was not on. */
-  releaseBrake: () => Promise<boolean>;
+  releaseBrake: (act?: Act) => Promise<boolean>;
   refresh: () => Promise<void>;
   wallMs: () => number;
 }
@@ -92,8 +93,8 @@ export function membershipRoutes(source: MembershipSource): Served[] {
   };
   return [
     serve(ROUTES.readMembership, async () => render()),
-    serve(ROUTES.releaseBrake, async () => {
-      await source.releaseBrake();
+    serve(ROUTES.releaseBrake, async ({ act }) => {
+      await source.releaseBrake(act);
       await source.refresh();
       return render();
     }),

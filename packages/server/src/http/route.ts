@@ -1,6 +1,7 @@
 import { JSON_TYPE, parseRequest, type Route } from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type * as z from "zod";
+import type { Act } from "../audit/actor.ts";
 import type { Principal } from "./auth.ts";
 
 type Parsed<Schema> = Schema extends z.ZodType ? z.infer<Schema> : undefined;
@@ -15,6 +16,8 @@ export interface Call<R extends Route> {
   body: Part<R, "body">;
   request: FastifyRequest;
   reply: FastifyReply;
+  /** Of a request that leaves an audit entry. */
+  act: Act | undefined;
 }
 
 export type Answer<R extends Route> = R extends { reply: infer Schema }
@@ -51,7 +54,12 @@ export interface Served {
    * `__proto__` is data in it like any other.
    */
   bodyAsText: boolean;
-  answer: (request: FastifyRequest, reply: FastifyReply, principal: Principal) => Promise<unknown>;
+  answer: (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    principal: Principal,
+    act?: Act,
+  ) => Promise<unknown>;
 }
 
 /** Binds a route to its answer: parse, one call, render. What the table does not name does not arrive. */
@@ -63,11 +71,12 @@ export function serve<const R extends Route>(
   return {
     route,
     bodyAsText,
-    answer: async (request, reply, principal) => {
+    answer: async (request, reply, principal, act) => {
       const answered = await answer({
         principal,
         request,
         reply,
+        act,
         params: parsePart(route.params, request.params) as Part<R, "params">,
         query: parsePart(route.query, request.query) as Part<R, "query">,
         body: parsePart(route.body, request.body) as Part<R, "body">,

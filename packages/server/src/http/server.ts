@@ -1,12 +1,14 @@
 import { mayCall, type Route, SSE_TYPE, TenureError } from "@tenure/protocol";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { ConsoleSessions } from "../access/console-sessions.ts";
+import type { Audit } from "../audit/audit.ts";
 import { type Config, isWildcard } from "../config.ts";
 import type { Log } from "../kernel/log.ts";
 import { FORWARDED_HEADER } from "../nonces/forward.ts";
 import type { Telemetry } from "../telemetry.ts";
+import { deedOf } from "./audited.ts";
 import { ANYBODY, type Authenticator, bearerOf, type Principal } from "./auth.ts";
-import { recordClientAddress, type TrustedProxies } from "./client-address.ts";
+import { clientAddress, recordClientAddress, type TrustedProxies } from "./client-address.ts";
 import type { Connections } from "./connections.ts";
 import { sessionIdsIn } from "./cookie.ts";
 import { notFound, renderFailure } from "./failure.ts";
@@ -21,6 +23,7 @@ export interface HttpOptions {
   telemetry: Telemetry;
   authenticator: Authenticator;
   sessions: ConsoleSessions;
+  audit: Audit;
   guard: HostGuard;
   proxies: TrustedProxies;
   connections: Connections;
@@ -35,6 +38,7 @@ export function createHttp({
   telemetry,
   authenticator,
   sessions,
+  audit,
   guard,
   proxies,
   connections,
@@ -57,8 +61,13 @@ export function createHttp({
     logger: false,
     routerOptions: { maxParamLength: 16_384 },
   });
-  const refuse = (reason: string, error: TenureError): never => {
+  const refuse = (
+    request: FastifyRequest,
+    { reason, error, token }: { reason: string; error: TenureError; token?: string | undefined },
+  ): never => {
     telemetry.refusedRequests.inc({ reason });
+    const route = `${request.method} ${request.routeOptions.url ?? "none"}`;
+    audit.refused({ reason, route, address: clientAddress(request), token });
     throw error;
   };
 
@@ -80,16 +89,21 @@ export function createHttp({
     const { host, origin } = request.headers;
     if (hasTwoHosts(request.raw)) {
       const reason = "a request must have one Host header";
-      refuse("host", new TenureError("INVALID_REQUEST", { reason }));
+      refuse(request, { reason: "host", error: new TenureError("INVALID_REQUEST", { reason }) });
     }
     if (!guard.hostAllowed(host) && !isProbe(request))
-      refuse("host", forbidden(`this server is not known as ${shown(host)}`));
+      refuse(request, {
+        reason: "host",
+        error: forbidden(`this server is not known as ${shown(host)}`),
+      });
     if (!guard.originAllowed(origin, host ?? "")) {
-      refuse("origin", forbidden(`pages of ${shown(origin)} may not call this server`));
+      const error = forbidden(`pages of ${shown(origin)} may not call this server`);
+      refuse(request, { reason: "origin", error });
     }
     if (!isRead(request) && !isJson(request) && !isEmptyWithBearer(request)) {
       const reason = "a request that changes something needs content-type: application/json";
-      refuse("content_type", new TenureError("INVALID_REQUEST", { reason }));
+      const error = new TenureError("INVALID_REQUEST", { reason });
+      refuse(request, { reason: "content_type", error });
     }
     const { route } = request.routeOptions.config;
     if (route) request.principal = await admit(route, request);
@@ -113,7 +127,10 @@ export function createHttp({
       handler(request, reply) {
         const staysOpen = route.produces?.includes(SSE_TYPE) && !authenticator.open;
         if (staysOpen) endWithSession(sessions, request, reply);
-        return answer(request, reply, request.principal);
+        const { principal } = request;
+        const deed = deedOf(route, request, principal);
+        if (!deed) return answer(request, reply, principal);
+        return audit.run(deed, (act) => answer(request, reply, principal, act));
       },
     });
   }
@@ -126,7 +143,8 @@ export function createHttp({
   async function admit(route: Route, request: FastifyRequest): Promise<Principal> {
     const ids = authenticator.open ? [] : sessionIdsOf(request);
     if (ids.length > 0 && !isRead(request) && request.headers.origin === undefined) {
-      refuse("cookie", forbidden("a cookie changes something only for a page of this server"));
+      const error = forbidden("a cookie changes something only for a page of this server");
+      refuse(request, { reason: "cookie", error });
     }
     const principal =
       ids.length > 0
@@ -137,15 +155,11 @@ export function createHttp({
     judgeForwarding(principal, request);
     if (mayCall(route, principal?.role)) return principal ?? ANYBODY;
     if (principal) {
-      return refuse(
-        "role",
-        forbidden(`role ${principal.role} may not call ${route.method} ${route.path}`),
-      );
+      const error = forbidden(`role ${principal.role} may not call ${route.method} ${route.path}`);
+      return refuse(request, { reason: "role", error, token: principal.name });
     }
-    return refuse(
-      "token",
-      new TenureError("UNAUTHENTICATED", { reason: "a valid bearer token is needed" }),
-    );
+    const error = new TenureError("UNAUTHENTICATED", { reason: "a valid bearer token is needed" });
+    return refuse(request, { reason: "token", error });
   }
 
   /** Role and tenant are the token's as this instance has it now: without the token the session is over. */
@@ -157,11 +171,14 @@ export function createHttp({
   }
 
   /** Instances mark what they pass on, and have a token of their own for it: no other token may, and they no other. */
-  function judgeForwarding(principal: Principal | undefined, { headers }: FastifyRequest): void {
+  function judgeForwarding(principal: Principal | undefined, request: FastifyRequest): void {
     if (authenticator.open) return;
+    const { headers } = request;
     if (principal?.role !== "peer") delete headers[FORWARDED_HEADER];
-    else if (headers[FORWARDED_HEADER] === undefined)
-      refuse("role", forbidden("role peer is for requests that an instance passes on"));
+    else if (headers[FORWARDED_HEADER] === undefined) {
+      const error = forbidden("role peer is for requests that an instance passes on");
+      refuse(request, { reason: "role", error, token: principal.name });
+    }
   }
 
   return app;

@@ -1,4 +1,5 @@
 import {
+  type Actor,
   HIDDEN_HOLD_ID,
   type NonceAllocation,
   type NonceRecord,
@@ -7,6 +8,7 @@ import {
   type SignerView,
   TenureError,
 } from "@tenure/protocol";
+import type { Act } from "../audit/actor.ts";
 import type { Principal } from "./auth.ts";
 import { type Served, serve } from "./route.ts";
 import type { SignerAccessRules, SignerScope, SignerWrite } from "./signer-access.ts";
@@ -15,6 +17,7 @@ interface Arrival {
   forwarded: boolean;
   access: SignerScope;
   waitMs?: number | undefined;
+  actor?: Actor | undefined;
 }
 
 export interface SignerSource {
@@ -37,7 +40,12 @@ export interface SignerSource {
     ask: { signer: string; nextNonce: number; confirmed: boolean },
     arrival: Arrival,
   ): Promise<SignerView>;
-  move(move: { signer: string; from: string; to: string }): Promise<SignerView>;
+  move(move: {
+    signer: string;
+    from: string;
+    to: string;
+    actor?: Actor | undefined;
+  }): Promise<SignerView>;
   read(signer: string, tenant: string): Promise<SignerView>;
   list(page: { fromSigner: string; limit: number; tenant: string }): Promise<SignerView[]>;
   listNonces(page: {
@@ -73,18 +81,21 @@ function readRoutes(nonces: SignerSource, rules: SignerAccessRules): Served[] {
       const items = page.slice(0, limit).map((record) => shownTo(principal, record));
       return { items, next_cursor: next ? String(next.nonce) : null };
     }),
-    serve(ROUTES.moveSigner, ({ principal, params, body }) => {
+    serve(ROUTES.moveSigner, ({ principal, params, body, act }) => {
       const from = rules.ofMove(principal, body.tenant);
-      return nonces.move({ signer: params.signer, from, to: body.tenant });
+      return nonces.move({ signer: params.signer, from, to: body.tenant, actor: act?.actor });
     }),
   ];
 }
 
 function numberRoutes(nonces: SignerSource, rules: SignerAccessRules): Served[] {
-  const arrivalOf = (call: Omit<SignerWrite, "signer"> & { params: { signer: string } }) => ({
+  const arrivalOf = (
+    call: Omit<SignerWrite, "signer"> & { params: { signer: string }; act: Act | undefined },
+  ) => ({
     // Whoever sets the header only gets the work done here, which is always correct: it needs no guarding.
     forwarded: call.request.headers["x-tenure-forwarded"] !== undefined,
     access: rules.ofWrite({ ...call, signer: call.params.signer }),
+    actor: call.act?.actor,
   });
   return [
     serve(ROUTES.raiseSigner, async (call) => {

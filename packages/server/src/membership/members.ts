@@ -1,4 +1,5 @@
 import { ERRORS, issueText, type Member, type ViewState } from "@tenure/protocol";
+import { type Act, actorDetails, recorded } from "../audit/actor.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
@@ -58,7 +59,7 @@ export interface MembersService extends Service {
   /** Rejects while the last look failed. */
   checkRead(): Promise<void>;
   /** `false` when it was not on. */
-  releaseBrake(): Promise<boolean>;
+  releaseBrake(act?: Act): Promise<boolean>;
 }
 
 /**
@@ -222,15 +223,16 @@ export function createMembers(options: MembersOptions): MembersService {
     async checkRead() {
       if (failure !== undefined) throw failure;
     },
-    async releaseBrake() {
-      const released = await releaseBrake(db);
-      if (released) {
-        await appendEvent(db, {
-          event: "brake.released",
-          message: "an operator released the mass-loss brake",
-        });
-      }
-      return released;
-    },
+    releaseBrake: (act) =>
+      recorded(db, act, {
+        async write(tx) {
+          const released = await releaseBrake(tx);
+          const message = "an operator released the mass-loss brake";
+          const details = actorDetails(act);
+          if (released) await appendEvent(tx, { event: "brake.released", message, details });
+          return released;
+        },
+        subjectOf: (released) => (released ? "brake" : undefined),
+      }),
   };
 }

@@ -1,4 +1,5 @@
 import type { NodeView } from "@tenure/protocol";
+import { type Act, actorDetails, recorded } from "../audit/actor.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
@@ -43,9 +44,9 @@ export interface Membership extends Service {
   nodes: Nodes;
   sessions: Sessions;
   fleet: Fleet;
-  drain(node: NodeView, draining: boolean): Promise<void>;
+  drain(node: NodeView, draining: boolean, act?: Act): Promise<void>;
   /** Deletes the row of a node-unit that is away; `false` when it may not be deleted. */
-  remove(address: string): Promise<boolean>;
+  remove(address: string, act?: Act): Promise<boolean>;
   /** Sends everybody to the other instances. Before `stop`. */
   sendAway(urls: string[]): Promise<void>;
 }
@@ -151,17 +152,23 @@ export function createMembership(options: MembershipOptions): Membership {
           log.warn({ event: "fleet.not-woken", error }, "refreshing at intervals only"),
         );
     },
-    async drain(node, draining) {
+    async drain(node, draining, act) {
       if (node.node_unit) {
-        await setDraining(db, node.node_id, draining);
+        await recorded(db, act, {
+          write: (tx) => setDraining(tx, node.node_id, draining),
+          subjectOf: () => node.node_id,
+        });
         await members.refresh();
       } else {
         await markDraining(hot, node.node_id, draining);
         wakeEverybody();
       }
     },
-    async remove(address) {
-      const removed = await removeNodeUnit(db, address);
+    async remove(address, act) {
+      const removed = await recorded(db, act, {
+        write: (tx) => removeNodeUnit(tx, address, actorDetails(act)),
+        subjectOf: (isRemoved) => (isRemoved ? address : undefined),
+      });
       if (removed) await members.refresh();
       return removed;
     },

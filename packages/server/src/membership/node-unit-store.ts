@@ -254,7 +254,11 @@ export async function forgetNodeUnits(db: Db, days: number): Promise<number> {
  * Deletes one row under the conditions of `forgetNodeUnits`, however short a time ago it left; with its event. `false`:
  * they do not hold. A node that came, claimed and left while the statement ran has a later `left_at` than `moment`.
  */
-export async function removeNodeUnit(db: Db, address: string): Promise<boolean> {
+export async function removeNodeUnit(
+  db: Db,
+  address: string,
+  details: Record<string, unknown> = {},
+): Promise<boolean> {
   const { rowCount } = await db.query(sql`
     with moment as materialized (select tenure_now() as now),
     removed as (
@@ -266,8 +270,8 @@ export async function removeNodeUnit(db: Db, address: string): Promise<boolean> 
          and not exists (select from deployment
                           where deployment.moving_to <> '' and deployment.moving_to = node_unit.address)
       returning node_unit.address, name)
-    insert into event (event, message, subject)
-    select ${REMOVED.event}, 'node-unit ' || name || ' was removed', address from removed`);
+    insert into event (event, message, subject, details)
+    select ${REMOVED.event}, 'node-unit ' || name || ' was removed', address, ${json(details)}::jsonb from removed`);
   return rowCount === 1;
 }
 

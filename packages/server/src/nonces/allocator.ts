@@ -1,4 +1,5 @@
 import {
+  type Actor,
   NONCE_WAIT_MS_DEFAULT,
   type NonceAllocation,
   type NonceRecord,
@@ -54,7 +55,7 @@ export interface NoncesOptions {
   peerToken: string;
   liveInstances(): Promise<Peer[]>;
   observe: QueueObserver & {
-    moved(signer: string, from: string, to: string): void;
+    moved(signer: string, from: string, to: string, actor?: Actor): void;
     counted(open: Record<"held" | "released" | "quarantined", number>, depth: number): void;
   };
 }
@@ -66,6 +67,8 @@ export interface Arrival {
   access: SignerAccess;
   /** How long to wait for somebody else's lease. */
   waitMs?: number | undefined;
+  /** Of a write that leaves an audit entry: it goes with the request to the signer's owner. */
+  actor?: Actor | undefined;
 }
 
 export interface Nonces {
@@ -83,7 +86,12 @@ export interface Nonces {
   read(signer: string, tenant: string): Promise<SignerView>;
   list(page: { fromSigner: string; limit: number; tenant: string }): Promise<SignerView[]>;
   /** Gives a signer with all its numbers to another tenant. */
-  move(move: { signer: string; from: string; to: string }): Promise<SignerView>;
+  move(move: {
+    signer: string;
+    from: string;
+    to: string;
+    actor?: Actor | undefined;
+  }): Promise<SignerView>;
   listNonces(page: {
     signer: string;
     tenant: string;
@@ -148,7 +156,7 @@ export function createNonces(options: NoncesOptions): Nonces {
     if (!peer || !knowsTenant(peer, arrival.tenant))
       return { outcome: "unanswered", reason: "ours" };
     const timeoutMs = (arrival.waitMs ?? NONCE_WAIT_MS_DEFAULT) + FORWARD_SLACK_MS;
-    const identity = { instanceId, peerToken: options.peerToken };
+    const identity = { instanceId, peerToken: options.peerToken, actor: arrival.actor };
     const { access } = arrival;
     const answer = await forward(peer, { ...call, access, timeoutMs }, identity);
     if (answer.outcome === "unanswered") doubt(routing!, peer, answer.reason);
@@ -229,10 +237,10 @@ export function createNonces(options: NoncesOptions): Nonces {
     },
     read,
     list: async (page) => (await listSigners(db, page)).map(renderSigner),
-    async move({ signer, from, to }) {
+    async move({ signer, from, to, actor }) {
       const former = await moveSigner(db, { signer, from, to });
       if (former === undefined) throw absent(signer);
-      if (former !== to) options.observe.moved(signer, former, to);
+      if (former !== to) options.observe.moved(signer, former, to, actor);
       return read(signer, to);
     },
     async listNonces({ status, tenant, ...page }) {

@@ -127,13 +127,13 @@ function observe({ instanceId, telemetry, log, db }: AppNoncesOptions): NoncesOp
         },
       });
     },
-    moved(signer, from, to) {
+    moved(signer, from, to, actor) {
       log.info({ event: "signer.moved", signer, from, to }, "a signer was moved to another tenant");
       store({
         event: "signer.moved",
         message: `signer ${signer} was moved from tenant ${from} to ${to}`,
         subject: signer,
-        details: { from, to },
+        details: { from, to, ...(actor && { actor }) },
       });
     },
     committed({ weight, expired }) {

@@ -1,5 +1,6 @@
-import { fromErrorBody, JSON_TYPE, type Route } from "@tenure/protocol";
+import { type Actor, fromErrorBody, JSON_TYPE, type Route } from "@tenure/protocol";
 import type * as z from "zod";
+import { actorHeader } from "../audit/actor.ts";
 import { reasonOfConnectionError } from "../kernel/connection-error.ts";
 import { PEER_TOKEN_REFUSED } from "../membership/peer-token.ts";
 import type { SignerAccess } from "./nonce-store.ts";
@@ -37,7 +38,7 @@ export type Forwarded<R extends Route> =
 export async function forward<const R extends Route>(
   { url }: Peer,
   call: ForwardedCall<R>,
-  identity: { instanceId: string; peerToken: string },
+  identity: { instanceId: string; peerToken: string; actor?: Actor | undefined },
 ): Promise<Forwarded<R>> {
   let response: Response;
   let body: unknown;
@@ -50,6 +51,7 @@ export async function forward<const R extends Route>(
         [FORWARDED_HEADER]: identity.instanceId,
         [TENANT_HEADER]: call.access.tenant,
         ...(call.access.opensIn !== undefined && { [OPENS_HEADER]: call.access.opensIn }),
+        ...actorHeader(identity.actor),
         ...(identity.peerToken && { authorization: `Bearer ${identity.peerToken}` }),
       },
       body: JSON.stringify(call.body),

@@ -1,4 +1,4 @@
-import { TenureError, type TimelineStatus } from "@tenure/protocol";
+import { type Actor, TenureError, type TimelineStatus } from "@tenure/protocol";
 import type { Log } from "../kernel/log.ts";
 import type { Db } from "../store/db.ts";
 import { appendEvent } from "../store/event-store.ts";
@@ -20,7 +20,7 @@ export interface Timeline {
   /** Notices a restart of Postgres while no number is asked for. */
   tick(): Promise<void>;
   status(): TimelineStatus;
-  confirm(): Promise<void>;
+  confirm(actor?: Actor): Promise<void>;
 }
 
 export interface TimelineOptions {
@@ -117,11 +117,12 @@ export function createTimeline({ db, witnesses, log, onStatus }: TimelineOptions
       });
     },
     status: () => status,
-    async confirm() {
+    async confirm(actor) {
       const outside = await Promise.all(witnesses.map((witness) => witness.read()));
       const confirmed = await confirmHistory(db, newest(known, ...outside));
       const message = "an operator accepted the history of this Postgres";
-      await appendEvent(db, { event: "timeline.confirmed", message, details: { ...confirmed } });
+      const details = { ...confirmed, ...(actor && { actor }) };
+      await appendEvent(db, { event: "timeline.confirmed", message, details });
       isChecked = false;
       await this.checked();
     },

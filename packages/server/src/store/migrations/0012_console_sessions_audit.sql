@@ -18,7 +18,7 @@ create table console_session_key (
 insert into console_session_key (key) values (gen_random_uuid()::text || gen_random_uuid()::text);
 
 -- Who did what. Bounded by [audit] retention_days and entries_max (audit/audit-store.ts).
-create table audit (
+create table audit_entry (
   id            bigserial   primary key,
   at            timestamptz not null default tenure_now(),
   action        text        not null,
@@ -31,5 +31,5 @@ create table audit (
   instance_id   text        not null,
   details       jsonb       not null default '{}'
 );
-create index audit_at on audit (at);
-create index audit_tenant on audit (actor_tenant, id);
+create index audit_entry_at on audit_entry (at);
+create index audit_entry_tenant on audit_entry (actor_tenant, id);
