@@ -189,6 +189,7 @@ function createParts(core: Core, phase: () => Phase) {
       refreshIntervalMs: phase2.node_snapshot.refresh_interval_ms,
       removeStaleAfterMs: phase2.node_snapshot.remove_stale_after_seconds * 1_000,
       sessionGoneAfterMs: config.scheduler.session_gone_after_seconds * 1_000,
+      tokenSessionsMax: config.limits.token_sessions_max,
       brakeEnabled: config.membership.mass_loss_brake,
       snapshotsEnabled: phase2.node_snapshot.enabled,
     },

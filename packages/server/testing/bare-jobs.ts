@@ -22,6 +22,7 @@ const SETTINGS: JobsSettings = {
   sessionGoneAfterMs: 600_000,
   tenantJobsOpenMax: 0,
   tenantNeedsMax: 10_000,
+  tenantPayloadBytesMax: 0,
   tenantSubmitsPerSecondMax: 0,
   storm: {
     unavailableTtlMs: 60_000,

@@ -44,6 +44,7 @@ export const JOBS_SETTINGS: JobsSettings = {
   sessionGoneAfterMs: 600_000,
   tenantJobsOpenMax: 10_000,
   tenantNeedsMax: 10_000,
+  tenantPayloadBytesMax: 0,
   tenantSubmitsPerSecondMax: 10_000,
   storm: {
     unavailableTtlMs: 10_000,

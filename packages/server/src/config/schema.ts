@@ -340,7 +340,7 @@ export const Config = z.strictObject({
     result_bytes: wholeNumber(
       262_144,
       { min: 1, max: 67_108_864 },
-      "Largest body of a result. Larger carries more per job; results are kept for `retention_seconds`.",
+      "Largest body of a result or of one progress report. Larger carries more per job; results are kept for `retention_seconds`.",
     ),
     tenant_jobs_open_max: wholeNumber(
       100_000,
@@ -352,6 +352,11 @@ export const Config = z.strictObject({
       { min: 1, max: 10_000_000 },
       "Different needs (pool, service, turn) with which jobs of one tenant may wait at one instance. Beyond it a job with another need is refused with QUEUE_FULL.",
     ),
+    tenant_payload_bytes_max: wholeNumber(
+      268_435_456,
+      { min: 0, max: 1_099_511_627_776 },
+      "Bytes of the payloads of one tenant's jobs in the hands of one instance, waiting or running. Beyond it QUEUE_FULL; 0 = no limit.",
+    ),
     tenant_submits_per_second_max: wholeNumber(
       0,
       { min: 0, max: 10_000_000 },
@@ -361,6 +366,11 @@ export const Config = z.strictObject({
       5_000,
       { min: 0, max: 10_000_000 },
       "Calls (`request`) per second and instance of all nodes that share one token; twice as many at once after a pause. Beyond it they wait their turn and are read more slowly; 0 = no limit.",
+    ),
+    token_sessions_max: wholeNumber(
+      20_000,
+      { min: 0, max: 10_000_000 },
+      "Sessions that one token may have opened at one instance, connected or away for less than `session_gone_after_seconds`. Beyond it a connect is refused with QUEUE_FULL, and tried again later by the SDK; 0 = no limit.",
     ),
     ws_frame_bytes: wholeNumber(
       1_048_576,

@@ -66,6 +66,7 @@ function settingsOf(
     sessionGoneAfterMs: scheduler.session_gone_after_seconds * 1_000,
     tenantJobsOpenMax: limits.tenant_jobs_open_max,
     tenantNeedsMax: limits.tenant_needs_max,
+    tenantPayloadBytesMax: limits.tenant_payload_bytes_max,
     tenantSubmitsPerSecondMax: limits.tenant_submits_per_second_max,
     storm: {
       unavailableTtlMs: storm.unavailable_ttl_seconds * 1_000,

@@ -34,6 +34,8 @@ export interface JobsSettings {
   tenantJobsOpenMax: number;
   /** Different needs with which jobs of one tenant may wait here. */
   tenantNeedsMax: number;
+  /** Bytes of the payloads of one tenant's jobs in hand; 0 = no limit. */
+  tenantPayloadBytesMax: number;
   tenantSubmitsPerSecondMax: number;
   storm: {
     unavailableTtlMs: number;

@@ -25,6 +25,8 @@ export interface LiveJob extends Waiter {
   finalize: FinalizeReason | undefined;
   /** As JSON. Absent when it was too large to keep while the job waits: it is read again. */
   payload: string | undefined;
+  /** Its length in bytes, also while it is not kept here. */
+  readonly payloadBytes: number;
   state: JobState;
   attemptId: number;
   /** Attempts that ended and count against `attempts_max`. */
@@ -51,18 +53,22 @@ export interface Book {
   /** `false`: it was not in hand, or another turn of it is by now. */
   drop(job: LiveJob): boolean;
   openOf(tenant: string): number;
+  /** Bytes of the payloads of its jobs. */
+  payloadBytesOf(tenant: string): number;
   size(): number;
   values(): Iterable<LiveJob>;
 }
 
 export function createBook(): Book {
   const jobs = new Map<string, LiveJob>();
-  const open = new Map<string, number>();
+  const tenants = new Map<string, { open: number; payloadBytes: number }>();
 
-  function count({ tenant }: LiveJob, change: 1 | -1): void {
-    const now = (open.get(tenant) ?? 0) + change;
-    if (now === 0) open.delete(tenant);
-    else open.set(tenant, now);
+  function count({ tenant, payloadBytes }: LiveJob, change: 1 | -1): void {
+    const now = tenants.get(tenant) ?? { open: 0, payloadBytes: 0 };
+    now.open += change;
+    now.payloadBytes += change * payloadBytes;
+    if (now.open === 0) tenants.delete(tenant);
+    else tenants.set(tenant, now);
   }
 
   return {
@@ -79,7 +85,8 @@ export function createBook(): Book {
       count(job, -1);
       return true;
     },
-    openOf: (tenant) => open.get(tenant) ?? 0,
+    openOf: (tenant) => tenants.get(tenant)?.open ?? 0,
+    payloadBytesOf: (tenant) => tenants.get(tenant)?.payloadBytes ?? 0,
     size: () => jobs.size,
     values: () => jobs.values(),
   };
@@ -129,6 +136,7 @@ export function liveJobOf(
     turnId: record.turnId,
     finalize: record.finalize,
     payload: record.payload,
+    payloadBytes: Buffer.byteLength(record.payload ?? ""),
     state: record.state,
     attemptId: record.attemptId,
     countedAttempts: record.countedAttempts,

@@ -75,6 +75,8 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
 
   function hear(node: NodeEnd, report: NodeReport): void {
     const { job_id: jobId, attempt_id: attemptId } = report;
+    if (report.type === "job_progress" && isLarger(report.body.text, settings.resultBytesMax))
+      return void node.link.send(toErrorMessage(tooLarge(settings), { job_id: jobId }));
     const job = book.get(jobId);
     if (report.type === "job_progress" && isAt(job, { attemptId, nodeId: node.nodeId })) {
       if (job.state === "RUNNING") {
@@ -341,13 +343,19 @@ function retryReasonOf({ code, retryable }: NodeJobError): RetryReason | undefin
 
 function endOf(report: ResultReport, error: NodeJobError | undefined, bytesMax: number) {
   const body = report.body?.text;
-  if (body !== undefined && body.length * 3 > bytesMax && Buffer.byteLength(body) > bytesMax) {
-    const tooLarge = new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: bytesMax });
-    const words = { code: tooLarge.code, message: `the result is ${tooLarge.message}` };
+  if (body !== undefined && isLarger(body, bytesMax)) {
+    const { code, message } = tooLarge({ resultBytesMax: bytesMax });
+    const words = { code, message: `the result is ${message}` };
     return { outcome: "failed", error: words, body: undefined } as const;
   }
   return { outcome: error ? "failed" : "succeeded", error, body } as const;
 }
+
+const isLarger = (text: string, bytesMax: number): boolean =>
+  text.length * 3 > bytesMax && Buffer.byteLength(text) > bytesMax;
+
+const tooLarge = ({ resultBytesMax }: { resultBytesMax: number }): TenureError =>
+  new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: resultBytesMax });
 
 function count(counts: Map<string, number>, key: string, change: 1 | -1): void {
   const now = (counts.get(key) ?? 0) + change;

@@ -95,10 +95,13 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
     // Judged and counted in one step: submits of the same moment must see each other's needs.
     const isOneTooMany = isOneNeedTooMany(submission);
     enteringNeeds.add(tenant, need);
+    const payloadBytes = Buffer.byteLength(submission.payload.text);
+    limits.enter(tenant, payloadBytes);
     try {
-      await letIn(submission, isOneTooMany);
+      await letIn(submission, { isOneTooMany, payloadBytes });
       return await takeIn(submission, accept);
     } finally {
+      limits.leave(tenant, payloadBytes);
       enteringNeeds.remove(tenant, need);
     }
   }
@@ -132,13 +135,13 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
 
   /** Before anything is written: whoever is refused here has left no trace. */
   async function letIn(
-    { tenant, request_id: requestId, pool, payload: { text } }: Submission,
-    isOneTooMany: boolean,
+    { tenant, request_id: requestId, pool }: Submission,
+    { isOneTooMany, payloadBytes }: { isOneTooMany: boolean; payloadBytes: number },
   ): Promise<void> {
     const { payloadBytesMax, queueMax } = settings;
-    if (text.length * 3 > payloadBytesMax && Buffer.byteLength(text) > payloadBytesMax)
+    if (payloadBytes > payloadBytesMax)
       throw new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: payloadBytesMax });
-    limits.check(tenant);
+    limits.check(tenant, payloadBytes);
     const isFull = waiting.sizeOf(pool) + (entering.get(pool) ?? 0) >= queueMax;
     const shortage = story.retention.shortage();
     if (!isFull && !isOneTooMany && !shortage) return;
@@ -374,6 +377,7 @@ function newJob(
     turnId: undefined,
     finalize: spec.finalize,
     payload: at.payload,
+    payloadBytes: Buffer.byteLength(at.payload),
     state: "CREATED",
     attemptId: 1,
     countedAttempts: 0,

@@ -26,6 +26,7 @@ export interface MembershipOptions {
     refreshIntervalMs: number;
     removeStaleAfterMs: number;
     sessionGoneAfterMs: number;
+    tokenSessionsMax: number;
     brakeEnabled: boolean;
     /** Whether instances tell each other of their nodes. */
     snapshotsEnabled: boolean;
@@ -89,6 +90,7 @@ export function createMembership(options: MembershipOptions): Membership {
     log,
     ownerTtlMs: settings.ownerTtlMs,
     goneAfterMs: settings.sessionGoneAfterMs,
+    tokenSessionsMax: settings.tokenSessionsMax,
     onFoundAgain: options.onSessionFoundAgain,
   });
   const fleet = createFleet({

@@ -22,6 +22,7 @@ async function scene(held: { script: string; epoch: number }) {
     },
   };
   const sessions = createSessions({
+    tokenSessionsMax: 0,
     ...{ instanceId: "i", hot, clock: createManualClock(), random: systemRandom },
     db: { query: async () => ({ rows: [{ epoch: ++epoch }] }) } as never,
     ...{ ownerTtlMs: 45_000, goneAfterMs: 600_000, log: {} as never, onFoundAgain: () => {} },

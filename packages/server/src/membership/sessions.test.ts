@@ -27,6 +27,7 @@ describe.each(HOT_STORES)("sessions, on %s", (kind) => {
 
   const sessionsOver = (hot: HotStore, epoch: () => number) =>
     createSessions({
+      tokenSessionsMax: 0,
       ...{ instanceId: "i1", hot, ownerTtlMs: 45_000, goneAfterMs: 600_000 },
       ...{ clock: systemClock, random: systemRandom, log: silentLog },
       db: { query: async () => ({ rows: [{ epoch: epoch() }], rowCount: 1 }) } as unknown as Db,

@@ -15,6 +15,7 @@ import { sendAway } from "./go-away.ts";
 import { lastSeenKeys, type Page, readSeen, takeUnseen, touch } from "./last-seen-store.ts";
 import { nextEpochs } from "./node-unit-store.ts";
 import { claimOwner, dropOwner, type Owner, ownerKeys, readOwner } from "./owner-store.ts";
+import { createSessionQuota } from "./session-quota.ts";
 import { closeSession, openSession, readSession, resumeSession } from "./session-store.ts";
 
 /** The way to a connected session. */
@@ -73,6 +74,8 @@ export interface SessionsOptions {
   hot: HotStore;
   ownerTtlMs: number;
   goneAfterMs: number;
+  /** Sessions that one token may have here; 0 = no limit. */
+  tokenSessionsMax: number;
   clock: Clock;
   random: Random;
   log: Log;
@@ -93,11 +96,15 @@ export function createSessions(options: SessionsOptions): Sessions {
   const held = new Map<string, Held>();
   const nextEpoch = gather<undefined, number>((calls) => nextEpochs(db, calls.length));
   const lastSeen = lastSeenKeys.sessions(hot.prefix);
+  const quota = createSessionQuota({
+    ...{ max: options.tokenSessionsMax, goneAfterMs: options.goneAfterMs, clock },
+  });
 
   async function join(
-    { tenant, token, resume }: SessionRequest,
+    { tenant, token = "", resume }: SessionRequest,
     link: SessionLink,
   ): Promise<SessionConnection> {
+    if (!resume) quota.check(token);
     // First: without Postgres there is no epoch, and nothing may be written for a connect that is refused.
     const epoch = await nextEpoch(undefined);
     const [claim, resumed] = await admit({ tenant, token, resume });
@@ -115,12 +122,13 @@ export function createSessions(options: SessionsOptions): Sessions {
     return session;
   }
 
-  async function admit({ tenant, token, resume }: SessionRequest) {
+  async function admit({ tenant, token, resume }: SessionRequest & { token: string }) {
     if (resume) {
       const claim = { ...resume, tenant, token };
       const outcome = await resumeSession(hot, claim);
       if (outcome === "resumed") {
         await touch(hot, lastSeen, [claim.sessionId]);
+        quota.joined(token, claim.sessionId);
         return [claim, true] as const;
       }
       if (outcome === "refused") {
@@ -136,8 +144,16 @@ export function createSessions(options: SessionsOptions): Sessions {
       ...{ tenant, token },
     };
     // Listed before it is written: the record has no expiry, and only a listed session is ever forgotten.
-    await touch(hot, lastSeen, [claim.sessionId]);
-    await openSession(hot, claim);
+    // Counted before it is written: connects of the same moment must see each other.
+    quota.check(token);
+    quota.opened(token, claim.sessionId);
+    try {
+      await touch(hot, lastSeen, [claim.sessionId]);
+      await openSession(hot, claim);
+    } catch (error) {
+      quota.ended(token, claim.sessionId);
+      throw error;
+    }
     return [claim, false] as const;
   }
 
@@ -148,6 +164,7 @@ export function createSessions(options: SessionsOptions): Sessions {
       writtenAtMs: clock.monotonicMs(),
       left: () => leave(whole),
       async end() {
+        quota.ended(session.token ?? "", session.sessionId);
         await leave(whole);
         await closeSession(hot, session.sessionId);
       },
@@ -156,6 +173,7 @@ export function createSessions(options: SessionsOptions): Sessions {
   }
 
   async function leave(session: Held): Promise<void> {
+    quota.left(session.token ?? "", session.sessionId);
     if (held.get(session.sessionId) === session) held.delete(session.sessionId);
     await dropOwner(hot, ownerKeys.session(hot.prefix, session.sessionId), ownerOf(session));
     await touch(hot, lastSeen, [session.sessionId]);
@@ -188,6 +206,7 @@ export function createSessions(options: SessionsOptions): Sessions {
     join,
     connected: () => [...held.values()],
     async renew() {
+      quota.prune();
       // Also seen often enough: one that is connected must never look as if it were gone for good.
       const dueBeforeMs = clock.monotonicMs() - Math.min(ownerTtlMs, options.goneAfterMs) / 3;
       const due = [...held.values()].filter((session) => session.writtenAtMs < dueBeforeMs);
