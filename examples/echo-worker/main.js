@@ -11,10 +11,11 @@
 
 import { setTimeout as wait } from "node:timers/promises";
 import { closeOnSignal, modelNotAvailable, Worker } from "@tenure/sdk";
+import { findDevToken } from "@tenure/sdk/dev-token";
 
 const {
   TENURE_URL: url = "http://127.0.0.1:7070",
-  TENURE_TOKEN: token,
+  TENURE_TOKEN: token = findDevToken(url),
   TENURE_DEPLOYMENT_ID: deployment = "",
   TENURE_FENCING_TOKEN: term = "",
   ECHO_POOL: pool = "echo",

@@ -8,10 +8,11 @@
 
 import { setTimeout as wait } from "node:timers/promises";
 import { Session } from "@tenure/sdk";
+import { findDevToken } from "@tenure/sdk/dev-token";
 
 const {
   TENURE_URL: url = "http://127.0.0.1:7070",
-  TENURE_TOKEN: token,
+  TENURE_TOKEN: token = findDevToken(url),
   ECHO_POOL = "echo",
 } = process.env;
 const [count = "20", perSecond = "10"] = process.argv.slice(2);

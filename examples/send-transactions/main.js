@@ -9,14 +9,16 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { createAdmin, createNonces, NonceKept, probeSigner, ROUTES, viemChain } from "@tenure/sdk";
+import { findDevToken } from "@tenure/sdk/dev-token";
 import { FakeChain, Refused } from "./fake-chain.js";
 
 const url = process.env.TENURE_URL ?? "http://127.0.0.1:7070";
+const token = process.env.TENURE_TOKEN ?? findDevToken(url);
 const address = `0x${randomUUID().replaceAll("-", "")}00000000`;
 const signer = `eip155:1:${address}`;
 const chain = new FakeChain();
-const nonces = createNonces({ url, token: process.env.TENURE_TOKEN });
-const admin = createAdmin({ url, token: process.env.TENURE_TOKEN });
+const nonces = createNonces({ url, token });
+const admin = createAdmin({ url, token });
 
 /** Sends one payment under its own name: sent again, it is the same payment with the same number. */
 async function pay(/** @type {string} */ payment) {

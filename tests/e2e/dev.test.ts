@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import type { DeploymentView } from "@tenure/protocol";
@@ -15,9 +15,15 @@ const DEADLINE_MS = 180_000;
 vi.setConfig({ testTimeout: 3 * DEADLINE_MS });
 
 /** Id and term of each deployment of the demo, by name. */
-async function demoOf(dev: { stdout(): string }): Promise<Record<string, [string, number]>> {
+async function demoOf(
+  dev: { stdout(): string },
+  dataDir: string,
+): Promise<Record<string, [string, number]>> {
   const [, url = ""] = /ready at (http:\S+)/.exec(dev.stdout()) ?? [];
-  const response = await fetch(`${url}/api/v1/deployments?limit=500`);
+  const headers = {
+    authorization: `Bearer ${readFileSync(join(dataDir, "dev-token"), "utf8").trim()}`,
+  };
+  const response = await fetch(`${url}/api/v1/deployments?limit=500`, { headers });
   const { items } = (await response.json()) as { items: DeploymentView[] };
   return Object.fromEntries(items.map(({ id, name, generation }) => [name, [id, generation]]));
 }
@@ -37,7 +43,7 @@ test("npm start: two node-units, what runs where, and what a killed one ran runs
   const [, after = ""] = first.stdout().split("alpha is gone");
   await first.waitForLine(/Bring alpha back/, DEADLINE_MS);
   expect(nodesOf(first.stdout().split("alpha is gone")[1] ?? after)).toEqual(["bravo"]);
-  const before = await demoOf(first);
+  const before = await demoOf(first, dataDir);
   expect(await first.stop(60_000)).toMatchObject({ code: 0 });
   expect(isAlive(victim)).toBe(false);
   await until(() => children().length === 0, { what: "every child to be gone" });
@@ -47,7 +53,7 @@ test("npm start: two node-units, what runs where, and what a killed one ran runs
   const [, again = ""] = await second.waitForLine(/^ +(kill -9 \d+)$/, DEADLINE_MS);
   expect(nodesOf(second.stdout()).sort()).toEqual(["alpha", "bravo"]);
   // What the first run wrote is still there: the same deployments, in the same term or a later one.
-  for (const [name, [id, term]] of Object.entries(await demoOf(second))) {
+  for (const [name, [id, term]] of Object.entries(await demoOf(second, dataDir))) {
     expect([name, id]).toEqual([name, before[name]?.[0]]);
     expect(term, name).toBeGreaterThanOrEqual(before[name]![1]);
   }

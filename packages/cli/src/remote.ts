@@ -1,4 +1,5 @@
 import { type Admin, createAdmin, urlsOf } from "@tenure/sdk";
+import { findDevToken } from "@tenure/sdk/dev-token";
 import type { Command } from "commander";
 
 export interface RemoteFlags {
@@ -34,6 +35,7 @@ export function connect(flags: RemoteFlags): Admin {
   return createAdmin({ url: urls, token: tokenOf(flags) });
 }
 
-export function tokenOf({ token }: RemoteFlags): string | undefined {
-  return token ?? process.env.TENURE_TOKEN;
+/** Of a `tenure dev` on this machine the token is found without being given. */
+export function tokenOf({ token, url }: RemoteFlags): string | undefined {
+  return token ?? process.env.TENURE_TOKEN ?? findDevToken(url);
 }

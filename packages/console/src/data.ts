@@ -79,10 +79,30 @@ export function nodeName(address: string): string | undefined {
 
 export async function findOutWhoIAm(): Promise<void> {
   try {
+    const code = takeSignInCode();
+    if (code !== undefined && (await redeem(code))) return;
     enter(await call("readPrincipal", {}));
   } catch (error) {
     if (me.value === null) return; // The server answered, and does not know.
     throw error;
+  }
+}
+
+/** The link that `tenure dev` prints ends in `#code=…`, which works once. Browsers send no part after `#`. */
+function takeSignInCode(): string | undefined {
+  const { hash, pathname, search } = window.location;
+  const code = /^#code=([\w-]+)$/.exec(hash)?.[1];
+  if (code !== undefined) window.history.replaceState(null, "", pathname + search);
+  return code;
+}
+
+/** A code that was used before is no error: the cookie of that time may still be good. */
+async function redeem(code: string): Promise<boolean> {
+  try {
+    await signIn(code);
+    return true;
+  } catch {
+    return false;
   }
 }
 

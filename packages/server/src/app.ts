@@ -58,6 +58,8 @@ export interface AppOptions {
   log: Log;
   clock?: Clock;
   random?: Random;
+  /** A code that the sign-in takes once in place of a token. */
+  signInCode?: { code: string; token: string } | undefined;
   /** Called when this process must end although nobody asked: another one took its name. */
   onFatal: (reason: string) => void;
 }
@@ -92,7 +94,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   const core = { config, log, clock, random, telemetry, instanceId, bootId, ...stores };
   let phase: Phase = "starting";
   const parts = createParts(core, () => phase);
-  const edges = createEdges(core, parts);
+  const edges = createEdges(core, parts, options.signInCode);
 
   let instance: Service | undefined;
   const stopping = new Set<string>();
@@ -275,7 +277,7 @@ function createPostgresCheck({ db, clock, instanceId, bootId }: Core): () => Pro
 }
 
 /** HTTP and the sockets, on one port: parse, one call to a part, render. */
-function createEdges(core: Core, parts: Parts) {
+function createEdges(core: Core, parts: Parts, signInCode: AppOptions["signInCode"]) {
   const { stream, health, membership, delivery, jobs, nonces, deployments, stats } = parts;
   const { consoleSessions, audit } = parts;
   const { config, log, clock, random, telemetry, instanceId, db } = core;
@@ -343,6 +345,7 @@ function createEdges(core: Core, parts: Parts) {
         telemetry,
         proxies: createTrustedProxies(config.server.trusted_proxies),
         advertiseUrl: config.server.advertise_url,
+        signInCode,
       }),
     ],
     site: openSite(),

@@ -1,13 +1,18 @@
 import { type App, startApp } from "./app.ts";
-import { ConfigError, loadConfig, type Overrides } from "./config.ts";
+import { type Config, ConfigError, loadConfig, type Overrides, tokenSha256 } from "./config.ts";
 import { createLog, type Log, type LogLevel } from "./kernel/log.ts";
 
 export interface ServerOptions {
   configPath?: string | undefined;
   overrides?: Overrides | undefined;
   logLevel?: LogLevel | undefined;
+  /**
+   * An admin token, and a code that signs one browser in with it, for a server on the embedded store that has no tokens of
+   * its own.
+   */
+  devAccess?: { token: string; code: string } | undefined;
   /** Called once, when requests are answered. */
-  onReady: (app: App) => void;
+  onReady: (app: App, how: { isDevAccess: boolean }) => void;
 }
 
 const STOP_LIMIT_MS = 15_000;
@@ -23,14 +28,17 @@ export async function runServer(options: ServerOptions): Promise<number> {
     end = resolve;
   });
   try {
-    const config = loadConfig({
+    const given = loadConfig({
       path: options.configPath,
       env: process.env,
       cwd: process.cwd(),
       overrides: options.overrides,
     });
+    const isOwn = given.auth.tokens.length === 0 && given.server.postgres_uri === "";
+    const devAccess = isOwn ? options.devAccess : undefined;
     const app = await startApp({
-      config,
+      config: devAccess ? withToken(given, devAccess.token) : given,
+      signInCode: devAccess,
       log,
       onFatal: (reason) => {
         log.error({ event: "instance.ended", reason }, "this process must not go on");
@@ -38,7 +46,7 @@ export async function runServer(options: ServerOptions): Promise<number> {
       },
     });
     onSignals(() => end(0));
-    options.onReady(app);
+    options.onReady(app, { isDevAccess: devAccess !== undefined });
     const exitCode = await ended;
     await stopWithin(app, { limitMs: STOP_LIMIT_MS, log });
     return exitCode;
@@ -46,6 +54,12 @@ export async function runServer(options: ServerOptions): Promise<number> {
     process.stderr.write(`${sentenceOf(error)}\n`);
     return 1;
   }
+}
+
+function withToken(config: Config, secret: string): Config {
+  const sha256 = tokenSha256(secret);
+  const token = { name: "dev", role: "admin", tenant: "default", sha256 } as const;
+  return { ...config, auth: { ...config.auth, tokens: [token] } };
 }
 
 /** The first signal asks, the second insists. */

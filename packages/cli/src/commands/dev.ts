@@ -2,6 +2,7 @@ import { join, relative, resolve } from "node:path";
 import { Command } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
+import { type DevAccess, leavePointer, openDevAccess } from "../dev/access.ts";
 import { type Demo, startDemo } from "../dev/demo.ts";
 import { EXAMPLES, flag, URL_DEFAULT } from "../dev/draw.ts";
 import { keepFilesPrivate } from "../umask.ts";
@@ -24,18 +25,25 @@ export function devCommand(context: Context): Command {
       const startedAtMs = performance.now();
       const { runServer } = await import("@tenure/server");
       let demo: Demo | undefined;
+      const dataDir = dataDirOf(flags);
+      const own = openDevAccess(dataDir);
       const print = (text: string) => void process.stdout.write(`${text}\n`);
       print(pc.dim("starting (the first start makes the embedded database, some seconds) …"));
       context.exitCode = await runServer({
         overrides: { port: flags.port, data_dir: flags.dataDir },
         logLevel: "warn",
-        onReady: (app) => {
-          print(greeting(app, performance.now() - startedAtMs));
+        devAccess: own,
+        onReady: (app, { isDevAccess }) => {
+          const access = isDevAccess ? own : undefined;
+          const isFound = access === undefined || leavePointer(app.url, access);
+          print(greeting(app, { tookMs: performance.now() - startedAtMs, access }));
+          if (!isFound) print(pc.dim(`  Commands need TENURE_TOKEN="$(cat ${own.tokenFile})"`));
           if (!flags.demo) return;
           const started = startDemo({
             url: app.url,
-            dataDir: dataDirOf(flags),
+            dataDir,
             unitUmask,
+            access,
             print,
           });
           demo = started;
@@ -69,13 +77,16 @@ function beforeSignals(act: () => Promise<void>): void {
 const dataDirOf = ({ dataDir }: Flags): string =>
   resolve(dataDir ?? process.env.TENURE_SERVER_DATA_DIR ?? ".tenure");
 
-function greeting(app: { url: string; durability: string }, tookMs: number): string {
+function greeting(
+  app: { url: string; durability: string },
+  { tookMs, access }: { tookMs: number; access: DevAccess | undefined },
+): string {
   const env = app.url === URL_DEFAULT ? "" : `TENURE_URL=${app.url} `;
   const took = pc.dim(`(${(tookMs / 1_000).toFixed(1)} s)`);
   const lines = [
     `${pc.green("●")} ${pc.bold("Tenure is ready")} at ${pc.cyan(app.url)} ${took}`,
     "",
-    `  console ${app.url}/`,
+    `  console ${app.url}/${access ? `#code=${access.code}` : ""}`,
     `  store   ${app.durability}`,
     `  health  ${app.url}/health/ready`,
     `  API     ${app.url}/openapi.json`,

@@ -4,6 +4,7 @@ import { setTimeout as wait } from "node:timers/promises";
 import type { DeploymentCreate, DeploymentView, NodeView } from "@tenure/protocol";
 import { type Admin, createAdmin, ROUTES, TenureError } from "@tenure/sdk";
 import { type Desired, parseDesired } from "../deployment/desired.ts";
+import type { DevAccess } from "./access.ts";
 import { drawDemo, drawLoss, EXAMPLES } from "./draw.ts";
 import { type DemoJobs, type JobsSeen, startDemoJobs } from "./jobs.ts";
 import { type DemoUnit, startDemoUnit } from "./units.ts";
@@ -24,11 +25,15 @@ export function startDemo(options: {
   dataDir: string;
   /** The umask that the node-units start with. */
   unitUmask: number;
+  /** `undefined`: the operator has set tokens, or the server needs none. */
+  access: DevAccess | undefined;
   print: (text: string) => void;
 }): Demo {
   const stopping = new AbortController();
   const units: DemoUnit[] = [];
   let jobs: DemoJobs | undefined;
+  const { token } = options.access ?? {};
+  const given = { url: options.url, ...(token !== undefined && { token }) };
   const done = run().catch(giveUp);
 
   function giveUp(error: unknown): void {
@@ -39,9 +44,9 @@ export function startDemo(options: {
   }
 
   async function run(): Promise<void> {
-    const admin = createAdmin({ url: options.url });
+    const admin = createAdmin(given);
     if (!(await isOpen(admin))) return;
-    const desired = parseDesired(readFileSync(FILE, "utf8")).map(withExamples);
+    const desired = parseDesired(readFileSync(FILE, "utf8")).map((one) => withExamples(one, token));
     await rest(admin, desired);
     for (const name of NAMES) {
       if (stopping.signal.aborted) return;
@@ -53,11 +58,13 @@ export function startDemo(options: {
       return members.length >= units.length;
     });
     await wake(admin, desired);
-    const allRun = async () => (await demoOf(admin, desired)).every((view) => isRunning(view));
+    // A drain may have begun one more move before it was ended.
+    const allRun = async () =>
+      (await demoOf(admin, desired)).every((view) => isRunning(view) && view.moving_to === "");
     await until(allRun);
     await evenOut(admin, desired);
     await until(allRun);
-    jobs = startDemoJobs({ url: options.url });
+    jobs = startDemoJobs(given);
     options.print(drawDemo(await scene(admin, desired)));
     for (const unit of units) tellLoss(unit).catch(giveUp);
 
@@ -122,12 +129,13 @@ export function startDemo(options: {
 }
 
 /** A child starts in a directory of its own and with nothing of our environment: it is told where its program is. */
-function withExamples(desired: Desired): Desired {
+function withExamples(desired: Desired, token: string | undefined): Desired {
   if (!desired.command?.includes("$EXAMPLES")) return desired;
-  return { ...desired, env: { ...desired.env, EXAMPLES, NODE: process.execPath } };
+  const access = token === undefined ? {} : { TENURE_TOKEN: token };
+  return { ...desired, env: { ...desired.env, EXAMPLES, NODE: process.execPath, ...access } };
 }
 
-/** Without tokens. With them whoever set them knows how to start node-units. */
+/** With the token of `tenure dev`, or without any. Where an operator has set tokens, the demo cannot start node-units. */
 async function isOpen(admin: Admin): Promise<boolean> {
   try {
     await admin.call(ROUTES.listNodes, { query: { limit: 1 } });

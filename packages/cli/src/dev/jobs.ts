@@ -21,8 +21,8 @@ export interface DemoJobs {
 }
 
 /** A session that sends a job to the echo workers twice a second. */
-export function startDemoJobs({ url }: { url: string }): DemoJobs {
-  const session = new Session({ url });
+export function startDemoJobs(options: { url: string; token?: string }): DemoJobs {
+  const session = new Session(options);
   const stopping = new AbortController();
   const seen: JobsSeen = { sent: 0, answered: 0, failed: 0, again: 0, slowestMs: 0 };
 

@@ -3,6 +3,7 @@ import { closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import type { DevAccess } from "./access.ts";
 
 const BIN = fileURLToPath(new URL("../../bin/tenure.js", import.meta.url));
 /** Node has no option for the umask of a child. `exec` keeps pid and channel. */
@@ -27,6 +28,7 @@ export function startDemoUnit(options: {
   url: string;
   dataDir: string;
   unitUmask: number;
+  access: DevAccess | undefined;
 }): DemoUnit {
   const { name, url, unitUmask } = options;
   const directory = join(options.dataDir, "nodes", name);
@@ -35,7 +37,7 @@ export function startDemoUnit(options: {
   const log = openSync(logFile, "a", 0o600);
   const program = [process.execPath, BIN, "node", "run"];
   const child = spawn("/bin/sh", ["-c", WITH_UMASK, unitUmask.toString(8), ...program], {
-    env: environmentOf({ name, url, directory }),
+    env: environmentOf({ name, url, directory, access: options.access }),
     detached: true,
     stdio: ["ignore", log, log, "ipc"],
   });
@@ -60,12 +62,23 @@ export function startDemoUnit(options: {
 }
 
 /** Nothing of a node-unit that somebody runs for real on this machine. */
-function environmentOf({ name, url, directory }: { name: string; url: string; directory: string }) {
+function environmentOf({
+  name,
+  url,
+  directory,
+  access,
+}: {
+  name: string;
+  url: string;
+  directory: string;
+  access: DevAccess | undefined;
+}) {
   const foreign = /^(HOST_|NODE_UNIT_|TRUSTED_PACKAGE_REGEXP$|TENURE_)/;
   const kept = Object.entries(process.env).filter(([variable]) => !foreign.test(variable));
   return {
     ...Object.fromEntries(kept),
     HOST_URL: url,
+    ...(access && { HOST_TOKEN_FILE: access.tokenFile }),
     NODE_UNIT_NAME: name,
     NODE_UNIT_DATA_DIR: directory,
     NODE_UNIT_STOP_GRACE_MS: "3000",

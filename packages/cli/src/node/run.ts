@@ -1,3 +1,4 @@
+import { findDevToken } from "@tenure/sdk/dev-token";
 import { Command, Option } from "commander";
 import type { Context } from "../context.ts";
 import { printable } from "../printable.ts";
@@ -62,10 +63,13 @@ async function runNode(flags: Flags): Promise<number> {
   }
 }
 
-/** What a flag says goes before the environment. */
+/** What a flag says goes before the environment. Of a `tenure dev` on this machine the token is found. */
 function environmentOf({ url, name, dataDir }: Flags): NodeJS.ProcessEnv {
+  const { HOST_URL = "", HOST_TOKEN, HOST_TOKEN_FILE } = process.env;
+  const devToken = HOST_TOKEN || HOST_TOKEN_FILE ? undefined : findDevToken(url ?? HOST_URL);
   return {
     ...process.env,
+    ...(devToken !== undefined && { HOST_TOKEN: devToken }),
     ...(url !== undefined && { HOST_URL: url }),
     ...(name !== undefined && { NODE_UNIT_NAME: name }),
     ...(dataDir !== undefined && { NODE_UNIT_DATA_DIR: dataDir }),

@@ -1,3 +1,4 @@
+import { timingSafeEqual } from "node:crypto";
 import { ROUTES, type Role, TenureError } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
 import type { ConsoleSessions } from "../access/console-sessions.ts";
@@ -23,11 +24,14 @@ export interface AccessOptions {
   proxies: TrustedProxies;
   /** `[server] advertise_url`. */
   advertiseUrl: string;
+  /** Taken once in place of its token. */
+  signInCode?: { code: string; token: string } | undefined;
 }
 
 /** Sign-in for people: a token once, then a session by cookie. */
 export function accessRoutes(options: AccessOptions): Served[] {
   const { authenticator, sessions, audit, limit, telemetry } = options;
+  const redeem = onceOnly(options.signInCode);
 
   function refuse(request: FastifyRequest, error: TenureError, token?: string): never {
     const result = error.code === "RATE_LIMITED" ? "slowed" : "failed";
@@ -39,9 +43,13 @@ export function accessRoutes(options: AccessOptions): Served[] {
   }
 
   /** Whose token this is. Guesses are slowed by the address they come from. */
-  function authenticate(request: FastifyRequest, secret: string): Principal {
+  function authenticate(
+    request: FastifyRequest,
+    given: string,
+  ): { principal: Principal; secret: string } {
     const waitMs = limit.waitMs(clientAddress(request));
     if (waitMs > 0) refuse(request, new TenureError("RATE_LIMITED", { retry_after_ms: waitMs }));
+    const secret = redeem(given) ?? given;
     const principal = authenticator.identify(secret);
     if (!principal) {
       limit.failed(clientAddress(request));
@@ -52,15 +60,15 @@ export function accessRoutes(options: AccessOptions): Served[] {
       const reason = `a token of role ${principal.role} is for programs; sign in as admin or viewer`;
       refuse(request, new TenureError("FORBIDDEN", { reason }), principal.name);
     }
-    return principal;
+    return { principal, secret };
   }
 
   return [
     serve(ROUTES.login, async ({ body, request, reply }) => {
-      const principal = authenticate(request, body.token);
+      const { principal, secret } = authenticate(request, body.token);
       // Where no token is needed a session would only outlive that.
       if (authenticator.open) return shown(principal);
-      const token = { name: principal.name, sha256: tokenSha256(body.token) };
+      const token = { name: principal.name, sha256: tokenSha256(secret) };
       const deed = { action: "console.sign-in", actor: actorOf(principal, request) };
       const id = await audit.run(deed, (act) => sessions.open(token, act));
       telemetry.signIns.inc({ result: "done" });
@@ -78,6 +86,21 @@ export function accessRoutes(options: AccessOptions): Served[] {
     serve(ROUTES.readPrincipal, async ({ principal }) => shown(principal)),
   ];
 }
+
+/** Exchanges the code for its token, the first time. */
+function onceOnly(given: { code: string; token: string } | undefined) {
+  let left = given;
+  return (text: string): string | undefined => {
+    if (!left || !isEqual(text, left.code)) return undefined;
+    const { token } = left;
+    left = undefined;
+    return token;
+  };
+}
+
+/** By their digests, which have one length: the time it takes says nothing of the code. */
+const isEqual = (a: string, b: string): boolean =>
+  timingSafeEqual(Buffer.from(tokenSha256(a)), Buffer.from(tokenSha256(b)));
 
 /** Never the rule itself: it has the hash. */
 const shown = ({ name, role, tenant }: Principal): Principal => ({ name, role, tenant });
