@@ -63,7 +63,7 @@ export async function startChild(
   const execution = await executionOf(spec, installed);
   const surroundings = childEnvironment(
     { deploymentId, generation, tenureUrl: host.tenureUrl, workDirectory },
-    { env: spec.env, pathFirst: installed ? [installed.binDirectory] : [] },
+    { env: spec.env, pathFirst: installed?.binDirectories ?? [] },
   );
   const lock = await lockDeployment(deploymentId, host);
   try {

@@ -1,6 +1,6 @@
 import { setTimeout as wait } from "node:timers/promises";
 import type { RunNpm } from "../install/installer.ts";
-import { findNpm, NPM_INSTALL, type NpmCommand } from "../install/npm.ts";
+import { findNpm, NPM_INSTALL, NPM_INSTALL_LOCKED, type NpmCommand } from "../install/npm.ts";
 import { pumpLines } from "../logs/line-pump.ts";
 import { createTail, storable } from "../logs/tail.ts";
 import { unlessAborted } from "./abort.ts";
@@ -26,11 +26,15 @@ export function createRunNpm(
   { env, umask }: { env: NodeJS.ProcessEnv; umask?: number | undefined },
   find: (env: NodeJS.ProcessEnv) => NpmCommand = findNpm,
 ): RunNpm {
-  return async (directory, signal) => {
+  return async (directory, signal, { isLocked = false } = {}) => {
     const npm = find(env);
     const program = {
       file: npm.file,
-      args: [...npm.args, ...NPM_INSTALL, `--prefix=${directory}`],
+      args: [
+        ...npm.args,
+        ...(isLocked ? NPM_INSTALL_LOCKED : NPM_INSTALL),
+        `--prefix=${directory}`,
+      ],
       env: npmEnvironment(env),
       directory,
       umask,

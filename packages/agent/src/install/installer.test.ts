@@ -58,9 +58,9 @@ function anInstaller({ find = findNpm, env: more = {} } = {}) {
   const start = () =>
     createInstaller({
       directory,
-      runNpm(path, signal) {
+      runNpm(path, signal, options) {
         runs.push(path);
-        return runNpm(path, signal);
+        return runNpm(path, signal, options);
       },
     });
   return { installer: start(), directory, runs, restart: start };
@@ -101,6 +101,54 @@ function onFullDisk(): NpmCommand {
     console.log("added 1 package in 2s");`;
   return { file: process.execPath, args: ["-e", program, "--"] };
 }
+
+describe("a package that ships a lockfile", () => {
+  const versionIn = (directory: string): string =>
+    JSON.parse(readFileSync(join(directory, "helper/package.json"), "utf8")).version;
+
+  /** `helper` was 1.0.0 when the package was made, and somebody published 1.9.9 yesterday. */
+  function publish(name: string, lockfile?: string): void {
+    for (const version of ["1.0.0", "1.9.9"])
+      registry.publish({
+        name: "helper",
+        version,
+        files: { "index.js": `module.exports = "${version}";`, "cli.js": "#!/usr/bin/env node\n" },
+        manifest: { bin: { helper: "cli.js" } },
+      });
+    const dependencies = { helper: "^1.0.0" };
+    const resolved = `${registry.url}/helper/-/helper-1.0.0.tgz`;
+    const packages = {
+      "": { name, version: "1.0.0", dependencies },
+      "node_modules/helper": { version: "1.0.0", resolved, bin: { helper: "cli.js" } },
+    };
+    const lock = JSON.stringify({ name, version: "1.0.0", lockfileVersion: 3, packages });
+    const files = { "index.js": "", ...(lockfile && { [lockfile]: lock }) };
+    registry.publish({ name, version: "1.0.0", files, manifest: { dependencies } });
+  }
+
+  test.each([
+    ["npm-shrinkwrap.json", "locked"],
+    ["package-lock.json", "@scope/locked"],
+  ])("gets the dependencies that its %s names, and no newer ones beside it", async (file, name) => {
+    publish(name, file);
+    const { installer, directory } = anInstaller();
+    const installed = await installer.install({ name, version: "1.0.0" }, never);
+    expect(versionIn(join(installed.directory, "node_modules"))).toBe("1.0.0");
+    const beside = readdirSync(join(directory, `${name}@1.0.0/node_modules`));
+    expect(beside.filter((entry) => entry !== ".bin")).toEqual([name.split("/")[0]]);
+    const commands = installed.binDirectories.flatMap((bin) =>
+      existsSync(bin) ? readdirSync(bin) : [],
+    );
+    expect(commands).toEqual(["helper"]);
+  });
+
+  test("gets by its ranges what it does not lock: without a lockfile the newest", async () => {
+    publish("floating");
+    const { installer } = anInstaller();
+    const installed = await installer.install({ name: "floating", version: "1.0.0" }, never);
+    expect(versionIn(join(installed.directory, ".."))).toBe("1.9.9");
+  });
+});
 
 describe("names and versions that never reach npm", () => {
   const { installer, runs } = anInstallerWithoutNpm();

@@ -13,6 +13,7 @@ import {
 import { dirname, join } from "node:path";
 import { readManifest } from "./entry-point.ts";
 import { damageOf, installedSize, LISTING, sync, writeListing } from "./listing.ts";
+import { removeNeighbours, shipsLockfile } from "./lockfile.ts";
 import { directoryName, isSameVersion, type PackageSpec, problemOf } from "./package-spec.ts";
 import { makeReadable } from "./readable.ts";
 
@@ -21,7 +22,7 @@ export interface Installed {
   /** The package itself, with its `package.json`. */
   directory: string;
   /** Commands of the package and of what it depends on. */
-  binDirectory: string;
+  binDirectories: readonly string[];
 }
 
 export interface Installer {
@@ -41,6 +42,8 @@ export interface Installer {
 export type RunNpm = (
   directory: string,
   signal: AbortSignal,
+  /** Locked: the directory is a package, and its own lockfile counts. */
+  options?: { isLocked?: boolean },
 ) => Promise<{ problem: string | undefined; output: string }>;
 
 export interface InstallerOptions {
@@ -100,17 +103,32 @@ export function createInstaller({
     await rm(away, FORCE);
   }
 
+  async function install(path: string, signal: AbortSignal, isLocked = false): Promise<void> {
+    const { problem, output } = await runNpm(path, signal, { isLocked });
+    signal.throwIfAborted();
+    if (problem !== undefined) throw new Error(`npm install ${problem}${output && `: ${output}`}`);
+  }
+
+  /**
+   * npm itself heeds a dependency's npm-shrinkwrap.json only where the registry tells of it (`_hasShrinkwrap`), and a
+   * package-lock.json never (npm 11, measured).
+   */
+  async function obeyLockfile(spec: PackageSpec, path: string, signal: AbortSignal): Promise<void> {
+    const own = packageIn(path, spec);
+    if (!shipsLockfile(own)) return;
+    await install(own, signal, true);
+    await removeNeighbours(join(path, "node_modules"), spec.name);
+  }
+
   /** Made beside and moved into place: the name does not exist, or is a whole package. */
   async function installAnew(spec: PackageSpec, signal: AbortSignal): Promise<void> {
     const beside = await mkdtemp(join(directory, UNFINISHED));
     try {
       const manifest = { private: true, dependencies: { [spec.name]: spec.version } };
       await writeFile(join(beside, "package.json"), JSON.stringify(manifest));
-      const { problem, output } = await runNpm(beside, signal);
-      signal.throwIfAborted();
-      if (problem !== undefined)
-        throw new Error(`npm install ${problem}${output && `: ${output}`}`);
+      await install(beside, signal);
       await verify(spec, beside);
+      await obeyLockfile(spec, beside, signal);
       await writeListing(beside);
       await mkdir(dirname(pathOf(spec)), { recursive: true, mode: 0o700 });
       await rename(beside, pathOf(spec));
@@ -161,7 +179,9 @@ export function createInstaller({
       await touch(pathOf(spec));
       return {
         directory: packageIn(pathOf(spec), spec),
-        binDirectory: join(pathOf(spec), "node_modules", ".bin"),
+        binDirectories: [pathOf(spec), packageIn(pathOf(spec), spec)].map((path) =>
+          join(path, "node_modules", ".bin"),
+        ),
       };
     },
     async removeUnfinished() {

@@ -29,18 +29,27 @@ export function findNpm(env: NodeJS.ProcessEnv): NpmCommand {
  * What the user's npm configuration says of registries, proxies and certificates applies; what it says of where and
  * how to install does not.
  */
-export const NPM_INSTALL: readonly string[] = [
+const NPM_INSTALL_ANY: readonly string[] = [
   "install",
   "--ignore-scripts",
   "--omit=dev",
   "--no-audit",
   "--no-fund",
   "--no-global",
-  "--no-package-lock",
   "--no-progress",
   "--no-update-notifier",
   "--install-strategy=hoisted",
   "--workspaces=false",
   "--logs-max=0",
   "--loglevel=warn",
+];
+
+/** Installs by ranges: the newest versions that fit. */
+export const NPM_INSTALL: readonly string[] = [...NPM_INSTALL_ANY, "--no-package-lock"];
+
+/** Installs the dependencies of the package in the current directory as its own lockfile names them. */
+export const NPM_INSTALL_LOCKED: readonly string[] = [
+  ...NPM_INSTALL_ANY,
+  "--package-lock",
+  "--no-save",
 ];
