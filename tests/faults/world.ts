@@ -7,6 +7,7 @@ import {
   forRedis,
   type MovableClock,
 } from "../support/faketime.ts";
+import { FLEET_TOKEN_ENV } from "../support/fleet-token.ts";
 import { freePort } from "../support/free-port.ts";
 import { createHistory, type HistoryRecorder } from "../support/history.ts";
 import { createHost, type TestHost } from "../support/hosts.ts";
@@ -81,6 +82,8 @@ export const LEASE_TTL_MS = 3_000;
 const HOME_MB = 64;
 
 const COMMON_ENV = {
+  // Instances on hosts of their own have public names, which need tokens.
+  ...FLEET_TOKEN_ENV,
   TENURE_NONCE_LEASE_TTL_MS: String(LEASE_TTL_MS),
   TENURE_NONCE_HOLD_TTL_MS: "3600000",
   TENURE_SCHEDULER_PHASE2_ENABLED: "true",

@@ -1,5 +1,6 @@
 import { Agent, request } from "node:http";
 import { Client } from "pg";
+import { FLEET_TOKEN } from "./fleet-token.ts";
 import { type RunningProcess, startTenure } from "./process.ts";
 
 /** One server process of a fleet that shares a Postgres. */
@@ -55,7 +56,11 @@ export function call(
         method,
         agent,
         timeout: timeoutMs,
-        headers: { "content-type": "application/json", ...headers },
+        headers: {
+          "content-type": "application/json",
+          authorization: `Bearer ${FLEET_TOKEN}`,
+          ...headers,
+        },
       },
       (response) => {
         const parts: Buffer[] = [];

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { Session, Worker } from "@tenure/sdk";
+import { FLEET_TOKEN } from "../../support/fleet-token.ts";
 import { createHistory, type HistoryRecorder, type RecordedEvent } from "../../support/history.ts";
 import { call } from "../../support/nonce-fleet.ts";
 import { until } from "../../support/until.ts";
@@ -42,8 +43,14 @@ export async function loadSteadily(
   };
   await until(areThere, { deadlineMs: 120_000, everyMs: 100, what: "all node-units" });
   await createSteadyRows(scene, quiet);
-  const worker = new Worker({ url: scene.urls, pools: [POOL], capacity: 8, run: async () => null });
-  const session = new Session({ url: scene.urls });
+  const worker = new Worker({
+    url: scene.urls,
+    token: FLEET_TOKEN,
+    pools: [POOL],
+    capacity: 8,
+    run: async () => null,
+  });
+  const session = new Session({ url: scene.urls, token: FLEET_TOKEN });
   const each = async (work: (n: number) => Promise<void>) => {
     for (let n = 0; !quiet.aborted; n++) {
       await work(n).catch(() => {});

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { JobFailed, type JobResult, Session, Worker } from "@tenure/sdk";
 import { Cluster, Redis } from "ioredis";
+import { FLEET_TOKEN } from "../../support/fleet-token.ts";
 import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
 import { call } from "../../support/nonce-fleet.ts";
 import { until } from "../../support/until.ts";
@@ -45,7 +46,7 @@ export const jobs: Workload = {
   programs: { worker: runWorker },
   async load(context) {
     const { scene, history } = context;
-    const session = new Session({ url: scene.urls });
+    const session = new Session({ url: scene.urls, token: FLEET_TOKEN });
     void watchSlots(context);
     await runCallers(context, CALLERS, async (caller) => {
       const ask = { request_id: randomUUID(), payload: { n: randomUUID() } };
@@ -187,6 +188,7 @@ async function runWorker({ scene, history, quiet, atStop }: LoadContext): Promis
   const key = workerKey(scene.seed, scene.name, scene.start);
   const worker = new Worker<{ n: string }>({
     url: scene.urls,
+    token: FLEET_TOKEN,
     pools: [POOL],
     capacity: CAPACITY,
     name,

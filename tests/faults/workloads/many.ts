@@ -1,5 +1,6 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { Session, type Turn, Worker } from "@tenure/sdk";
+import { FLEET_TOKEN } from "../../support/fleet-token.ts";
 import type { RecordedEvent } from "../../support/history.ts";
 import { withClient } from "../../support/nonce-fleet.ts";
 import { askRedis } from "../../support/redis-ask.ts";
@@ -28,7 +29,10 @@ export const many: Workload = {
     const { scene, history, quiet, atStop } = context;
     const workers = Array.from({ length: WORKERS }, () => startWorker(scene));
     // A session has one open turn at most.
-    const sessions = Array.from({ length: TURNS }, () => new Session({ url: scene.urls }));
+    const sessions = Array.from(
+      { length: TURNS },
+      () => new Session({ url: scene.urls, token: FLEET_TOKEN }),
+    );
     atStop(async () => void (await Promise.all(sessions.map((session) => session.close()))));
     const ready = () => workers.every(({ state }) => state === "ready");
     await until(ready, { deadlineMs: 120_000, everyMs: 100, what: `${WORKERS} workers` });
@@ -76,7 +80,13 @@ const LIMITS = {
 };
 
 function startWorker({ urls }: Scene): Worker {
-  return new Worker({ url: urls, pools: [POOL], capacity: CAPACITY, run: async () => ({}) });
+  return new Worker({
+    url: urls,
+    token: FLEET_TOKEN,
+    pools: [POOL],
+    capacity: CAPACITY,
+    run: async () => ({}),
+  });
 }
 
 /** One job of each turn; the turns stay open. */

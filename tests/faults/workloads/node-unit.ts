@@ -1,6 +1,7 @@
 import { createHash, createPrivateKey, createPublicKey, randomUUID, sign } from "node:crypto";
 import { encodeBase58 } from "@tenure/protocol";
 import { createNodeConnection, type NodeConnection, type NodeDescription } from "@tenure/sdk";
+import { FLEET_TOKEN } from "../../support/fleet-token.ts";
 import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
 import type { TestNodeKey } from "../../support/node-key.ts";
 import { operationsOf } from "../checkers/operations.ts";
@@ -25,6 +26,7 @@ export function startRecordedNode(options: {
   const value = { address: key.address, boot_id: bootId };
   const connection = createNodeConnection({
     urls: options.urls,
+    token: FLEET_TOKEN,
     key: { address: key.address, sign: async (bytes) => key.signBytes(bytes) },
     bootId,
     callTimeoutMs: 3_000,

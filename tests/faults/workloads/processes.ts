@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { FLEET_TOKEN } from "../../support/fleet-token.ts";
 import type { RecordedEvent } from "../../support/history.ts";
 import { call, withClient } from "../../support/nonce-fleet.ts";
 import { repositoryRoot } from "../../support/repository.ts";
@@ -53,6 +54,7 @@ export const unitParty = (role: string, count: number, env: Record<string, strin
       ...["--url", scene.urls.join(","), "--data-dir", homeOf(scene)],
     ],
     env: {
+      HOST_TOKEN: FLEET_TOKEN,
       NODE_UNIT_SCHEDULER_INTERVAL_MS: "1000",
       ENABLE_CUSTOM_COMMAND: "true",
       ...env,

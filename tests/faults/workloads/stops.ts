@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { JobFailed, Session, Worker } from "@tenure/sdk";
+import { FLEET_TOKEN } from "../../support/fleet-token.ts";
 import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
 import { call, withClient } from "../../support/nonce-fleet.ts";
 import { repositoryRoot } from "../../support/repository.ts";
@@ -61,7 +62,7 @@ export const stops: Workload = {
   async load(context) {
     const { scene, history, atStop } = context;
     await createRows(scene, context.quiet);
-    const session = new Session({ url: scene.urls });
+    const session = new Session({ url: scene.urls, token: FLEET_TOKEN });
     atStop(() => session.close());
     await runCallers(context, CALLERS, async (caller) => {
       const ask: StopJobAsk = { request_id: randomUUID(), via: caller.oneOf(["session", "http"]) };
@@ -145,6 +146,7 @@ async function runWorker({ scene, atStop }: LoadContext): Promise<void> {
   const name = `${scene.name}#${scene.start}`;
   const worker = new Worker({
     url: scene.urls,
+    token: FLEET_TOKEN,
     pools: [POOL],
     capacity: CAPACITY,
     name,

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { JobFailed, type JobResult, Session, type Turn, Worker } from "@tenure/sdk";
+import { FLEET_TOKEN } from "../../support/fleet-token.ts";
 import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
 import { until } from "../../support/until.ts";
 import { operationsOf } from "../checkers/operations.ts";
@@ -39,14 +40,15 @@ export const turns: Workload = {
     const { scene, history } = context;
     const sessions = new Map<string, Session>();
     await runCallers(context, SPEAKERS, async (caller) => {
-      const session = sessions.get(caller.name) ?? new Session({ url: scene.urls });
+      const session =
+        sessions.get(caller.name) ?? new Session({ url: scene.urls, token: FLEET_TOKEN });
       sessions.set(caller.name, session);
       await speak({ history, session, name: caller.name, inPeace: false });
       await caller.pause(10, 200);
     });
   },
   async settle({ scene, history, deadlineMs }) {
-    const session = new Session({ url: scene.urls });
+    const session = new Session({ url: scene.urls, token: FLEET_TOKEN });
     // Everybody must be back, or the first turns would find their node before the others are known.
     await until(async () => (await workersOnline(scene.urls[0]!)) >= WORKERS, {
       deadlineMs,
@@ -72,7 +74,9 @@ export const turns: Workload = {
 };
 
 async function workersOnline(url: string): Promise<number> {
-  const response = await fetch(`${url}/api/v1/nodes?limit=500`);
+  const response = await fetch(`${url}/api/v1/nodes?limit=500`, {
+    headers: { authorization: `Bearer ${FLEET_TOKEN}` },
+  });
   const { items } = (await response.json()) as { items: { online: boolean; pools: string[] }[] };
   return items.filter(({ online, pools }) => online && pools.includes(POOL)).length;
 }
@@ -119,6 +123,7 @@ async function runWorker({ scene, atStop }: LoadContext): Promise<void> {
   const name = `${scene.name}#${scene.start}`;
   const worker = new Worker({
     url: scene.urls,
+    token: FLEET_TOKEN,
     pools: [POOL],
     capacity: CAPACITY,
     name,
