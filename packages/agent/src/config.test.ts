@@ -140,6 +140,13 @@ describe("one message names every problem", () => {
     ["NODE_UNIT_LABELS must be", { ...HOST, NODE_UNIT_LABELS: "zone" }],
     ["NODE_UNIT_LABELS must be", { ...HOST, NODE_UNIT_LABELS: "zone=a,zone=b" }],
     ["NODE_UNIT_LABELS must be", { ...HOST, NODE_UNIT_LABELS: "bad name=a" }],
+    [
+      "NODE_UNIT_LABELS must be fewer",
+      {
+        ...HOST,
+        NODE_UNIT_LABELS: Array.from({ length: 62 }, (_, n) => `label${n}=x`).join(","),
+      },
+    ],
     ["NODE_UNIT_LABELS must not have", { ...HOST, NODE_UNIT_LABELS: "token/zone=a" }],
     ["NODE_UNIT_CPU_WEIGHT must be", { ...HOST, NODE_UNIT_CPU_WEIGHT: "-1" }],
     ["NODE_UNIT_MEMORY_WEIGHT must be", { ...HOST, NODE_UNIT_MEMORY_WEIGHT: "NaN" }],

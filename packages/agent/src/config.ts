@@ -1,4 +1,10 @@
-import { TOKEN_LABEL_PREFIX } from "@tenure/protocol";
+import {
+  areTraitsSmall,
+  LEAVING_TAG,
+  NODE_UNIT_TAG,
+  TOKEN_LABEL_PREFIX,
+  TRAITS_TOO_LARGE,
+} from "@tenure/protocol";
 import { patternProblem } from "@tenure/protocol/pattern";
 import * as z from "zod";
 import { didYouMean, isHostUrl, text, weight, wholeNumber } from "./config-kinds.ts";
@@ -80,6 +86,12 @@ export function readAgentConfig({
 }
 
 const MS_MAX = 2_147_483_647; // Timers of Node turn anything longer into 1 ms.
+/** As large as the agent's own tags can be. */
+const AGENT_TAGS = {
+  [NODE_UNIT_TAG]: true,
+  [LEAVING_TAG]: true,
+  node_unit_address: "-".repeat(44),
+};
 const NAME = /^[A-Za-z0-9._:@/-]{1,128}$/;
 
 /** The sentence beside each variable says what it trades; `docs/config.md` shows the same ones. */
@@ -131,6 +143,10 @@ function variables(policies: readonly string[]) {
       .refine(
         (labels) => !Object.keys(labels ?? {}).some((name) => name.startsWith(TOKEN_LABEL_PREFIX)),
         `must not have names that begin with ${TOKEN_LABEL_PREFIX}: the server sets those`,
+      )
+      .refine(
+        (labels) => areTraitsSmall({ labels: labels ?? {}, tags: AGENT_TAGS }),
+        `must be fewer or shorter: ${TRAITS_TOO_LARGE}`,
       )
       .transform((labels) => labels ?? {})
       .optional()

@@ -24,6 +24,32 @@ export const NODE_UNIT_TAG = "node_unit";
 export const Tags = z.record(ClientId, z.union([text(256), z.boolean()]));
 export type Tags = z.infer<typeof Tags>;
 
+/** Of a node's labels and tags together. Every node-unit gets those of all others. */
+export const TRAITS_MAX = 64;
+export const TRAITS_BYTES_MAX = 16 * 1_024;
+export const TRAITS_TOO_LARGE = `labels and tags must be at most ${TRAITS_MAX} and ${TRAITS_BYTES_MAX} bytes together`;
+
+export function areTraitsSmall({
+  labels = {},
+  tags,
+}: {
+  labels?: Labels | undefined;
+  tags: Tags;
+}): boolean {
+  const count = Object.keys(labels).length + Object.keys(tags).length;
+  return count <= TRAITS_MAX && utf8Length(JSON.stringify([labels, tags])) <= TRAITS_BYTES_MAX;
+}
+
+/** Each surrogate of a pair counts 2 of its 4 bytes. */
+function utf8Length(value: string): number {
+  let bytes = value.length;
+  for (let at = 0; at < value.length; at++) {
+    const unit = value.charCodeAt(at);
+    if (unit >= 0x80) bytes += unit >= 0x800 && (unit < 0xd800 || unit > 0xdfff) ? 2 : 1;
+  }
+  return bytes;
+}
+
 export function isNodeUnit(tags: Tags): boolean {
   const tag = tags[NODE_UNIT_TAG];
   return tag === true || tag === "true";

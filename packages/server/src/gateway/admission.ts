@@ -21,6 +21,7 @@ export interface NodePrincipal extends SocketPrincipal {
   capacity_max?: number | undefined;
   labels?: Record<string, string> | undefined;
   tenants?: string[] | undefined;
+  nodes_max?: number | undefined;
 }
 
 /** How the socket of somebody who was not let in is closed. A store that is down is no fault of theirs. */

@@ -6,6 +6,7 @@ import { type WebSocket, WebSocketServer } from "ws";
 import type { NodePrincipal } from "./admission.ts";
 import { acceptNode, type NodeSocketOptions } from "./node-socket.ts";
 import { acceptSession, type SessionSocketOptions } from "./session-socket.ts";
+import { TokenNodes } from "./token-nodes.ts";
 
 export interface GatewayOptions {
   server: Server;
@@ -14,7 +15,7 @@ export interface GatewayOptions {
   allowed: (request: IncomingMessage) => boolean;
   bearerOf: (header: string | undefined) => string | undefined;
   identify: (token: string | undefined) => NodePrincipal | undefined;
-  node: Omit<NodeSocketOptions, keyof Upgraded>;
+  node: Omit<NodeSocketOptions, keyof Upgraded | "tokenNodes">;
   session: Omit<SessionSocketOptions, keyof Upgraded>;
   /** A socket was refused with 403, or closed because of its token. */
   onRefused: (
@@ -54,12 +55,13 @@ export function openGateway(options: GatewayOptions): Gateway {
     maxPayload: options.frameBytesMax,
     perMessageDeflate: false,
   });
+  const tokenNodes = new TokenNodes();
   let open = true;
 
   const accept = {
     "/ws/node": (socket: WebSocket, upgraded: Upgraded) => {
       count(socket, "node");
-      acceptNode(socket, { ...options.node, ...upgraded });
+      acceptNode(socket, { ...options.node, ...upgraded, tokenNodes });
     },
     "/ws/session": (socket: WebSocket, upgraded: Upgraded) => {
       count(socket, "session");

@@ -1,5 +1,6 @@
 import type { Duplex } from "node:stream";
 import {
+  areTraitsSmall,
   CLOSE_CODES,
   isNodeUnit,
   isTenureError,
@@ -10,6 +11,7 @@ import {
   type ServerToNode,
   TenureError,
   TOKEN_LABEL_PREFIX,
+  TRAITS_TOO_LARGE,
   toErrorInfo,
   toErrorMessage,
 } from "@tenure/protocol";
@@ -26,6 +28,7 @@ import { createCallLine } from "./call-line.ts";
 import { type Challenge, createChallenge } from "./challenge.ts";
 import { type Closed, type FrameLimits, speak } from "./frames.ts";
 import { createNodeLine } from "./node-line.ts";
+import type { TokenNodes } from "./token-nodes.ts";
 
 export interface NodeSocketOptions {
   instanceId: string;
@@ -44,6 +47,8 @@ export interface NodeSocketOptions {
   clock: Clock;
   random: Random;
   limits?: FrameLimits | undefined;
+  /** Counts the nodes of each token, for `nodes_max`. */
+  tokenNodes: TokenNodes;
   /** What the socket writes to. */
   stream?: Duplex | undefined;
 }
@@ -68,6 +73,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
   let node: NodeConnection | undefined;
   let registering = false;
   let budget: CallBudget | undefined;
+  let leaveToken = () => {};
 
   const link = speak<NodeMessage, ServerToNode>(socket, {
     parse: parseNodeMessage,
@@ -77,6 +83,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
         clearTimeout(impatience);
         line.end();
         calls.end();
+        leaveToken();
         if (node) void left(node, how);
       },
     },
@@ -101,8 +108,10 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
     try {
       const principal = options.identify(message.token ?? options.headerToken);
       const { tenant, tenants = [tenant] } = admit(message, challenge, principal);
+      enterToken(message, principal);
       budget = options.budgetOf(principal?.name ?? "");
-      const labels = { ...message.labels, ...tokenLabels(message, principal) };
+      const tokensLabels = tokenLabels(message, principal);
+      const labels = { ...message.labels, ...tokensLabels };
       const running = (message.running ?? []).map(attemptOf);
       await holdSlots(message, running);
       const way = { ...link, call: line.call, follow: line.follow };
@@ -118,7 +127,7 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
         epoch: joined.epoch,
         heartbeat_interval_ms: options.heartbeatIntervalMs,
         protocol_version: PROTOCOL_VERSION,
-        ...(labels && { labels }),
+        ...(tokensLabels && { labels: tokensLabels }),
       });
       if (joined.snapshot.draining) link.send({ type: "node_control", command: "drain" });
       nodes.introduce(joined);
@@ -128,6 +137,16 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       link.send(toErrorMessage(error));
       link.close(closeCodeOf(error), "not let in");
     }
+  }
+
+  function enterToken({ address }: NodeRegister, principal: NodePrincipal | undefined): void {
+    const { name = "", nodes_max } = principal ?? {};
+    if (nodes_max === undefined || socket.readyState !== socket.OPEN) return;
+    if (!options.tokenNodes.enter(name, address, nodes_max))
+      throw new TenureError("FORBIDDEN", {
+        reason: `this token does not allow more than ${nodes_max} nodes at this instance`,
+      });
+    leaveToken = () => options.tokenNodes.leave(name, address);
   }
 
   function receive(current: NodeConnection, message: NodeMessage): void {
@@ -237,6 +256,7 @@ function admit(
       reason: `role ${principal.role} may not connect as a node`,
     });
   }
+  if (!areTraitsSmall(message)) throw new TenureError("FORBIDDEN", { reason: TRAITS_TOO_LARGE });
   const beyond = beyondToken(message, principal);
   if (beyond) throw new TenureError("FORBIDDEN", { reason: `this token does not allow ${beyond}` });
   return principal;
