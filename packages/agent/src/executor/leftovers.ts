@@ -14,7 +14,7 @@ const GONE_MS = 10_000;
 
 /**
  * Ends what a former agent of this data directory left running; for when its guard was killed with it. The locks name
- * the groups, with the time their first process began: the same pid may be somebody else's by now. A child has its lock
+ * the groups, with the time their first process began: the same pid may belong to another process by now. A child has its lock
  * open and could write another process into it; one of another user is not ended for that.
  */
 export async function endLeftovers(

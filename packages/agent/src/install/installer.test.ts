@@ -106,7 +106,7 @@ describe("a package that ships a lockfile", () => {
   const versionIn = (directory: string): string =>
     JSON.parse(readFileSync(join(directory, "helper/package.json"), "utf8")).version;
 
-  /** `helper` was 1.0.0 when the package was made, and somebody published 1.9.9 yesterday. */
+  /** `helper` was 1.0.0 when the package was made, and 1.9.9 was published yesterday. */
   function publish(name: string, lockfile?: string): void {
     for (const version of ["1.0.0", "1.9.9"])
       registry.publish({

@@ -84,7 +84,7 @@ function parseRevision(cursor: string): number {
   throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
 }
 
-/** From another caller than an instance the header means nothing: it would keep a restart from being told. */
+/** From another caller than an instance the header means nothing: it would suppress the event of a restart. */
 const isForwarded = (request: FastifyRequest, principal: Principal): boolean =>
   mayForward(principal) && request.headers[FORWARDED_HEADER] !== undefined;
 

@@ -11,7 +11,7 @@ export interface TenantLimits {
 
 const WINDOW_MS = 1_000;
 
-/** One tenant must not take the place of all others. All limits are this instance's own: nobody is asked. */
+/** One tenant must not take the place of all others. Each instance counts on its own. */
 export function createTenantLimits({
   settings: {
     tenantSubmitsPerSecondMax: perSecondMax,
