@@ -1,9 +1,4 @@
-import {
-  HIDDEN_HOLD_ID,
-  type NonceRecord,
-  type NonceStatus,
-  type SignerView,
-} from "@tenure/protocol";
+import type { NonceRecord, NonceStatus, SignerView } from "@tenure/protocol";
 import { useMemo, useState } from "preact/hooks";
 import { call } from "../api.ts";
 import { shortId } from "../model/ids.ts";
@@ -229,9 +224,9 @@ function Strip({ of, next }: { of: NonceRecord[]; next: number }) {
   );
 }
 
-/** Only admins see hold ids. */
+/** Only admins see hold ids; others get zeros (`HIDDEN_HOLD_ID`: a value of the protocol would bring its schemas along). */
 function Hold({ id }: { id: string }) {
-  return id === HIDDEN_HOLD_ID ? <span class="quiet none">–</span> : <Id of={id} />;
+  return /^[0-]+$/.test(id) ? <span class="quiet none">–</span> : <Id of={id} />;
 }
 
 const columnsWith = (onDone: () => Promise<void>): Column<NonceRecord>[] => [
