@@ -45,6 +45,7 @@ const VALUES: Record<string, readonly unknown[]> = {
   "timestamp with time zone": ["infinity", "-infinity", "0001-01-01", "294276-12-31"],
   uuid: ["00000000-0000-0000-0000-000000000000"],
   xid8: ["1", "18446744073709551615"],
+  ARRAY: [[], [""], [LONG], [null], [["a"], ["b"]]],
   boolean: [],
   oid: [0, 4_294_967_295],
   pg_lsn: ["0/0", "FFFFFFFF/FFFFFFFF"],

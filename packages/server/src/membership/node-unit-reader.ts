@@ -1,4 +1,11 @@
-import { ClaimPolicyName, type FieldIssue, fieldIssues, InstanceId, Tags } from "@tenure/protocol";
+import {
+  ClaimPolicyName,
+  type FieldIssue,
+  fieldIssues,
+  InstanceId,
+  Tags,
+  Tenants,
+} from "@tenure/protocol";
 import * as z from "zod";
 
 // SQL may write what no instance does. One bad row must not make the list of members unreadable for every node.
@@ -8,15 +15,17 @@ const Traits = z.object({
   tags: Tags,
   claim_policy: ClaimPolicyName,
   instance_id: InstanceId,
+  tenants: Tenants.optional(),
 });
 type Traits = z.infer<typeof Traits>;
 
-/** A node whose traits cannot be read carries no label and claims nothing. */
+/** A node whose traits cannot be read carries no label, claims nothing and serves no tenant. */
 const NEUTRAL: Traits = {
   labels: {},
   tags: { node_unit: true },
   claim_policy: "none",
   instance_id: "unknown",
+  tenants: [],
 };
 
 /** The row, with neutral values for what cannot be read, and `invalid` naming that. */
