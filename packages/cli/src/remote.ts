@@ -6,6 +6,7 @@ export interface RemoteFlags {
   url: string;
   token?: string;
   json?: boolean;
+  tenant?: string;
 }
 
 const URL_DEFAULT = "http://127.0.0.1:7070";
@@ -32,7 +33,12 @@ export function connect(flags: RemoteFlags): Admin {
     throw new Error(
       `"${bad ?? flags.url}" is not the URL of a server; it looks like ${URL_DEFAULT}`,
     );
-  return createAdmin({ url: urls, token: tokenOf(flags) });
+  return createAdmin({ url: urls, token: tokenOf(flags), tenant: tenantOf(flags) });
+}
+
+/** Which tenant a command is about, with a token of all of them. */
+export function tenantOf({ tenant }: RemoteFlags): string | undefined {
+  return tenant ?? process.env.TENURE_TENANT;
 }
 
 /** Of a `tenure dev` on this machine the token is found without being given. */

@@ -11,6 +11,7 @@ import {
   Timestamp,
 } from "./formats.ts";
 import { JobOutcome } from "./job.ts";
+import { ANY_TENANT } from "./tenants.ts";
 
 /** One server process. */
 export const Instance = z.object({
@@ -186,5 +187,12 @@ export const Login = z.object({ token: z.string().min(1).max(1_024) });
 export type Login = z.infer<typeof Login>;
 
 /** Who the caller is. */
-export const Principal = z.object({ name: z.string(), role: Role, tenant: Tenant });
+export const Principal = z.object({
+  name: z.string(),
+  role: Role,
+  /** `*` = all. */
+  tenant: z.union([Tenant, z.literal(ANY_TENANT)]),
+  /** Whether it may act on what all tenants share. Absent: a server of 0.1.0, where every admin may. */
+  operates: z.boolean().optional(),
+});
 export type Principal = z.infer<typeof Principal>;

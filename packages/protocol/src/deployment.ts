@@ -9,6 +9,7 @@ import {
   Labels,
   NodeAddress,
   SmallCount,
+  Tenant,
   Timestamp,
   text,
 } from "./formats.ts";
@@ -160,15 +161,24 @@ const specification = {
 };
 
 export const DeploymentCreate = z
-  .object(specification)
+  .object({
+    ...specification,
+    /** Whose it is: the caller's tenant, or with a token of all tenants the one that is named. */
+    tenant: Tenant.optional(),
+  })
   .refine((spec) => spec.package_name || spec.command, "needs a package_name or a command");
 export type DeploymentCreate = z.infer<typeof DeploymentCreate>;
 
 export const DeploymentPatch = z.object({
   ...specification,
   if_revision: SmallCount.optional(),
-  /** A lowered `lost_after_ms` counts at once, also for an owner that does not know of it: two copies are possible. */
+  /**
+   * A lowered `lost_after_ms` counts at once, also for an owner that does not know of it, and a move to another tenant also
+   * while a node runs it that does not serve the tenant: two copies are possible.
+   */
   force: z.boolean().optional(),
+  /** Moves it to this tenant. Only with a token of all tenants. A node that does not serve the tenant loses it. */
+  tenant: Tenant.optional(),
 });
 export type DeploymentPatch = z.infer<typeof DeploymentPatch>;
 

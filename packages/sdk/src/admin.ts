@@ -8,6 +8,8 @@ export interface AdminOptions {
   token?: string | undefined;
   /** How long one call may take, all servers together. Above it its outcome is unknown. */
   timeoutMs?: number;
+  /** With a token of all tenants: calls are about this one only. */
+  tenant?: string | undefined;
 }
 
 type Given<R extends Route, Name extends "params" | "query" | "body"> =
@@ -42,12 +44,12 @@ const TRY_LIMIT_MS = 5_000;
  * does once however often it arrives (`once` in the table), is sent again after an unknown outcome too; any other
  * write only when no connection was made. With one URL nothing is sent twice.
  */
-export function createAdmin({ url, token, timeoutMs = 30_000 }: AdminOptions): Admin {
+export function createAdmin({ url, token, timeoutMs = 30_000, tenant }: AdminOptions): Admin {
   const servers = createServers(url);
   return {
     async call(route, input) {
       const { params, query, body, accept = [] } = input as LooseInput;
-      const path = fill(route.path, params) + search(query);
+      const path = fill(route.path, params) + search({ ...query, tenant: query?.tenant ?? tenant });
       const isOnce = takesEffectOnce(route, body);
       const deadlineMs = performance.now() + timeoutMs;
       const tryLimitMs = TRY_LIMIT_MS + (Number(query?.wait_ms) || 0);

@@ -1,4 +1,4 @@
-import type { NodeView } from "@tenure/protocol";
+import { DEFAULT_TENANT, type NodeView, sharesTenant } from "@tenure/protocol";
 import { createConsoleSessions } from "./access/console-sessions.ts";
 import { createAudit } from "./audit/audit.ts";
 import { requireAuditFile } from "./audit/line-file.ts";
@@ -51,6 +51,7 @@ import { appendEvent, forgetOldEvents, listEvents } from "./store/event-store.ts
 import { sql } from "./store/sql.ts";
 import { openStores, type Stores } from "./stores.ts";
 import { createTelemetry, type Telemetry } from "./telemetry.ts";
+import { checkTenants } from "./tenants.ts";
 import { VERSION } from "./version.ts";
 
 export interface AppOptions {
@@ -105,6 +106,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     const url = await listen(edges.http, config.server);
     instance = await enter(core, url, options.onFatal);
     await requirePeerTokenOnceListed(peerAuth);
+    await checkTenants({ ...core, tokens });
     await tellOfStart(core, url);
     await parts.nonces.logStranded();
     for (const service of Object.values(parts.services)) service.start();
@@ -227,17 +229,30 @@ function createParts(core: Core, phase: () => Phase) {
     ...core,
     membership,
     instances: () => liveInstances(db),
-    onChange: (id, op) => stream.publish({ topic: "deployments", op, id }),
+    onChange: (id, op, tenants) => stream.publish({ topic: "deployments", op, id, tenants }),
   });
   const stats = createStats({
     ...core,
     registry: telemetry.registry,
-    nodes: () => withReserved(membership.fleet.views(), jobs),
-    away: () => countAwayUnits(db),
-    deployments: () => countDeployments(db),
+    nodes: ({ tenants }) =>
+      withReserved(
+        membership.fleet.views().filter((node) => sharesTenant(node.tenants, tenants)),
+        jobs,
+      ),
+    away: (scope) => countAwayUnits(db, scope),
+    deployments: (scope) => countDeployments(db, scope),
+    open: (tenants) => ({
+      ...jobs.openOf(tenants),
+      sessions: membership.sessions
+        .connected()
+        .filter((session) => tenants.includes(session.tenant)).length,
+    }),
     letters: async () => (await delivery.dlq.list({ limit: LETTERS_COUNTED_MAX })).length,
-    isFollowed: stream.isFollowed,
-    publish: (item) => stream.publish({ topic: "stats", op: "changed", id: instanceId, item }),
+    followers: stream.scopes,
+    publish: (scope, item) =>
+      stream.publishTo(scope, {
+        ...{ topic: "stats", op: "changed", id: instanceId, tenants: scope.tenants, item },
+      }),
   });
   const consoleSessions = createConsoleSessions({
     ...core,
@@ -324,17 +339,17 @@ function createEdges(core: Core, parts: Parts, signInCode: AppOptions["signInCod
       ...jobRoutes(jobs.http, callerOf),
       ...nodeRoutes({
         page: async (filter) => withReserved(await membership.fleet.page(filter), jobs),
-        find: async (id) => withReserved(await membership.fleet.find(id), jobs),
+        find: async (scope, id) => withReserved(await membership.fleet.find(scope, id), jobs),
         setDraining: membership.drain,
-        async remove(address, act) {
+        async remove({ node_id: address, tenants = [DEFAULT_TENANT] }, act) {
           const removed = await membership.remove(address, act);
-          if (removed) stream.publish({ topic: "nodes", op: "removed", id: address });
+          if (removed) stream.publish({ topic: "nodes", op: "removed", id: address, tenants });
           return removed;
         },
       }),
       ...membershipRoutes({ ...membership.members, wallMs: clock.wallMs }),
       ...sessionRoutes(membership.sessions, callerOf),
-      ...dlqRoutes(delivery.dlq),
+      ...dlqRoutes({ ...delivery.dlq, tenantOf: jobs.tenantOf }),
       ...statsRoutes(stats),
       ...stream.routes,
       ...accessRoutes({

@@ -1,4 +1,4 @@
-import type { NodeView } from "@tenure/protocol";
+import { DEFAULT_TENANT, type NodeView } from "@tenure/protocol";
 import { renderEvent } from "./http/events.ts";
 import type { Change } from "./http/stream.ts";
 import type { Clock } from "./kernel/clock.ts";
@@ -30,11 +30,18 @@ export function createNodeDiff(): (nodes: NodeView[]) => Change[] {
     known = now;
     return [
       ...[...changed, ...missing.filter(isUnit).map(away)].map(
-        (item): Change => ({ topic: "nodes", op: "changed", id: item.node_id, item }),
+        (item): Change => ({
+          ...{ topic: "nodes", op: "changed", id: item.node_id },
+          ...{ tenants: item.tenants ?? [DEFAULT_TENANT], item },
+        }),
       ),
       ...missing
         .filter((node) => !isUnit(node))
-        .map(({ node_id }): Change => ({ topic: "nodes", op: "removed", id: node_id })),
+        .map(
+          ({ node_id, tenants = [DEFAULT_TENANT] }): Change => ({
+            ...{ topic: "nodes", op: "removed", id: node_id, tenants },
+          }),
+        ),
     ];
   };
 }
@@ -68,7 +75,10 @@ export function createEventTail({
     }
     const rows = await eventsAfter(db, lastId - OVERLAP_IDS);
     for (const row of rows.filter(({ id }) => !told.has(id))) {
-      publish({ topic: "events", op: "changed", id: String(row.id), item: renderEvent(row) });
+      const { id, tenants } = row;
+      publish({
+        ...{ topic: "events", op: "changed", id: String(id), tenants, item: renderEvent(row) },
+      });
     }
     told = new Set(rows.map(({ id }) => id));
     lastId = Math.max(lastId, ...told);

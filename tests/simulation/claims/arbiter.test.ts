@@ -12,6 +12,7 @@ import {
   markMoveReady,
   markStopped,
 } from "../../../packages/server/src/deployments/move-store.ts";
+import { EVERYTHING } from "../../../packages/server/src/kernel/scope.ts";
 import {
   judgeBrake,
   readBrake,
@@ -265,7 +266,9 @@ function createPair({ db, advance }: TestDb, chance: Chance) {
       const { rows } = await db.query<DeploymentRow>(sql`select * from deployment`);
       return {
         deployments: rows.map(ownerOf).sort(byId),
-        nodes: (await pageOfNodeUnits(db, { after: "", limit: 1_000 })).map(standingOf),
+        nodes: (await pageOfNodeUnits(db, { scope: EVERYTHING, after: "", limit: 1_000 })).map(
+          standingOf,
+        ),
         brake: (await readBrake(db)).active,
       };
     },

@@ -12,12 +12,25 @@ import { currentStatuses, type RollItem, type RollStep, roll } from "../deployme
 import { print } from "../output.ts";
 import { inParallel } from "../parallel.ts";
 import { printable } from "../printable.ts";
-import { asksServer, connect, type RemoteFlags, tokenOf } from "../remote.ts";
+import { asksServer, connect, type RemoteFlags, tenantOf, tokenOf } from "../remote.ts";
 
 /** `tenure deployment …`: what should run, and how it runs. */
 export function deploymentCommand(context: Context): Command {
   const command = new Command();
-  for (const add of [ls, show, apply, create, enable, disable, restart, rollback, logs, why, rm])
+  for (const add of [
+    ls,
+    show,
+    apply,
+    create,
+    enable,
+    disable,
+    restart,
+    rollback,
+    move,
+    logs,
+    why,
+    rm,
+  ])
     command.addCommand(add(context).exitOverride());
   return command;
 }
@@ -26,7 +39,10 @@ export function deploymentCommand(context: Context): Command {
 const CREATES_AT_ONCE = 32;
 
 const named = (name: string, summary: string): Command =>
-  asksServer(new Command(name).description(summary));
+  asksServer(new Command(name).description(summary)).option(
+    "--tenant <tenant>",
+    "which tenant, with a token of all of them (TENURE_TENANT)",
+  );
 
 function ls(): Command {
   return named("ls", "list deployments and where they run")
@@ -221,6 +237,30 @@ function rollback(context: Context): Command {
     });
 }
 
+interface MoveFlags extends RemoteFlags {
+  tenant: string;
+  force?: boolean;
+}
+
+function move(): Command {
+  const command = new Command("move").description("move them to another tenant");
+  return asksServer(command)
+    .argument("<name...>")
+    .requiredOption("--tenant <tenant>", "the tenant they belong to from now on")
+    .option(
+      "--force",
+      "also while a node runs them that does not serve it; two copies are possible",
+    )
+    .action(async (ids: string[], { tenant, force = false, ...flags }: MoveFlags) => {
+      const admin = connect(flags);
+      const body = { tenant, ...(force && { force }) };
+      const views: DeploymentView[] = [];
+      for (const id of ids)
+        views.push(await admin.call(ROUTES.updateDeployment, { params: { id }, body }));
+      print(views, flags, (all) => drawList(all));
+    });
+}
+
 interface LogFlags extends RemoteFlags {
   follow?: boolean;
   lines?: string;
@@ -240,6 +280,7 @@ function logs(): Command {
         ...(flags.lines !== undefined && { lines: flags.lines }),
         ...(flags.node !== undefined && { node: flags.node }),
         ...(flags.logFile !== undefined && { file: flags.logFile }),
+        ...tenantQuery(flags),
       };
       if (!flags.follow) {
         const page = await connect(flags).call(ROUTES.readLogs, {
@@ -256,6 +297,12 @@ function logs(): Command {
       for await (const lines of chunks)
         for (const line of lines) process.stdout.write(`${printable(line)}\n`);
     });
+}
+
+/** A log is followed by its own request, which must name the tenant as well. */
+function tenantQuery(flags: RemoteFlags): Record<string, string> {
+  const tenant = tenantOf(flags);
+  return tenant === undefined ? {} : { tenant };
 }
 
 const onMove = (address: string | undefined): void => {

@@ -130,10 +130,10 @@ function move(): Command {
   return asksServer(part("move", "give signers with all their numbers to another tenant"))
     .argument("<signer...>")
     .requiredOption("--tenant <tenant>", "whose they are from now on")
-    .action(async (signers: string[], flags: RemoteFlags & { tenant: string }) => {
+    .action(async (signers: string[], { tenant, ...flags }: RemoteFlags & { tenant: string }) => {
       const admin = connect(flags);
       const moved: SignerView[] = [];
-      const body = { tenant: flags.tenant };
+      const body = { tenant };
       for (const signer of signers)
         moved.push(await admin.call(ROUTES.moveSigner, { params: { signer }, body }));
       print(moved, flags, drawSigners);

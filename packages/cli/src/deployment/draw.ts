@@ -1,4 +1,4 @@
-import type { DeploymentView } from "@tenure/protocol";
+import { DEFAULT_TENANT, type DeploymentView } from "@tenure/protocol";
 import pc from "picocolors";
 import { type Cell, table } from "../output.ts";
 import { printable } from "../printable.ts";
@@ -9,9 +9,12 @@ export type NodeNames = ReadonlyMap<string, string>;
 
 export function drawList(views: DeploymentView[], names: NodeNames = new Map()): string {
   if (views.length === 0) return "no deployments";
+  const isMixed = new Set(views.map(({ tenant = DEFAULT_TENANT }) => tenant)).size > 1;
+  const columns = ["NAME", "TYPE", "RUNS", "STATE", "NODE", "TERM", "REVISION"];
   return table(
-    ["NAME", "TYPE", "RUNS", "STATE", "NODE", "TERM", "REVISION"],
+    isMixed ? ["TENANT", ...columns] : columns,
     views.map((view) => [
+      ...(isMixed ? [view.tenant ?? DEFAULT_TENANT] : []),
       view.name,
       view.type,
       view.command || `${view.package_name}@${view.package_version}`,
@@ -27,6 +30,7 @@ export function drawOne(view: DeploymentView): string {
   const env = Object.keys(view.env).sort().join(", ");
   const facts = [
     ["id", view.id],
+    ["tenant", view.tenant === DEFAULT_TENANT ? undefined : view.tenant],
     ["runs", view.command || `${view.package_name}@${view.package_version}`],
     ["args", view.args.join(" ")],
     ["env", env],

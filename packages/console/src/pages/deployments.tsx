@@ -1,7 +1,7 @@
 import type { DeploymentView } from "@tenure/protocol";
 import { useMemo, useState } from "preact/hooks";
 import { call } from "../api.ts";
-import { deployments, isAdmin, isOnline, nodeName, nodes, online } from "../data.ts";
+import { deployments, isAdmin, isOnline, me, nodeName, nodes, online } from "../data.ts";
 import { deploymentCondition, GROUPS, groupOf, restartsOf, runs } from "../model/deployment.ts";
 import { Badge, Chip } from "../parts/badge.tsx";
 import { Choices, chosen, Filters, Select, sought } from "../parts/filter.tsx";
@@ -136,9 +136,9 @@ export const deploymentColumns = (): Column<DeploymentView>[] => [
     width: "minmax(0, 1.6fr)",
     narrow: "title",
     sort: ({ name }) => name,
-    cell: ({ name, id }) => (
+    cell: ({ name, id, tenant = "default" }) => (
       <a class="row-link" href={`/deployments/${id}`}>
-        <Text>{name}</Text>
+        <Text>{me.value?.tenant === "*" ? `${name} (${tenant})` : name}</Text>
       </a>
     ),
   },

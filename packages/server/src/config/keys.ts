@@ -22,9 +22,10 @@ export const CONFIG_SECTIONS: readonly string[] = [
 
 /** Variables with our prefix that are not the server's settings but somebody else's with good reason. */
 export const OTHER_VARIABLES: readonly string[] = [
-  // The command line client's server and token; every child of a deployment has TENURE_URL too.
+  // The command line client's server, token and tenant; every child of a deployment has TENURE_URL too.
   "TENURE_URL",
   "TENURE_TOKEN",
+  "TENURE_TENANT",
   // What the executor gives to the child of a deployment, which may well be a server.
   "TENURE_DEPLOYMENT_ID",
   "TENURE_FENCING_TOKEN",

@@ -121,6 +121,7 @@ export interface DeadLetters {
     instanceId?: string | undefined;
     after?: LetterId | undefined;
   }): Promise<DeadLetter[]>;
+  read(id: LetterId): Promise<DeadLetter | undefined>;
   /** Sends it again with a new deadline: to `to`, or to where its target is connected now. */
   redrive(id: LetterId, to?: string): Promise<Redriven>;
   /** `false`: there is no such letter (any more). */

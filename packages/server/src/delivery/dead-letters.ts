@@ -42,6 +42,7 @@ export function createDeadLetters({
       }
       return found;
     },
+    read: (id) => readLetter(store, id),
     async redrive(id, to) {
       const letter = await readLetter(store, id);
       if (!letter) return { outcome: "absent" };

@@ -96,6 +96,8 @@ export function createLocalDelivery(options: DeliveryOptions & { meter: Meter })
       );
       return of === instanceId ? behind.slice(0, limit) : [];
     },
+    read: async ({ instanceId: of, streamId }) =>
+      of === instanceId ? letters.get(streamId) : undefined,
     async redrive({ instanceId: of, streamId }, to) {
       const letter = of === instanceId ? letters.get(streamId) : undefined;
       if (!letter) return { outcome: "absent" };

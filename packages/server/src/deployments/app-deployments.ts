@@ -26,7 +26,7 @@ export interface AppDeploymentsOptions {
   telemetry: Telemetry;
   membership: Membership;
   instances: () => Promise<{ instance_id: string; url: string }[]>;
-  onChange: (id: string, op: "changed" | "removed") => void;
+  onChange: (id: string, op: "changed" | "removed", tenants: readonly string[]) => void;
 }
 
 export interface AppDeployments extends Service {
@@ -93,12 +93,15 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     relay,
     newId: () => uuid7(random, clock.wallMs()),
     refresh: forNodes.copy.refresh,
-    async surroundings(also) {
+    async surroundings(scope, also) {
       const { rows, view } = members.current();
       const here = rows.filter(({ present }) => present);
       const listed = new Set(here.map(({ address }) => address));
       const others = (await findNodeUnits(db, also)).filter(({ address }) => !listed.has(address));
-      return { nodes: [...here, ...others], view, brake: members.brake(), nowMs: clock.wallMs() };
+      const nodes = [...here, ...others].filter(({ tenants }) =>
+        sharesTenant(tenants, scope.tenants),
+      );
+      return { nodes, view, brake: members.brake(), nowMs: clock.wallMs() };
     },
     matches: matchWhole,
   });

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DATABASES, openTestDb, type TestDb } from "../../testing/databases.ts";
 import { addDeployment, assign, joinUnit } from "../../testing/deployments.ts";
+import { EVERYTHING } from "../kernel/scope.ts";
 import { leaveNodeUnit } from "../membership/node-unit-store.ts";
 import { countDeployments } from "./count-store.ts";
 import { recordReport } from "./status-store.ts";
@@ -23,13 +24,13 @@ describe.each(DATABASES)("what runs, counted on %s", (kind) => {
     await run(here, "backoff");
     await run(leaving, "running");
     await addDeployment(store.db);
-    expect(await countDeployments(store.db)).toEqual({
+    expect(await countDeployments(store.db, EVERYTHING)).toEqual({
       enabled: 4,
       unassigned: 1,
       running: 2,
       failing: 1,
     });
     await leaveNodeUnit(store.db, leaving);
-    expect(await countDeployments(store.db)).toMatchObject({ running: 1, failing: 2 });
+    expect(await countDeployments(store.db, EVERYTHING)).toMatchObject({ running: 1, failing: 2 });
   });
 });

@@ -1,3 +1,4 @@
+import type { Scope } from "../kernel/scope.ts";
 import type { Db } from "../store/db.ts";
 import { sql } from "../store/sql.ts";
 
@@ -12,7 +13,7 @@ export interface DeploymentCounts {
  * What should run, and how much of it does, by what the nodes said in the current term. The word of a node that is gone
  * counts for nothing, and a deployment that belongs to one fails.
  */
-export async function countDeployments(db: Db): Promise<DeploymentCounts> {
+export async function countDeployments(db: Db, { tenants }: Scope): Promise<DeploymentCounts> {
   const { rows } = await db.query<DeploymentCounts>(sql`
     with present as (
       select address from node_unit where online and presence_expires_at > tenure_now()),
@@ -31,6 +32,6 @@ export async function countDeployments(db: Db): Promise<DeploymentCounts> {
       from deployment
       left join said on said.deployment_id = deployment.id
       left join present on present.address = deployment.address
-     where enabled`);
+     where enabled and tenure_serves(${tenants}::text[], deployment.tenant)`);
   return rows[0]!;
 }

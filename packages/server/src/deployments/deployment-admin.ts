@@ -1,5 +1,6 @@
 import {
   ADDRESS_SELECTOR,
+  DEFAULT_TENANT,
   type DeploymentCreate,
   type DeploymentPatch,
   type DeploymentRevision,
@@ -13,9 +14,11 @@ import {
   type List,
   type MatchWhole,
   notExact,
+  sharesTenant,
   TenureError,
 } from "@tenure/protocol";
 import { type Act, actorDetails, recorded } from "../audit/actor.ts";
+import { EVERYTHING, type Scope } from "../kernel/scope.ts";
 import type { Db } from "../store/db.ts";
 import { appendEvent, appendEventOnce, type NewEvent } from "../store/event-store.ts";
 import {
@@ -30,7 +33,7 @@ import {
   createDeployment,
   type DeploymentFilter,
   deleteDeployment,
-  findDeployment,
+  findDeployments,
   listDeployments,
   rollBackDeployment,
 } from "./deployment-store.ts";
@@ -49,6 +52,7 @@ export interface DeploymentAdminOptions {
   refresh: () => Promise<void>;
   /** What `why` looks at besides the deployment's own rows: the nodes that are present, and `also` these, by address or name. */
   surroundings: (
+    scope: Scope,
     also: readonly string[],
   ) => Promise<Pick<WhyInput, "nodes" | "view" | "brake" | "nowMs">>;
   matches: MatchWhole;
@@ -56,33 +60,45 @@ export interface DeploymentAdminOptions {
 
 type LogQuery = Omit<LogRequest, "deployment_id" | "address"> & { node?: string | undefined };
 
+/** Who writes, and what of. */
+interface By {
+  scope: Scope;
+  act?: Act | undefined;
+}
+
 export interface DeploymentAdmin {
   list(filter: DeploymentFilter): Promise<List<DeploymentView>>;
-  create(body: DeploymentCreate, act?: Act): Promise<DeploymentView>;
-  read(id: string): Promise<DeploymentView>;
-  update(id: string, body: DeploymentPatch, act?: Act): Promise<DeploymentView>;
-  remove(id: string, act?: Act): Promise<void>;
-  restart(id: string, forwarded: boolean, act?: Act): Promise<DeploymentView>;
-  rollBack(id: string, revision: number | undefined, act?: Act): Promise<DeploymentView>;
+  create(by: By, body: DeploymentCreate & { tenant: string }): Promise<DeploymentView>;
+  read(scope: Scope, id: string): Promise<DeploymentView>;
+  update(by: By, id: string, body: DeploymentPatch): Promise<DeploymentView>;
+  remove(by: By, id: string): Promise<void>;
+  restart(by: By, id: string, forwarded: boolean): Promise<DeploymentView>;
+  rollBack(by: By, id: string, revision: number | undefined): Promise<DeploymentView>;
   /** Newest first; `before` is the last one of the page before. */
   revisions(
+    scope: Scope,
     id: string,
     page: { limit: number; before?: number | undefined },
   ): Promise<{ items: DeploymentRevision[]; last: number | undefined }>;
   /** Without errors: not what its program wrote before it ended. */
-  why(id: string, options: { withErrors: boolean }): Promise<DeploymentWhy>;
-  fence(id: string, generation: number): Promise<FenceCheck>;
-  readLog(id: string, query: LogQuery): ReturnType<NodeRelay["readLog"]>;
-  followLog(id: string, query: LogQuery, signal: AbortSignal): Promise<FollowedLog>;
+  why(scope: Scope, id: string, options: { withErrors: boolean }): Promise<DeploymentWhy>;
+  fence(scope: Scope, id: string, generation: number): Promise<FenceCheck>;
+  readLog(scope: Scope, id: string, query: LogQuery): ReturnType<NodeRelay["readLog"]>;
+  followLog(scope: Scope, id: string, query: LogQuery, signal: AbortSignal): Promise<FollowedLog>;
 }
 
 /** What operators ask of the deployments. */
 export function createDeploymentAdmin(options: DeploymentAdminOptions): DeploymentAdmin {
   const { db, relay } = options;
 
-  async function find(id: string): Promise<DeploymentRow> {
-    const row = await findDeployment(db, id);
+  /** The one deployment of the scope with this id or name. What belongs to another tenant does not exist. */
+  async function find(scope: Scope, id: string): Promise<DeploymentRow> {
+    const [row, another] = await findDeployments(db, scope, id);
     if (!row) throw new TenureError("NOT_FOUND", { what: "deployment", id });
+    if (another) {
+      const reason = `deployments of several tenants are named ${id}; say which with ?tenant= or by its id`;
+      throw new TenureError("CONFLICT", { reason });
+    }
     return row;
   }
 
@@ -108,7 +124,7 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
 
   /** The addresses of the node-units that are there. */
   async function presentNodes(): Promise<ReadonlySet<string>> {
-    const { nodes } = await options.surroundings([]);
+    const { nodes } = await options.surroundings(EVERYTHING, []);
     return new Set(nodes.filter((node) => node.present).map(({ address }) => address));
   }
 
@@ -126,9 +142,13 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     return view(row);
   }
 
-  async function logRequest(id: string, { node, ...rest }: LogQuery): Promise<LogRequest> {
-    const row = await find(id);
-    const address = node === undefined ? await lastRunner(row) : await addressOf(node);
+  async function logRequest(
+    scope: Scope,
+    id: string,
+    { node, ...rest }: LogQuery,
+  ): Promise<LogRequest> {
+    const row = await find(scope, id);
+    const address = node === undefined ? await lastRunner(row) : await addressOf(scope, node);
     return { ...rest, deployment_id: row.id, address };
   }
 
@@ -141,8 +161,8 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     throw new TenureError("NOT_FOUND", { what: "log of deployment", id: row.name });
   }
 
-  async function addressOf(node: string): Promise<string> {
-    const { nodes } = await options.surroundings([node]);
+  async function addressOf(scope: Scope, node: string): Promise<string> {
+    const { nodes } = await options.surroundings(scope, [node]);
     const found =
       nodes.find(({ address }) => address === node) ??
       nodes.find(({ name, present }) => name === node && present) ??
@@ -162,8 +182,9 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
         next_cursor: rows.length > filter.limit ? cursorAfter(page.at(-1)!) : null,
       };
     },
-    async create(body, act) {
+    async create({ scope, act }, body) {
       refuseBadSpec(NEW_ROW, body);
+      await refuseForeignPin(scope, body);
       const row = await recorded(db, act, {
         write: (tx) => createDeployment(tx, options.newId(), body),
         subjectOf: (created) => created?.id,
@@ -171,30 +192,30 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       if (!row) throw nameTaken(body.name ?? "");
       return written(row, { event: "deployment.created", says: "created", act });
     },
-    read: async (id) => view(await find(id)),
-    async update(id, body, act) {
-      const before = await find(id);
+    read: async (scope, id) => view(await find(scope, id)),
+    async update({ scope, act }, id, body) {
+      const before = await find(scope, id);
       refuseBadSpec(before, body);
-      const { if_revision, force, ...change } = body;
+      await refuseForeignPin(scope, body);
+      const { if_revision: ifRevision, ...change } = body;
       const row = await recorded(db, act, {
-        write: (tx) => changeDeployment(tx, before.id, { ...change, ifRevision: if_revision }),
+        write: (tx) => changeDeployment(tx, before.id, { ...change, ifRevision }),
         subjectOf: (changed) => changed?.id,
       }).catch((error: unknown) => {
-        if ((error as { code?: string }).code === "23505") throw nameTaken(body.name ?? "");
+        if ((error as { code?: string }).code === "23505")
+          throw nameTaken(body.name ?? before.name);
         throw error;
       });
-      if (row) {
-        if (force) await forgetLostAfter(db, row.id);
-        await beginPinnedMoves(db);
-        return written(await find(row.id), { event: "deployment.changed", says: "changed", act });
-      }
-      const { revision } = await find(before.id);
-      throw new TenureError("CONFLICT", {
-        reason: `deployment ${before.name} is at revision ${revision}, not ${if_revision}`,
-      });
+      if (!row) throw unchanged(await find(scope, before.id), body);
+      if (body.force) await forgetLostAfter(db, row.id);
+      await beginPinnedMoves(db);
+      const { tenant } = row;
+      const says = tenant === before.tenant ? "changed" : `moved to tenant ${tenant}`;
+      const after = await find(EVERYTHING, row.id);
+      return written(after, { event: "deployment.changed", says, act });
     },
-    async remove(id, act) {
-      const row = await find(id);
+    async remove({ scope, act }, id) {
+      const row = await find(scope, id);
       const isDeleted = await recorded(db, act, {
         write: (tx) => deleteDeployment(tx, row.id),
         subjectOf: (deleted) => (deleted ? row.id : undefined),
@@ -208,10 +229,10 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       });
       await options.refresh();
     },
-    async restart(id, forwarded, act) {
-      const row = await find(id);
-      const by = { forwarded, actor: act?.actor };
-      const running = await relay.restart(row.id, await runnersOf(row), by);
+    async restart({ scope, act }, id, forwarded) {
+      const row = await find(scope, id);
+      const how = { forwarded, actor: act?.actor };
+      const running = await relay.restart(row.id, await runnersOf(row), how);
       if (running === 0 && !forwarded) {
         throw new TenureError("CONFLICT", { reason: `deployment ${row.name} runs on no node` });
       }
@@ -219,8 +240,8 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
         ? view(row)
         : written(row, { event: "deployment.restarted", says: "restarted", act });
     },
-    async rollBack(id, revision, act) {
-      const row = await find(id);
+    async rollBack({ scope, act }, id, revision) {
+      const row = await find(scope, id);
       const found = await findRevision(db, row.id, revision);
       if (found && "invalid" in found) {
         const what = `revision ${revision ?? ""} of deployment ${row.name}`;
@@ -238,23 +259,37 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       }
       return written(back, { event: "deployment.rolled-back", says: "rolled back", act });
     },
-    revisions: async (id, page) => listRevisions(db, { ...page, id: (await find(id)).id }),
-    async why(id, { withErrors }) {
-      const row = await find(id);
+    revisions: async (scope, id, page) =>
+      listRevisions(db, { ...page, id: (await find(scope, id)).id }),
+    async why(scope, id, { withErrors }) {
+      const row = await find(scope, id);
       const known = await statusesOf([row.id]);
       const statuses = withErrors ? known : known.map((one) => ({ ...one, last_error: null }));
       const named = [row.address, row.moving_to, row.selector.address ?? ""];
-      const surroundings = await options.surroundings(named.filter((name) => name !== ""));
+      const surroundings = await options.surroundings(
+        scope,
+        named.filter((name) => name !== ""),
+      );
       return explain({ ...surroundings, row, statuses, matches: options.matches });
     },
-    async fence(id, generation) {
-      const row = await find(id);
+    async fence(scope, id, generation) {
+      const row = await find(scope, id);
       const fence = row.generation === generation ? "current" : "stale";
       return { deployment_id: row.id, fence, generation: row.generation };
     },
-    readLog: async (id, query) => relay.readLog(await logRequest(id, query)),
-    followLog: async (id, query, signal) => relay.followLog(await logRequest(id, query), signal),
+    readLog: async (scope, id, query) => relay.readLog(await logRequest(scope, id, query)),
+    followLog: async (scope, id, query, signal) =>
+      relay.followLog(await logRequest(scope, id, query), signal),
   };
+
+  /** A pin binds it to a node that the caller knows: one that is there and serves other tenants only does not exist. */
+  async function refuseForeignPin(scope: Scope, { pin }: DeploymentPatch): Promise<void> {
+    if (!pin) return;
+    const known = (await options.surroundings(EVERYTHING, [pin])).nodes;
+    const node = known.find(({ address }) => address === pin);
+    if (node && !sharesTenant(node.tenants, scope.tenants))
+      throw new TenureError("NOT_FOUND", { what: "node", id: pin });
+  }
 
   /** Where it runs in this term, of the nodes that are there. */
   async function runnersOf(row: DeploymentRow): Promise<string[]> {
@@ -308,8 +343,20 @@ function viewOf(
 }
 
 /** A name that is too long was cut: the next page begins after all names that begin like it. */
-const cursorAfter = (row: DeploymentRow): string =>
-  isUnreadable(row, "name") ? `${row.name}\u{10ffff}` : row.name;
+function cursorAfter({ tenant = DEFAULT_TENANT, ...row }: DeploymentRow): string {
+  const stored = tenant === DEFAULT_TENANT ? row.name : `${tenant} ${row.name}`;
+  return isUnreadable(row, "name") ? `${stored}\u{10ffff}` : stored;
+}
+
+/** Why a change was not made. */
+function unchanged({ name, revision }: DeploymentRow, body: DeploymentPatch): TenureError {
+  const { if_revision = revision, tenant } = body;
+  const reason =
+    if_revision === revision
+      ? `deployment ${name} runs on a node that does not serve tenant ${tenant}; disable it first`
+      : `deployment ${name} is at revision ${revision}, not ${if_revision}`;
+  return new TenureError("CONFLICT", { reason });
+}
 
 const nameTaken = (name: string): TenureError =>
   new TenureError("CONFLICT", { reason: `another deployment is named ${name}` });

@@ -12,6 +12,7 @@ import {
   readDeployment,
   termOf,
 } from "../../testing/deployments.ts";
+import { EVERYTHING } from "../kernel/scope.ts";
 import { leaveNodeUnit, renewPresence, setDraining } from "../membership/node-unit-store.ts";
 import { migrate, readMigrations } from "../store/migrate.ts";
 import { openPostgres } from "../store/postgres.ts";
@@ -22,7 +23,7 @@ import {
   changeDeployment,
   createDeployment,
   deleteDeployment,
-  findDeployment,
+  findDeployments,
   listDeployments,
   rollBackDeployment,
 } from "./deployment-store.ts";
@@ -70,21 +71,22 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
   beforeAll(async () => {
     store = await openTestDb(kind);
   });
+  const find = async (id: string) => (await findDeployments(store.db, EVERYTHING, id))[0];
   afterAll(() => store.close());
   beforeEach(() => store.db.script("delete from deployment; delete from node_unit"));
 
   test("a row without a name is named by its id, also when it comes by SQL", async () => {
     await store.db.script("insert into deployment (package_name) values ('x')");
-    const [row] = await listDeployments(store.db, { limit: 10 });
+    const [row] = await listDeployments(store.db, { scope: EVERYTHING, limit: 10 });
     expect(row!.name).toBe(row!.id);
-    expect(await findDeployment(store.db, row!.name.toUpperCase())).toMatchObject({ id: row!.id });
+    expect(await find(row!.name.toUpperCase())).toMatchObject({ id: row!.id });
   });
 
   test("a name is taken once, and finds its row", async () => {
     const { id } = await addDeployment(store.db, { name: "web" });
     expect(await createDeployment(store.db, randomUUID(), { name: "web" })).toBeUndefined();
-    expect(await findDeployment(store.db, "web")).toMatchObject({ id });
-    expect(await findDeployment(store.db, "other")).toBeUndefined();
+    expect(await find("web")).toMatchObject({ id });
+    expect(await find("other")).toBeUndefined();
   });
 
   test("an id is never taken for the name of another row", async () => {
@@ -92,7 +94,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
     const thief = await addDeployment(store.db);
     await changeDeployment(store.db, id, { name: "renamed", ifRevision: undefined });
     await changeDeployment(store.db, thief.id, { name: id, ifRevision: undefined });
-    expect(await findDeployment(store.db, id)).toMatchObject({ name: "renamed" });
+    expect(await find(id)).toMatchObject({ name: "renamed" });
   });
 
   test("a change of the specification is a new revision; a change of the owner or of enabled is none", async () => {

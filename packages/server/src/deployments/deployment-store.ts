@@ -1,3 +1,5 @@
+import { ANY_TENANT, DEFAULT_TENANT } from "@tenure/protocol";
+import type { Scope } from "../kernel/scope.ts";
 import type { Db } from "../store/db.ts";
 import { json, sql } from "../store/sql.ts";
 import type { DeploymentRow } from "./deployment-row.ts";
@@ -24,6 +26,7 @@ export interface DeploymentChange {
   selector?: Readonly<Record<string, string>> | undefined;
   lost_after_ms?: number | undefined;
   pin?: string | null | undefined;
+  tenant?: string | undefined;
 }
 
 /** `undefined`: the name is taken. */
@@ -32,12 +35,12 @@ export async function createDeployment(
   id: string,
   change: DeploymentChange,
 ): Promise<DeploymentRow | undefined> {
-  const { pin } = change;
+  const { pin, tenant = DEFAULT_TENANT } = change;
   const selector = pin ? { ...change.selector, address: pin } : (change.selector ?? {});
   const { rows } = await db.query<JsonRow>(sql`
-    insert into deployment (id, name, package_name, package_version, command, args, env, type, address, enabled,
+    insert into deployment (id, tenant, name, package_name, package_version, command, args, env, type, address, enabled,
                             selector, lost_after_ms, generation)
-    values (${id}, ${change.name ?? id}, ${change.package_name ?? ""}, ${change.package_version ?? ""},
+    values (${id}, ${tenant}, tenure_stored_name(${tenant}, ${change.name ?? id}), ${change.package_name ?? ""}, ${change.package_version ?? ""},
             ${change.command ?? ""}, ${json(change.args ?? [])}, ${json(change.env ?? {})},
             ${change.type ?? "deployment"}, ${pin ?? ""}, ${change.enabled ?? true}, ${json(selector)},
             ${change.lost_after_ms ?? 0}, ${pin ? 1 : 0})
@@ -48,18 +51,25 @@ export async function createDeployment(
 
 /**
  * Changes what was given and leaves the rest, if the specification still is the one at `ifRevision`. A pin is the new
- * owner at once where nothing runs; else the row keeps its owner and is handed over (`beginPinnedMoves`). `undefined`:
- * gone, or another revision.
+ * owner at once where nothing runs; else the row keeps its owner and is handed over (`beginPinnedMoves`). An owner that does
+ * not serve the new tenant loses the row, which needs `force` while it runs: another node may start it before the owner
+ * has stopped it. `undefined`: nothing was changed, because the row is gone, at another revision or run by such an owner.
  */
 export async function changeDeployment(
   db: Db,
   id: string,
-  change: DeploymentChange & { ifRevision: number | undefined },
+  change: DeploymentChange & { ifRevision: number | undefined; force?: boolean | undefined },
 ): Promise<DeploymentRow | undefined> {
-  const { pin } = change;
+  const { pin, tenant: moveTo = null } = change;
   const { rows } = await db.query<JsonRow>(sql`
+    with stranger as (
+      select node_unit.address from node_unit join deployment using (address)
+       where deployment.id = ${id} and ${moveTo}::text is not null
+         and not tenure_serves(tenure_tenants_of(node_unit), ${moveTo}))
     update deployment
-       set name            = coalesce(${change.name ?? null}, name),
+       set name            = tenure_stored_name(coalesce(${moveTo}, tenant),
+                                                coalesce(${change.name ?? null}, tenure_deployment_name(deployment))),
+           tenant          = coalesce(${moveTo}, tenant),
            package_name    = coalesce(${change.package_name ?? null}, package_name),
            package_version = coalesce(${change.package_version ?? null}, package_version),
            command         = coalesce(${change.command ?? null}, command),
@@ -74,10 +84,12 @@ export async function changeDeployment(
                                   else coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector) - 'address'
                                        || ${json(pin ? { address: pin } : {})}::jsonb end,
            address         = case when coalesce(${change.type ?? null}, type) = 'daemon' then ''
+                                  when address in (select stranger.address from stranger) then ''
                                   when address = '' or not enabled then coalesce(${pin ?? null}, address)
                                   else address end,
            updated_at      = tenure_now()
      where id = ${id} and (${change.ifRevision ?? null}::int is null or revision = ${change.ifRevision ?? null})
+       and (${change.force ?? false} or not enabled or address not in (select stranger.address from stranger))
     returning to_jsonb(deployment) as row`);
   return readRows(rows)[0];
 }
@@ -114,17 +126,31 @@ export async function deleteDeployment(db: Db, id: string): Promise<boolean> {
   return rowCount === 1;
 }
 
-/** By id, else by name: a name may look like an id, but an id is never taken for a name. */
-export async function findDeployment(db: Db, idOrName: string): Promise<DeploymentRow | undefined> {
+/**
+ * Those of the scope with this id, else with this name: a name may look like an id, but an id is never taken for a name.
+ * Several tenants may have one of the same name.
+ */
+export async function findDeployments(
+  db: Db,
+  { tenants }: Scope,
+  idOrName: string,
+): Promise<DeploymentRow[]> {
+  const isAny = tenants.includes(ANY_TENANT);
   const { rows } = await db.query<JsonRow>(sql`
     select to_jsonb(deployment) as row from deployment
-     where id = ${isUuid(idOrName) ? idOrName : null}::uuid or name = ${idOrName}
+     where tenure_serves(${tenants}::text[], tenant)
+       and (id = ${isUuid(idOrName) ? idOrName : null}::uuid
+            or name in (select tenure_stored_name(tenant, ${idOrName}) from unnest(${tenants}::text[]) as tenant)
+            or (${isAny} and tenure_deployment_name(deployment) = ${idOrName}))
      order by (id::text = ${idOrName.toLowerCase()}) desc
-     limit 1`);
-  return readRows(rows)[0];
+     limit 2`);
+  const found = readRows(rows);
+  const [first] = found;
+  return first?.id === idOrName.toLowerCase() ? [first] : found;
 }
 
 export interface DeploymentFilter {
+  scope: Scope;
   type?: string | undefined;
   enabled?: boolean | undefined;
   address?: string | undefined;
@@ -137,7 +163,8 @@ export interface DeploymentFilter {
 export async function listDeployments(db: Db, filter: DeploymentFilter): Promise<DeploymentRow[]> {
   const { rows } = await db.query<JsonRow>(sql`
     select to_jsonb(deployment) as row from deployment
-     where (${filter.type ?? null}::text is null or type = ${filter.type ?? null})
+     where tenure_serves(${filter.scope.tenants}::text[], tenant)
+       and (${filter.type ?? null}::text is null or type = ${filter.type ?? null})
        and (${filter.enabled ?? null}::boolean is null or enabled = ${filter.enabled ?? null}::boolean)
        and (${filter.address ?? null}::text is null or address = ${filter.address ?? null})
        and (${filter.afterName ?? null}::text is null or name collate "C" > ${filter.afterName ?? null})

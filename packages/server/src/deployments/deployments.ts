@@ -77,7 +77,7 @@ export interface DeploymentsOptions {
   samples: (tenants: readonly string[] | undefined) => Record<string, ResourceUsage>;
   counts: DeploymentCounts;
   /** A deployment, or what nodes say of it, is not what it was. */
-  onChange: (id: string, op: "changed" | "removed") => void;
+  onChange: (id: string, op: "changed" | "removed", tenants: readonly string[]) => void;
 }
 
 type NodeAnswer<M extends `deployment.${string}` & keyof AllCalls> = (
@@ -127,8 +127,13 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
 
   async function onLook({ changes, reported }: CopyLook): Promise<void> {
     tell(changes.map(({ before, after }) => wakeFor(before, after)));
-    for (const { id, after } of changes) options.onChange(id, after ? "changed" : "removed");
-    for (const id of reported) options.onChange(id, "changed");
+    for (const { id, before, after } of changes) {
+      options.onChange(id, after ? "changed" : "removed", tenantsOf(after ?? before));
+      // One that went to another tenant is gone for the one it left.
+      if (before && after && before.tenant !== after.tenant)
+        options.onChange(id, "removed", tenantsOf(before));
+    }
+    for (const id of reported) options.onChange(id, "changed", tenantsOf(copy.log.get(id)));
     for (const assignment of ["unassigned", "assigned", "disabled", "daemon", "invalid"] as const)
       counts.onRows(assignment, copy.log.count(assignment));
     for (const { before, after } of changes) {
@@ -296,6 +301,9 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
     }
   }
 }
+
+const tenantsOf = (row: { tenant?: string | undefined } | undefined): string[] =>
+  row ? [row.tenant ?? DEFAULT_TENANT] : [];
 
 const readerOf = ({ nodeId, snapshot }: DeploymentNode): ListReader => ({
   address: nodeId,

@@ -20,7 +20,7 @@ export interface NodePrincipal extends SocketPrincipal {
   node_unit?: boolean | undefined;
   capacity_max?: number | undefined;
   labels?: Record<string, string> | undefined;
-  tenants?: string[] | undefined;
+  tenants?: readonly string[] | undefined;
   nodes_max?: number | undefined;
 }
 

@@ -1,5 +1,6 @@
 import type { Duplex } from "node:stream";
 import {
+  ANY_TENANT,
   CLOSE_CODES,
   PROTOCOL_VERSION,
   type ServerToSession,
@@ -150,6 +151,10 @@ function admit(
   if (!principal) throw new TenureError("UNAUTHENTICATED", { reason: "a valid token is needed" });
   if (principal.role !== "session" && principal.role !== "admin") {
     throw new TenureError("FORBIDDEN", { reason: `role ${principal.role} may not open a session` });
+  }
+  if (principal.tenant === ANY_TENANT) {
+    const reason = "a session belongs to one tenant, and this token is of all of them";
+    throw new TenureError("FORBIDDEN", { reason });
   }
   return principal;
 }

@@ -67,6 +67,7 @@ describe("signing in", () => {
       name: "TENURE_TOKENS:2",
       role: "viewer",
       tenant: "default",
+      operates: true,
     });
     const cookie = headers.get("set-cookie")!;
     for (const flag of ["HttpOnly", "SameSite=Strict", "Path=/api/v1", "Max-Age=43200"])

@@ -103,7 +103,9 @@ const isEqual = (a: string, b: string): boolean =>
   timingSafeEqual(Buffer.from(tokenSha256(a)), Buffer.from(tokenSha256(b)));
 
 /** Never the rule itself: it has the hash. */
-const shown = ({ name, role, tenant }: Principal): Principal => ({ name, role, tenant });
+const shown = ({ name, role, tenant, operates = false }: Principal): Principal => ({
+  ...{ name, role, tenant, operates },
+});
 
 /**
  * Behind a proxy this server speaks plain HTTP. The browser names the page it signs in from, and with it how it got here; for

@@ -2,14 +2,16 @@ import { ANY_TENANT, type AuditRecord, ROUTES, TenureError } from "@tenure/proto
 import type { Audit } from "../audit/audit.ts";
 import type { AuditRow } from "../audit/audit-store.ts";
 import { type Served, serve } from "./route.ts";
+import { tenantOf } from "./scope.ts";
 
 export function auditRoutes(audit: Pick<Audit, "list">): Served[] {
   return [
-    serve(ROUTES.listAudit, async ({ principal, query }) => {
-      const { limit, cursor, tenant, ...filter } = query;
+    serve(ROUTES.listAudit, async ({ scope, query }) => {
+      const { limit, cursor, ...filter } = query;
+      const tenant = tenantOf(scope);
       const rows = await audit.list({
         ...filter,
-        tenant: principal.tenant === ANY_TENANT ? tenant : principal.tenant,
+        tenant: tenant === ANY_TENANT ? undefined : tenant,
         beforeId: parseCursor(cursor),
         limit,
       });

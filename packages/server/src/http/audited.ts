@@ -19,8 +19,11 @@ const signer = { subject: "signer" };
 
 /** The writes that leave an audit entry. A sign-in begins before its actor is known: `access.ts` writes that one. */
 export const AUDITED: ReadonlyMap<Route, AuditedRoute> = new Map<Route, AuditedRoute>([
-  [ROUTES.createDeployment, { action: "deployment.create", shows: ["name"] }],
-  [ROUTES.updateDeployment, { ...id, action: "deployment.update", shows: ["enabled", "pin"] }],
+  [ROUTES.createDeployment, { action: "deployment.create", shows: ["name", "tenant"] }],
+  [
+    ROUTES.updateDeployment,
+    { ...id, action: "deployment.update", shows: ["enabled", "pin", "tenant"] },
+  ],
   [ROUTES.deleteDeployment, { ...id, action: "deployment.delete" }],
   [ROUTES.restartDeployment, { ...id, action: "deployment.restart" }],
   [ROUTES.rollbackDeployment, { ...id, action: "deployment.rollback", shows: ["revision"] }],

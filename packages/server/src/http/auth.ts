@@ -1,5 +1,5 @@
 import { timingSafeEqual } from "node:crypto";
-import type { Role } from "@tenure/protocol";
+import { ANY_TENANT, DEFAULT_TENANT, type Role } from "@tenure/protocol";
 import { tokenSha256 } from "../config.ts";
 
 /** Whoever is asking: what the token says, or the local operator where no token is configured. */
@@ -9,6 +9,10 @@ export interface Principal {
   tenant: string;
   /** Of a `signer` token: which signers it may open. */
   signers?: readonly string[] | undefined;
+  /** Whom a node of this token serves. */
+  tenants?: readonly string[] | undefined;
+  /** Whether it may act on what all tenants share. Where there is one tenant, everything is its own. */
+  operates?: boolean;
 }
 
 export interface TokenRule extends Principal {
@@ -25,19 +29,31 @@ export interface Authenticator {
 }
 
 /** Who asks without a token, where none is needed. */
-export const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: "default" };
+export const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: DEFAULT_TENANT };
 
-const PEER: Principal = { name: "another instance", role: "peer", tenant: "default" };
-const OPERATOR: Principal = { name: "local operator", role: "admin", tenant: "default" };
+const PEER: Principal = { name: "another instance", role: "peer", tenant: DEFAULT_TENANT };
+const OPERATOR: Principal = {
+  ...{ name: "local operator", role: "admin", tenant: DEFAULT_TENANT },
+  operates: true,
+};
 
 /** Whether a request of this principal can come from another instance. Without tokens instances show none. */
 export const mayForward = (principal: Principal): boolean =>
   principal.role === "peer" || principal === OPERATOR;
 
+/** Whether it may name any tenant, and move things between them. Without tokens the one caller there is may. */
+export const isOfAllTenants = (principal: Principal): boolean =>
+  principal.tenant === ANY_TENANT || principal === OPERATOR;
+
 /** `peerToken` is what other instances show; it opens nothing where no token is asked for anyway. */
 export function createAuthenticator(tokens: readonly TokenRule[], peerToken = ""): Authenticator {
   const peers = peerToken ? [{ ...PEER, sha256: tokenSha256(peerToken) }] : [];
-  const rules = [...tokens, ...peers].map((token) => ({
+  const isShared = tenantsOf(tokens).length > 1;
+  const known = tokens.map((token) => ({
+    ...token,
+    operates: !isShared || token.tenant === ANY_TENANT,
+  }));
+  const rules = [...known, ...peers].map((token) => ({
     token,
     digest: Buffer.from(token.sha256, "hex"),
   }));
@@ -52,8 +68,14 @@ export function createAuthenticator(tokens: readonly TokenRule[], peerToken = ""
       return matches[0]?.token;
     },
     configured: ({ name, sha256 }) =>
-      tokens.find((token) => token.name === name && token.sha256 === sha256),
+      known.find((token) => token.name === name && token.sha256 === sha256),
   };
+}
+
+/** The tenants that tokens name, each once. */
+export function tenantsOf(tokens: readonly Pick<Principal, "tenant" | "tenants">[]): string[] {
+  const named = tokens.flatMap(({ tenant, tenants = [] }) => [tenant, ...tenants]);
+  return [...new Set(named)].filter((tenant) => tenant !== ANY_TENANT);
 }
 
 export function bearerOf(header: string | undefined): string | undefined {

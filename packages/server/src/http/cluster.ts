@@ -1,8 +1,10 @@
 import { type Actor, ROUTES, type TimelineStatus } from "@tenure/protocol";
 import type { Health } from "../health.ts";
+import type { Scope } from "../kernel/scope.ts";
 import type { Instance } from "../membership/instance-store.ts";
 import { VERSION } from "../version.ts";
 import { type Served, serve } from "./route.ts";
+import { requireOperator } from "./scope.ts";
 
 export interface ClusterSource {
   instanceId: string;
@@ -22,13 +24,14 @@ export interface Backlog {
 export function clusterRoutes(source: ClusterSource): Served[] {
   const { instanceId, phase2, health, instances } = source;
 
-  async function render(instance: Instance) {
+  /** Where an instance is and what waits for it is the operators' business. */
+  async function render(instance: Instance, { operates }: Scope) {
     const { instance_id, boot_id, url, version, expires_at } = instance;
-    const backlog = phase2 ? await source.backlog(instance_id) : undefined;
+    const backlog = phase2 && operates ? await source.backlog(instance_id) : undefined;
     return {
       instance_id,
       boot_id,
-      url,
+      url: operates ? url : "",
       version,
       live: true,
       expires_at: expires_at.toISOString(),
@@ -37,22 +40,25 @@ export function clusterRoutes(source: ClusterSource): Served[] {
     };
   }
 
-  const view = async () => ({
+  const view = async (scope: Scope) => ({
     server_id: instanceId,
     instance_id: instanceId,
     version: VERSION,
     phase2,
-    instances: await Promise.all((await instances()).map(render)),
-    dependencies: (await health()).dependencies,
+    instances: await Promise.all((await instances()).map((one) => render(one, scope))),
+    dependencies: (await health()).dependencies.map(({ reason, ...rest }) =>
+      scope.operates && reason !== undefined ? { ...rest, reason } : rest,
+    ),
     timeline_confirmed: source.timeline.status().state === "confirmed",
     timeline: source.timeline.status(),
   });
 
   return [
-    serve(ROUTES.readCluster, view),
-    serve(ROUTES.confirmTimeline, async ({ act }) => {
+    serve(ROUTES.readCluster, ({ scope }) => view(scope)),
+    serve(ROUTES.confirmTimeline, async ({ scope, act }) => {
+      requireOperator(scope);
       await source.timeline.confirm(act?.actor);
-      return view();
+      return view(scope);
     }),
   ];
 }

@@ -10,58 +10,64 @@ import type { DeploymentAdmin } from "../deployments/deployment-admin.ts";
 import { FORWARDED_HEADER, type FollowedLog } from "../deployments/node-relay.ts";
 import { mayForward, type Principal } from "./auth.ts";
 import { type Served, serve } from "./route.ts";
+import { requireAllTenants, tenantToWrite } from "./scope.ts";
 
 export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
   return [
-    serve(ROUTES.listDeployments, async ({ principal, query }) => {
+    serve(ROUTES.listDeployments, async ({ principal, scope, query }) => {
       const { limit, cursor, type, enabled, address } = query;
-      const page = await deployments.list({ limit, afterName: cursor, type, enabled, address });
+      const page = await deployments.list({
+        ...{ scope, limit, afterName: cursor, type, enabled, address },
+      });
       return { ...page, items: page.items.map((item) => shownTo(principal, item)) };
     }),
-    serve(ROUTES.createDeployment, async ({ reply, body, principal, act }) => {
-      const created = await deployments.create(body, act);
+    serve(ROUTES.createDeployment, async ({ reply, body, principal, ...by }) => {
+      const tenant = tenantToWrite(by.scope, body.tenant);
+      const created = await deployments.create(by, { ...body, tenant });
       reply.code(201);
       return shownTo(principal, created);
     }),
-    serve(ROUTES.readDeployment, async ({ params, principal }) =>
-      shownTo(principal, await deployments.read(params.id)),
+    serve(ROUTES.readDeployment, async ({ params, principal, scope }) =>
+      shownTo(principal, await deployments.read(scope, params.id)),
     ),
-    serve(ROUTES.updateDeployment, async ({ params, body, principal, act }) =>
-      shownTo(principal, await deployments.update(params.id, body, act)),
-    ),
-    serve(ROUTES.deleteDeployment, async ({ params, reply, act }) => {
-      await deployments.remove(params.id, act);
+    serve(ROUTES.updateDeployment, async ({ params, body, principal, ...by }) => {
+      if (body.tenant !== undefined) requireAllTenants(principal, "deployment");
+      return shownTo(principal, await deployments.update(by, params.id, body));
+    }),
+    serve(ROUTES.deleteDeployment, async ({ params, reply, ...by }) => {
+      await deployments.remove(by, params.id);
       reply.code(204);
       return undefined;
     }),
-    serve(ROUTES.restartDeployment, async ({ params, request, principal, act }) => {
+    serve(ROUTES.restartDeployment, async ({ params, request, principal, ...by }) => {
       const forwarded = isForwarded(request, principal);
-      return shownTo(principal, await deployments.restart(params.id, forwarded, act));
+      return shownTo(principal, await deployments.restart(by, params.id, forwarded));
     }),
-    serve(ROUTES.rollbackDeployment, async ({ params, body, principal, act }) =>
-      shownTo(principal, await deployments.rollBack(params.id, body.revision, act)),
+    serve(ROUTES.rollbackDeployment, async ({ params, body, principal, ...by }) =>
+      shownTo(principal, await deployments.rollBack(by, params.id, body.revision)),
     ),
-    serve(ROUTES.listRevisions, async ({ params, query: { limit, cursor }, principal }) => {
+    serve(ROUTES.listRevisions, async ({ params, query: { limit, cursor }, ...by }) => {
+      const { principal, scope } = by;
       const before = cursor === undefined ? undefined : parseRevision(cursor);
-      const { items, last } = await deployments.revisions(params.id, { limit, before });
+      const { items, last } = await deployments.revisions(scope, params.id, { limit, before });
       return {
         items: items.map((item) => shownTo(principal, item)),
         next_cursor: last === undefined ? null : String(last),
       };
     }),
-    serve(ROUTES.explainDeployment, async ({ params, principal }) =>
-      deployments.why(params.id, { withErrors: principal.role === "admin" }),
+    serve(ROUTES.explainDeployment, async ({ params, principal, scope }) =>
+      deployments.why(scope, params.id, { withErrors: principal.role === "admin" }),
     ),
-    serve(ROUTES.checkFence, async ({ params, query }) =>
-      deployments.fence(params.id, query.generation),
+    serve(ROUTES.checkFence, async ({ params, query, scope }) =>
+      deployments.fence(scope, params.id, query.generation),
     ),
-    serve(ROUTES.readLogs, async ({ params, query, request, reply, principal }) => {
+    serve(ROUTES.readLogs, async ({ params, query, request, reply, principal, scope }) => {
       const { follow, ...selection } = query;
       const asked = { ...defined(selection), forwarded: isForwarded(request, principal) };
-      if (!follow) return deployments.readLog(params.id, asked);
+      if (!follow) return deployments.readLog(scope, params.id, asked);
       const gone = new AbortController();
       reply.raw.on("close", () => gone.abort());
-      const log = await deployments.followLog(params.id, asked, gone.signal);
+      const log = await deployments.followLog(scope, params.id, asked, gone.signal);
       await sendEvents(reply, log, gone.signal);
       return undefined as never;
     }),

@@ -48,8 +48,11 @@ beforeAll(async () => {
   delivery.start();
   app = Fastify();
   app.setErrorHandler(renderFailure(silentLog, 1_024));
-  const anybody = { name: "anybody", role: "admin", tenant: "default" } as const;
-  for (const { route, answer } of dlqRoutes(delivery.dlq)) {
+  const anybody = { name: "anybody", role: "admin", tenant: "default", operates: true } as const;
+  for (const { route, answer } of dlqRoutes({
+    ...delivery.dlq,
+    tenantOf: async () => undefined,
+  })) {
     app.route({
       method: route.method,
       url: route.path,

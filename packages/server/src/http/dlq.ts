@@ -1,21 +1,43 @@
-import { type DlqEntry, DlqId, ROUTES, TenureError } from "@tenure/protocol";
+import { type DlqEntry, DlqId, ROUTES, serves, TenureError } from "@tenure/protocol";
 import type { DeadLetter, DeadLetters, LetterId, Redriven } from "../delivery/contract.ts";
+import type { Scope } from "../kernel/scope.ts";
 import { type Served, serve } from "./route.ts";
 
-export function dlqRoutes(letters: DeadLetters): Served[] {
+export interface LettersSource extends DeadLetters {
+  /** Whose job it is; `undefined` when nothing is known of it any more. */
+  tenantOf(jobId: string): Promise<string | undefined>;
+}
+
+export function dlqRoutes(letters: LettersSource): Served[] {
+  /** A letter is its job's tenant's. One that names no job that is known is the operators'. */
+  async function isSeen(scope: Scope, { message }: DeadLetter): Promise<boolean> {
+    if (scope.operates) return true;
+    const tenant = message && (await letters.tenantOf(message.job_id));
+    return tenant !== undefined && serves(scope.tenants, tenant);
+  }
+
+  async function requireSeen(scope: Scope, id: string): Promise<void> {
+    if (scope.operates) return;
+    const letter = await letters.read(parseId(id));
+    if (!letter || !(await isSeen(scope, letter))) throw noLetter(id);
+  }
+
   return [
-    serve(ROUTES.listDlq, async ({ query: { limit, cursor, instance_id } }) => {
+    serve(ROUTES.listDlq, async ({ scope, query: { limit, cursor, instance_id } }) => {
       const after = cursor === undefined ? undefined : parseCursor(cursor);
       // One more than asked for tells whether there is a next page.
       const found = await letters.list({ limit: limit + 1, instanceId: instance_id, after });
-      const items = found.slice(0, limit).map(renderLetter);
-      return { items, next_cursor: found.length > limit ? items.at(-1)!.id : null };
+      const page = found.slice(0, limit);
+      const seen = await Promise.all(page.map((letter) => isSeen(scope, letter)));
+      const items = page.filter((_, at) => seen[at]).map(renderLetter);
+      return { items, next_cursor: found.length > limit ? idOf(page.at(-1)!) : null };
     }),
-    serve(ROUTES.redriveDlq, async ({ params: { id } }) => ({
-      id,
-      instance_id: destinationOf(id, await letters.redrive(parseId(id))),
-    })),
-    serve(ROUTES.discardDlq, async ({ params: { id }, reply }) => {
+    serve(ROUTES.redriveDlq, async ({ scope, params: { id } }) => {
+      await requireSeen(scope, id);
+      return { id, instance_id: destinationOf(id, await letters.redrive(parseId(id))) };
+    }),
+    serve(ROUTES.discardDlq, async ({ scope, params: { id }, reply }) => {
+      await requireSeen(scope, id);
       if (!(await letters.discard(parseId(id)))) throw noLetter(id);
       reply.code(204);
       return undefined;
@@ -24,9 +46,9 @@ export function dlqRoutes(letters: DeadLetters): Served[] {
 }
 
 function renderLetter(letter: DeadLetter): DlqEntry {
-  const { instanceId, streamId, reason, deliveries, ageMs, movedAtMs, bytes, message } = letter;
+  const { instanceId, reason, deliveries, ageMs, movedAtMs, bytes, message } = letter;
   return {
-    id: `${instanceId}:${streamId}`,
+    id: idOf(letter),
     instance_id: instanceId,
     reason,
     deliveries,
@@ -40,6 +62,8 @@ function renderLetter(letter: DeadLetter): DlqEntry {
     bytes: bytes.toString("base64"),
   };
 }
+
+const idOf = ({ instanceId, streamId }: DeadLetter): string => `${instanceId}:${streamId}`;
 
 function destinationOf(id: string, redriven: Redriven): string {
   switch (redriven.outcome) {

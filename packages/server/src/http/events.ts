@@ -1,4 +1,5 @@
 import { ROUTES, TenureError } from "@tenure/protocol";
+import type { Scope } from "../kernel/scope.ts";
 import type { Principal } from "./auth.ts";
 import { type Served, serve } from "./route.ts";
 
@@ -14,6 +15,7 @@ interface EventRow {
 
 export interface EventSource {
   list(filter: {
+    scope: Scope;
     event: string | undefined;
     code: string | undefined;
     subject: string | undefined;
@@ -24,9 +26,10 @@ export interface EventSource {
 
 export function eventRoutes(events: EventSource): Served[] {
   return [
-    serve(ROUTES.listEvents, async ({ principal, query }) => {
+    serve(ROUTES.listEvents, async ({ principal, scope, query }) => {
       const { limit, cursor, event, code, subject } = query;
       const rows = await events.list({
+        scope,
         event,
         code,
         subject,

@@ -1,8 +1,9 @@
-import { ROUTES, type TimelineStatus } from "@tenure/protocol";
+import { DEFAULT_TENANT, ROUTES, serves, type TimelineStatus } from "@tenure/protocol";
 import type { Health } from "../health.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { ANYBODY, type Principal } from "./auth.ts";
 import { type Served, serve } from "./route.ts";
+import { requireOperator } from "./scope.ts";
 
 export function healthRoutes(options: {
   health: () => Promise<Health>;
@@ -23,7 +24,8 @@ export function healthRoutes(options: {
         maySeeReasons(principal) && reason !== undefined ? { state, reason } : { state };
       return { ...answer, instance_id: instanceId, nonces: { timeline: shown } };
     }),
-    serve(ROUTES.readMetrics, async ({ reply }) => {
+    serve(ROUTES.readMetrics, async ({ reply, scope }) => {
+      if (!serves(scope.tenants, DEFAULT_TENANT)) requireOperator(scope);
       reply.type(telemetry.registry.contentType);
       return telemetry.registry.metrics();
     }),

@@ -1,9 +1,9 @@
 import { ROUTES } from "@tenure/protocol";
 import type { HttpJobs } from "../jobs/client-desk.ts";
 import { payloadOfRequest } from "../jobs/texts.ts";
-import type { Principal } from "./auth.ts";
-import type { JobCaller } from "./job-callers.ts";
+import type { CallerOf } from "./job-callers.ts";
 import { JsonReply, type Served, serve } from "./route.ts";
+import { tenantToWrite } from "./scope.ts";
 
 /** The caller's span by W3C's `traceparent`; of a later version what version 00 has of it, else nothing. */
 function traceOf(header: unknown): string | undefined {
@@ -14,11 +14,12 @@ function traceOf(header: unknown): string | undefined {
   return `00-${fields}`;
 }
 
-export function jobRoutes(jobs: HttpJobs, callerOf: (principal: Principal) => JobCaller): Served[] {
+export function jobRoutes(jobs: HttpJobs, callerOf: CallerOf): Served[] {
   return [
     serve(
       ROUTES.submitJob,
-      async ({ principal: { tenant, name: token }, query, body, request, reply }) => {
+      async ({ principal: { name: token }, scope, query, body, request, reply }) => {
+        const tenant = tenantToWrite(scope);
         const trace_id = body.trace_id ?? traceOf(request.headers.traceparent);
         const waitMs = query.wait_ms ?? 0;
         const payload = payloadOfRequest(request.bodyText);
@@ -32,19 +33,17 @@ export function jobRoutes(jobs: HttpJobs, callerOf: (principal: Principal) => Jo
       },
       { bodyAsText: true },
     ),
-    serve(ROUTES.listJobs, ({ principal, query }) =>
-      jobs.list({ ...query, ...callerOf(principal) }),
-    ),
-    serve(ROUTES.readJob, async ({ principal, params }) => {
-      const { tenant, token } = callerOf(principal);
+    serve(ROUTES.listJobs, ({ query, ...by }) => jobs.list({ ...query, ...callerOf(by) })),
+    serve(ROUTES.readJob, async ({ params, ...by }) => {
+      const { tenant, token } = callerOf(by);
       return new JsonReply(await jobs.read(params.id, tenant, token));
     }),
-    serve(ROUTES.readTurn, ({ principal, params }) => {
-      const { tenant, token } = callerOf(principal);
+    serve(ROUTES.readTurn, ({ params, ...by }) => {
+      const { tenant, token } = callerOf(by);
       return jobs.readTurn(params.id, tenant, token);
     }),
-    serve(ROUTES.cancelJob, async ({ principal, params }) => {
-      const { tenant, token } = callerOf(principal);
+    serve(ROUTES.cancelJob, async ({ params, ...by }) => {
+      const { tenant, token } = callerOf(by);
       return new JsonReply(await jobs.cancel(params.id, tenant, token));
     }),
   ];

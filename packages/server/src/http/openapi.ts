@@ -1,4 +1,4 @@
-import { ErrorBody, ROUTES, type Route, type RouteName } from "@tenure/protocol";
+import { ErrorBody, ROUTES, type Role, type Route, type RouteName, Tenant } from "@tenure/protocol";
 import * as z from "zod";
 import { VERSION } from "../version.ts";
 import { type Served, serve } from "./route.ts";
@@ -11,6 +11,9 @@ export function describeApi(routes: readonly Route[]): Served {
     return document;
   });
 }
+
+/** The roles whose tokens may be of all tenants. */
+const ANY_TENANT_ROLES: readonly Role[] = ["admin", "viewer"];
 
 function documentOf(routes: readonly Route[]): Record<string, unknown> {
   return {
@@ -47,7 +50,7 @@ function operationOf(route: Route): Record<string, unknown> {
     // Who may call it, in a form that programs can read; the bearer scheme itself knows no roles.
     "x-roles": route.roles,
     security: route.roles === "public" ? [] : [{ bearer: [] }],
-    parameters: [...parametersOf(route.params, "path"), ...parametersOf(route.query, "query")],
+    parameters: [...parametersOf(route.params, "path"), ...parametersOf(queryOf(route), "query")],
     ...(route.body && {
       requestBody: {
         required: true,
@@ -58,14 +61,21 @@ function operationOf(route: Route): Record<string, unknown> {
   };
 }
 
+/** With `tenant`, which every route takes that a token of all tenants may call: see `scopeOf`. */
+function queryOf({ roles, query }: Route): z.ZodObject | undefined {
+  if (roles === "public" || !ANY_TENANT_ROLES.some((role) => roles.includes(role))) return query;
+  return z.object({ ...query?.shape, tenant: Tenant.optional() });
+}
+
 const NAMES: ReadonlyMap<Route, RouteName> = new Map(
   (Object.entries(ROUTES) as [RouteName, Route][]).map(([name, route]) => [route, name]),
 );
 
 /** Refusals that a caller of this route can meet, besides those that `default` stands for. */
-function refusalsOf({ roles, params, query, body }: Route): Record<number, string> {
+function refusalsOf(route: Route): Record<number, string> {
+  const { roles, params, body } = route;
   return {
-    ...((params || query || body) && { 400: "the request is not valid" }),
+    ...((params || queryOf(route) || body) && { 400: "the request is not valid" }),
     ...(roles !== "public" && { 401: "no valid token" }),
     403: "not allowed: the role, the Host or the Origin",
     ...(params && { 404: "it does not exist" }),

@@ -2,7 +2,9 @@ import { JSON_TYPE, parseRequest, type Route } from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type * as z from "zod";
 import type { Act } from "../audit/actor.ts";
+import type { Scope } from "../kernel/scope.ts";
 import type { Principal } from "./auth.ts";
+import { scopeOf } from "./scope.ts";
 
 type Parsed<Schema> = Schema extends z.ZodType ? z.infer<Schema> : undefined;
 type Part<R extends Route, Name extends "params" | "query" | "body"> =
@@ -11,6 +13,8 @@ type Part<R extends Route, Name extends "params" | "query" | "body"> =
 /** A request that was let in and understood. */
 export interface Call<R extends Route> {
   principal: Principal;
+  /** Whose things this call may see and change. */
+  scope: Scope;
   params: Part<R, "params">;
   query: Part<R, "query">;
   body: Part<R, "body">;
@@ -74,6 +78,7 @@ export function serve<const R extends Route>(
     answer: async (request, reply, principal, act) => {
       const answered = await answer({
         principal,
+        scope: scopeOf(principal, route.roles === "public" ? undefined : request.query),
         request,
         reply,
         act,

@@ -1,6 +1,5 @@
-import { ROUTES, type SessionView, TenureError } from "@tenure/protocol";
-import type { Principal } from "./auth.ts";
-import type { JobCaller } from "./job-callers.ts";
+import { ROUTES, type SessionView, serves, TenureError } from "@tenure/protocol";
+import type { CallerOf } from "./job-callers.ts";
 import { type Served, serve } from "./route.ts";
 
 export interface SessionsSource {
@@ -10,19 +9,16 @@ export interface SessionsSource {
 /** With the name of the token that opened it, which is not shown. */
 type ListedView = SessionView & { token?: string | undefined };
 
-export function sessionRoutes(
-  { list }: SessionsSource,
-  callerOf: (principal: Principal) => JobCaller,
-): Served[] {
+export function sessionRoutes({ list }: SessionsSource, callerOf: CallerOf): Served[] {
   return [
-    serve(ROUTES.listSessions, async ({ principal, query: { limit, cursor, online } }) => {
+    serve(ROUTES.listSessions, async ({ query: { limit, cursor, online }, ...by }) => {
       const offset = parseOffset(cursor);
       const { views, seen } = await list({ offset, limit });
-      const caller = callerOf(principal);
+      const caller = callerOf(by);
       const items = views
         .filter(
           (view) =>
-            view.tenant === caller.tenant &&
+            serves([caller.tenant], view.tenant) &&
             (caller.token === undefined || view.token === caller.token) &&
             (online === undefined || view.online === online),
         )

@@ -1,5 +1,6 @@
 import {
   type Actor,
+  ANY_TENANT,
   HIDDEN_HOLD_ID,
   type NonceAllocation,
   type NonceRecord,
@@ -9,13 +10,14 @@ import {
   TenureError,
 } from "@tenure/protocol";
 import type { Act } from "../audit/actor.ts";
-import type { Principal } from "./auth.ts";
+import { isOfAllTenants, type Principal } from "./auth.ts";
 import { type Served, serve } from "./route.ts";
-import type { SignerAccessRules, SignerScope, SignerWrite } from "./signer-access.ts";
+import { requireAllTenants, tenantOf } from "./scope.ts";
+import type { SignerAccessRules, SignerWrite, SignerWriteAccess } from "./signer-access.ts";
 
 interface Arrival {
   forwarded: boolean;
-  access: SignerScope;
+  access: SignerWriteAccess;
   waitMs?: number | undefined;
   actor?: Actor | undefined;
 }
@@ -57,44 +59,46 @@ export interface SignerSource {
   }): Promise<NonceRecord[]>;
 }
 
-export function signerRoutes(nonces: SignerSource, rules: SignerAccessRules): Served[] {
-  return [...readRoutes(nonces, rules), ...numberRoutes(nonces, rules)];
+export function signerRoutes(nonces: SignerSource, accessOf: SignerAccessRules): Served[] {
+  return [...readRoutes(nonces), ...numberRoutes(nonces, accessOf)];
 }
 
-function readRoutes(nonces: SignerSource, rules: SignerAccessRules): Served[] {
+function readRoutes(nonces: SignerSource): Served[] {
   return [
-    serve(ROUTES.listSigners, async ({ principal, query }) => {
+    serve(ROUTES.listSigners, async ({ scope, query }) => {
       const { limit, cursor = "" } = query;
-      const tenant = rules.ofRead(principal, query.tenant);
+      const tenant = tenantOf(scope);
       const page = await nonces.list({ fromSigner: cursor, limit: limit + 1, tenant });
       return { items: page.slice(0, limit), next_cursor: page[limit]?.signer ?? null };
     }),
-    serve(ROUTES.readSigner, ({ principal, params }) =>
-      nonces.read(params.signer, rules.ofRead(principal)),
-    ),
-    serve(ROUTES.listNonces, async ({ principal, params, query: { limit, cursor, status } }) => {
-      const fromNonce = parseCursor(cursor);
-      const tenant = rules.ofRead(principal);
-      const filter = { ...params, tenant, status, fromNonce, limit: limit + 1 };
-      const page = await nonces.listNonces(filter);
+    serve(ROUTES.readSigner, ({ scope, params }) => nonces.read(params.signer, tenantOf(scope))),
+    serve(ROUTES.listNonces, async ({ principal, scope, params, query }) => {
+      const { limit, cursor, status } = query;
+      const page = await nonces.listNonces({
+        ...{ ...params, tenant: tenantOf(scope), status },
+        ...{ fromNonce: parseCursor(cursor), limit: limit + 1 },
+      });
       const next = page[limit];
       const items = page.slice(0, limit).map((record) => shownTo(principal, record));
       return { items, next_cursor: next ? String(next.nonce) : null };
     }),
-    serve(ROUTES.moveSigner, ({ principal, params, body, act }) => {
-      const from = rules.ofMove(principal, body.tenant);
-      return nonces.move({ signer: params.signer, from, to: body.tenant, actor: act?.actor });
-    }),
+    serve(
+      ROUTES.moveSigner,
+      ({ principal, scope, params: { signer }, body: { tenant: to }, act }) => {
+        const isOwn = to === principal.tenant;
+        if (!isOwn) requireAllTenants(principal, "signer");
+        const from = isOfAllTenants(principal) ? ANY_TENANT : tenantOf(scope);
+        return nonces.move({ signer, from, to, actor: act?.actor });
+      },
+    ),
   ];
 }
 
-function numberRoutes(nonces: SignerSource, rules: SignerAccessRules): Served[] {
-  const arrivalOf = (
-    call: Omit<SignerWrite, "signer"> & { params: { signer: string }; act: Act | undefined },
-  ) => ({
+function numberRoutes(nonces: SignerSource, accessOf: SignerAccessRules): Served[] {
+  const arrivalOf = (call: SignerWrite & { act: Act | undefined }) => ({
     // Whoever sets the header only gets the work done here, which is always correct: it needs no guarding.
     forwarded: call.request.headers["x-tenure-forwarded"] !== undefined,
-    access: rules.ofWrite({ ...call, signer: call.params.signer }),
+    access: accessOf(call),
     actor: call.act?.actor,
   });
   return [
@@ -102,13 +106,13 @@ function numberRoutes(nonces: SignerSource, rules: SignerAccessRules): Served[] 
       const { params, body } = call;
       const confirmed = body.confirm === true;
       const raise = { signer: params.signer, nextNonce: body.next_nonce, confirmed };
-      return nonces.raise(raise, arrivalOf({ ...call, asked: call.query.tenant }));
+      return nonces.raise(raise, arrivalOf(call));
     }),
     serve(ROUTES.allocateNonces, async (call) => {
       const { params, query, body } = call;
       const items = await nonces.allocate(
         { signer: params.signer, requestId: body.request_id, count: body.count },
-        { ...arrivalOf({ ...call, asked: query.tenant }), waitMs: query.wait_ms },
+        { ...arrivalOf(call), waitMs: query.wait_ms },
       );
       return body.count === undefined ? items[0]! : { items };
     }),

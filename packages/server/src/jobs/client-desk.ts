@@ -1,6 +1,7 @@
 import {
   type FinalizeReason,
   type Job,
+  serves,
   TenureError,
   type TurnView,
   toErrorMessage,
@@ -155,7 +156,7 @@ export function createClientDesk(context: JobsContext, story: ClientDeskStory): 
     },
     async cancel(jobId, tenant, token) {
       const isOwn = (job: LiveJob) =>
-        job.tenant === tenant && (token === undefined || job.token === token);
+        serves([tenant], job.tenant) && (token === undefined || job.token === token);
       await cancelJob(jobId, isOwn);
       return reading.read(jobId, tenant);
     },

@@ -51,6 +51,10 @@ export interface Jobs extends Service, Bells, ClientDesk {
   /** After every round of membership. */
   fleetSeen(nodes: readonly NodeView[]): void;
   reservedOf(nodeId: string): number;
+  /** Jobs of these tenants that this instance tracks: waiting here, and on nodes. */
+  openOf(tenants: readonly string[]): { waiting: number; running: number };
+  /** Whose job it is; `undefined` when no record is left of it. */
+  tenantOf(jobId: string): Promise<string | undefined>;
 }
 
 export interface NodeJobs extends Pick<NodeDesk, "registering" | "joined" | "left" | "heartbeat"> {
@@ -246,6 +250,13 @@ export function createJobs(options: JobsOptions): Jobs {
     },
     stopPlacingHere: () => roster.withdraw(instanceId),
     reservedOf: roster.reservedOf,
+    openOf(tenants) {
+      const open = tenants.reduce((sum, tenant) => sum + book.openOf(tenant), 0);
+      let waits = 0;
+      for (const { tenant } of waiting.all()) if (tenants.includes(tenant)) waits += 1;
+      return { waiting: waits, running: Math.max(0, open - waits) };
+    },
+    tenantOf: async (jobId) => (await readJob(hot, jobId))?.tenant,
     start() {
       telling.start();
       for (const service of services) service.start();

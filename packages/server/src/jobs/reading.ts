@@ -1,4 +1,12 @@
-import { type Job, type JobOutcome, type JobState, type List, TenureError } from "@tenure/protocol";
+import {
+  ANY_TENANT,
+  type Job,
+  type JobOutcome,
+  type JobState,
+  type List,
+  serves,
+  TenureError,
+} from "@tenure/protocol";
 import type { HotStore } from "../store/hot-store.ts";
 import { readBinding } from "./binding-store.ts";
 import type { JobRecord } from "./job-record.ts";
@@ -7,6 +15,7 @@ import { listRecent } from "./recent-store.ts";
 import { evictedError, resultText, withMembers } from "./wire.ts";
 
 export interface JobFilter {
+  /** `*` = all. */
   tenant: string;
   /** Only what the token of this name submitted. */
   token?: string | undefined;
@@ -27,17 +36,18 @@ export function createReading(hot: HotStore) {
   /** Somebody else's job does not exist. */
   async function find(jobId: string, tenant: string, token?: string): Promise<JobRecord> {
     const record = await readJob(hot, jobId, { result: true, timeline: true });
-    if (record?.tenant !== tenant) throw noJob(jobId);
+    if (!record || !serves([tenant], record.tenant)) throw noJob(jobId);
     if (token !== undefined && record.token !== token) throw noJob(jobId);
     return record;
   }
 
   async function list(filter: JobFilter): Promise<List<Job>> {
     if (filter.request_id !== undefined) return listRequest(filter.request_id, filter);
+    const tenant = filter.tenant === ANY_TENANT ? undefined : filter.tenant;
     const items: Job[] = [];
     let before = parseCursor(filter.cursor);
     for (let round = 0; round < ROUNDS_MAX; round++) {
-      const jobIds = await listRecent(hot, { tenant: filter.tenant, limit: filter.limit, before });
+      const jobIds = await listRecent(hot, { tenant, limit: filter.limit, before });
       const records = await Promise.all(
         jobIds.map((jobId) => readJob(hot, jobId, { failure: true })),
       );
@@ -52,6 +62,8 @@ export function createReading(hot: HotStore) {
   }
 
   async function listRequest(requestId: string, filter: JobFilter): Promise<List<Job>> {
+    if (filter.tenant === ANY_TENANT)
+      throw new TenureError("INVALID_REQUEST", { reason: "tenant: must be named with request_id" });
     const bound = await readBinding(hot, { tenant: filter.tenant, requestId });
     const record = bound && (await readJob(hot, bound.jobId, { failure: true }));
     const items = record && fits(record, filter) ? [renderItem(record)] : [];

@@ -1,4 +1,4 @@
-import { type FinalizeReason, TenureError, type TurnView } from "@tenure/protocol";
+import { type FinalizeReason, serves, TenureError, type TurnView } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { uuid7 } from "../kernel/random.ts";
 import { every, type Service } from "../kernel/service.ts";
@@ -295,7 +295,7 @@ export function createTurns(context: JobsContext): Turns {
       const turn = await readTurn(hot, turnId);
       const session = turn && (await readSession(hot, turn.sessionId));
       const isOwn = token === undefined || session?.token === token;
-      if (!turn || session?.tenant !== tenant || !isOwn)
+      if (!turn || !session || !serves([tenant], session.tenant) || !isOwn)
         throw new TenureError("NOT_FOUND", { what: "turn", id: turnId });
       const { sessionId, nodeId, ended } = turn;
       return {

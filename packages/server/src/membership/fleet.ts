@@ -1,5 +1,6 @@
 import type { NodeView } from "@tenure/protocol";
-import { isNodeUnit } from "@tenure/protocol";
+import { isNodeUnit, sharesTenant } from "@tenure/protocol";
+import type { Scope } from "../kernel/scope.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { lastSeenKeys, takeUnseen, touch } from "./last-seen-store.ts";
@@ -25,10 +26,11 @@ export interface Fleet {
   /** One page of all nodes, by address; node-units that left are read from Postgres. */
   page(filter: NodeFilter): Promise<NodeView[]>;
   /** Those with this address or name, present or not. */
-  find(id: string): Promise<NodeView[]>;
+  find(scope: Scope, id: string): Promise<NodeView[]>;
 }
 
 export interface NodeFilter {
+  scope: Scope;
   online?: boolean | undefined;
   nodeUnit?: boolean | undefined;
   after: string;
@@ -79,8 +81,8 @@ export function createFleet({
       );
     },
     views,
-    async page({ online, nodeUnit, after, limit }) {
-      const here = views().filter((node) => node.online);
+    async page({ scope, online, nodeUnit, after, limit }) {
+      const here = views().filter((node) => node.online && isSeen(scope, node));
       // A worker that is away is not known at all.
       const workers = nodeUnit || online === false ? [] : here.filter((node) => !node.node_unit);
       const units = nodeUnit === false ? [] : online ? here.filter(isUnit) : await stored();
@@ -91,12 +93,14 @@ export function createFleet({
 
       async function stored(): Promise<NodeView[]> {
         const hot = known();
-        const rows = await pageOfNodeUnits(db, { after, limit, present: online });
+        const rows = await pageOfNodeUnits(db, { scope, after, limit, present: online });
         return rows.map((row) => viewOfUnit(row, hot.get(row.address)));
       }
     },
-    async find(id) {
-      const here = views().filter(({ node_id, name }) => node_id === id || name === id);
+    async find(scope, id) {
+      const here = views().filter(
+        (node) => isSeen(scope, node) && (node.node_id === id || node.name === id),
+      );
       const listed = new Set(here.map(({ node_id }) => node_id));
       const hot = known();
       const units = await findNodeUnits(db, [id]);
@@ -104,11 +108,15 @@ export function createFleet({
         ...here,
         ...units
           .filter(({ address }) => !listed.has(address))
-          .map((row) => viewOfUnit(row, hot.get(row.address))),
+          .map((row) => viewOfUnit(row, hot.get(row.address)))
+          .filter((node) => isSeen(scope, node)),
       ];
     },
   };
 }
+
+const isSeen = (scope: Scope, { tenants }: NodeView): boolean =>
+  sharesTenant(tenants, scope.tenants);
 
 const isUnit = (node: NodeView): boolean => node.node_unit;
 

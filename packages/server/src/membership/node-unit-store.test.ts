@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { until } from "../../../../tests/support/until.ts";
 import { DATABASES, openTestDb, type TestDb } from "../../testing/databases.ts";
 import { addDeployment } from "../../testing/deployments.ts";
+import { EVERYTHING } from "../kernel/scope.ts";
 import { listEvents } from "../store/event-store.ts";
 import { judgeBrake, readBrake, releaseBrake } from "./brake-store.ts";
 import {
@@ -82,7 +83,12 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
     expect(await join("told", 4, next, "a")).toBeUndefined();
     await store.advance(TTL_MS + 1_000);
     await join("told", 5, next, "b");
-    const told = await listEvents(store.db, { event: "node.joined", subject: "told", limit: 9 });
+    const told = await listEvents(store.db, {
+      scope: EVERYTHING,
+      event: "node.joined",
+      subject: "told",
+      limit: 9,
+    });
     expect(told.map(({ details }) => details)).toEqual([
       { epoch: 5, instance_id: "b" },
       { epoch: 3, instance_id: "a" },
@@ -120,7 +126,12 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
     expect(await present()).toEqual(["n"]);
     expect(await leaveNodeUnit(store.db, { address: "n", epoch: 2 })).toBe(true);
     expect(await present()).toEqual([]);
-    const told = await listEvents(store.db, { event: "node.left", subject: "n", limit: 5 });
+    const told = await listEvents(store.db, {
+      scope: EVERYTHING,
+      event: "node.left",
+      subject: "n",
+      limit: 5,
+    });
     expect(told[0]).toMatchObject({ details: { epoch: 2 } });
     expect(told.filter(({ details }) => details.epoch === 1)).toEqual([]);
   });

@@ -1,4 +1,5 @@
 import { DEFAULT_TENANT, type FieldIssue } from "@tenure/protocol";
+import type { Scope } from "../kernel/scope.ts";
 import type { Db } from "../store/db.ts";
 import { json, sql } from "../store/sql.ts";
 import type { Moment } from "./confirmation-store.ts";
@@ -209,12 +210,12 @@ export async function findNodeUnits(db: Db, ids: readonly string[]): Promise<Nod
 /** One page of all node-units, by address; with `present` only those that are, or are not. */
 export async function pageOfNodeUnits(
   db: Db,
-  page: { after: string; limit: number; present?: boolean | undefined },
+  page: { scope: Scope; after: string; limit: number; present?: boolean | undefined },
 ): Promise<NodeUnitRow[]> {
   const { rows } = await db.query<NodeUnitRow>(sql`
     select *, online and lost_at > tenure_now() as present, tenure_ms_until(presence_expires_at) as present_for_ms
       from node_unit_now
-     where address collate "C" > ${page.after}
+     where address collate "C" > ${page.after} and tenure_share(tenants, ${page.scope.tenants}::text[])
        and (${page.present ?? null}::boolean is null
             or (online and lost_at > tenure_now()) = ${page.present ?? null})
      order by address collate "C"
@@ -222,9 +223,10 @@ export async function pageOfNodeUnits(
   return rows.map(soundUnit);
 }
 
-export async function countAwayUnits(db: Db): Promise<number> {
+export async function countAwayUnits(db: Db, { tenants }: Scope): Promise<number> {
   const { rows } = await db.query<{ away: number }>(sql`
-    select count(*) as away from node_unit_now where not online or lost_at <= tenure_now()`);
+    select count(*) as away from node_unit_now
+     where (not online or lost_at <= tenure_now()) and tenure_share(tenants, ${tenants}::text[])`);
   return rows[0]!.away;
 }
 
@@ -269,9 +271,9 @@ export async function removeNodeUnit(
          and not exists (select from deployment where deployment.address = node_unit.address)
          and not exists (select from deployment
                           where deployment.moving_to <> '' and deployment.moving_to = node_unit.address)
-      returning node_unit.address, name)
-    insert into event (event, message, subject, details)
-    select ${REMOVED.event}, 'node-unit ' || name || ' was removed', address, ${json(details)}::jsonb from removed`);
+      returning node_unit.address, name, tenure_tenants_of(node_unit) as tenants)
+    insert into event (event, message, subject, details, tenants)
+    select ${REMOVED.event}, 'node-unit ' || name || ' was removed', address, ${json(details)}::jsonb, tenants from removed`);
   return rowCount === 1;
 }
 

@@ -4,6 +4,7 @@ import { expect, test } from "vitest";
 import { until } from "../../../../tests/support/until.ts";
 import { createManualClock } from "../../testing/manual-clock.ts";
 import { silentLog } from "../kernel/log.ts";
+import { EVERYTHING } from "../kernel/scope.ts";
 import { createStats } from "./stats.ts";
 
 const INTERVAL_MS = 5_000;
@@ -31,7 +32,7 @@ test("says what happened in each interval, from what the metrics counted", async
   for (let count = 0; count < 100; count++) dispatch.observe(count < 90 ? 0.005 : 0.5);
   await next(1);
   await next(2);
-  const read = Stats.parse(await stats.read());
+  const read = Stats.parse(await stats.read(EVERYTHING));
   const [busy, quiet] = read.points;
   expect(busy).toMatchObject({ ended: { succeeded: 4, failed: 2 }, claimed: 0 });
   expect(busy!.dispatch_ms!.p50).toBeLessThan(10);
@@ -45,14 +46,14 @@ test("keeps a quarter of an hour, and tells whoever follows the newest interval 
   const { stats, next, published } = begin({ followed: true });
   stats.start();
   for (let interval = 0; interval <= 200; interval++) await next(interval);
-  expect((await stats.read()).points).toHaveLength(180);
+  expect((await stats.read(EVERYTHING)).points).toHaveLength(180);
   expect(published.at(-1)?.points).toHaveLength(1);
   await stats.stop();
 });
 
 test("without a metric of jobs there are none, and that is an answer", async () => {
   const { stats } = begin();
-  const read = Stats.parse(await stats.read());
+  const read = Stats.parse(await stats.read(EVERYTHING));
   expect(read).toMatchObject({
     points: [],
     jobs: { waiting: 0, running: 0 },
@@ -81,8 +82,9 @@ function begin({ followed = false } = {}) {
     away: async () => 0,
     deployments: async () => ({ enabled: 0, unassigned: 0, running: 0, failing: 0 }),
     letters: async () => 0,
-    isFollowed: () => followed,
-    publish: (item) => published.push(item),
+    open: () => ({ waiting: 0, running: 0, sessions: 0 }),
+    followers: () => (followed ? [EVERYTHING] : []),
+    publish: (_, item) => published.push(item),
   });
   async function next(interval: number): Promise<void> {
     if (interval > 0) clock.advance(INTERVAL_MS);

@@ -2,6 +2,7 @@ import { JOB_OUTCOMES, type NodeView, type Stats, type StatsPoint } from "@tenur
 import type { Registry } from "prom-client";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
+import { EVERYTHING, type Scope } from "../kernel/scope.ts";
 import { every, type Service } from "../kernel/service.ts";
 import { type Bucket, between, quantile } from "./quantile.ts";
 import { readBuckets, readSums } from "./registry-reader.ts";
@@ -11,19 +12,21 @@ export interface StatsOptions {
   registry: Registry;
   clock: Clock;
   log: Log;
-  nodes: () => NodeView[];
+  nodes: (scope: Scope) => NodeView[];
   /** Node-units that are known and not present. */
-  away: () => Promise<number>;
-  deployments: () => Promise<Stats["deployments"]>;
+  away: (scope: Scope) => Promise<number>;
+  deployments: (scope: Scope) => Promise<Stats["deployments"]>;
   /** Dead letters of all instances. */
   letters: () => Promise<number>;
-  /** Whether anybody would hear of it: the counts cost a statement. */
-  isFollowed: () => boolean;
-  publish: (stats: Stats) => void;
+  /** Jobs and sessions of these tenants at this instance. */
+  open: (tenants: readonly string[]) => { waiting: number; running: number; sessions: number };
+  /** Who would hear of it: the counts cost a statement for each. */
+  followers: () => Scope[];
+  publish: (scope: Scope, stats: Stats) => void;
 }
 
 export interface StatsKeeper extends Service {
-  read(): Promise<Stats>;
+  read(scope: Scope): Promise<Stats>;
 }
 
 const INTERVAL_MS = 5_000;
@@ -35,27 +38,27 @@ export function createStats(options: StatsOptions): StatsKeeper {
   const { instanceId, registry, clock, log, nodes } = options;
   const points: StatsPoint[] = [];
   let last: Sample | undefined;
-  let underWay: Promise<Stats> | undefined;
+  const underWay = new Map<string, Promise<Stats>>();
 
   async function step(): Promise<void> {
     const sample = await readSample(registry);
-    if (last) points.push(pointOf(last, sample, { at: now(), nodes: nodes() }));
+    if (last) points.push(pointOf(last, sample, { at: now(), nodes: nodes(EVERYTHING) }));
     if (points.length > POINTS_MAX) points.shift();
     last = sample;
-    if (last && options.isFollowed()) {
-      const stats = await read();
-      options.publish({ ...stats, points: stats.points.slice(-1) });
+    for (const scope of options.followers()) {
+      const stats = await read(scope);
+      options.publish(scope, { ...stats, points: stats.points.slice(-1) });
     }
   }
 
-  async function gather(): Promise<Stats> {
+  async function gather(scope: Scope): Promise<Stats> {
     const [deployments, away, letters, figures] = await Promise.all([
-      options.deployments(),
-      options.away(),
-      options.letters(),
-      readFigures(registry),
+      options.deployments(scope),
+      options.away(scope),
+      scope.operates ? options.letters() : 0,
+      scope.operates ? readFigures(registry) : figuresOf(options.open(scope.tenants)),
     ]);
-    const views = nodes();
+    const views = nodes(scope);
     return {
       at: now(),
       instance_id: instanceId,
@@ -69,16 +72,17 @@ export function createStats(options: StatsOptions): StatsKeeper {
       dlq: { entries: letters },
       ...figures,
       interval_ms: INTERVAL_MS,
-      points: [...points],
+      // They are counted for the whole instance only.
+      points: scope.operates ? [...points] : [],
     };
   }
 
   /** A crowd of consoles is one question to the stores. */
-  function read(): Promise<Stats> {
-    underWay ??= gather().finally(() => {
-      underWay = undefined;
-    });
-    return underWay;
+  function read(scope: Scope): Promise<Stats> {
+    const key = `${scope.operates} ${scope.tenants.join(" ")}`;
+    const gathering = underWay.get(key) ?? gather(scope).finally(() => void underWay.delete(key));
+    underWay.set(key, gathering);
+    return gathering;
   }
 
   const now = (): string => new Date(clock.wallMs()).toISOString();
@@ -131,6 +135,20 @@ function pointOf(
     claimed: after.claimed - before.claimed,
     released: after.released - before.released,
     leases_taken_over: after.leasesTakenOver - before.leasesTakenOver,
+  };
+}
+
+/** What is known of one tenant. Outcomes and numbers of signers are counted for all tenants together, and not shown. */
+function figuresOf({
+  waiting,
+  running,
+  sessions,
+}: ReturnType<StatsOptions["open"]>): Pick<Stats, "jobs" | "sessions" | "signers"> {
+  const none = Object.fromEntries(JOB_OUTCOMES.map((outcome) => [outcome, 0]));
+  return {
+    jobs: { waiting, running, ended: none as Stats["jobs"]["ended"] },
+    sessions: { online: sessions },
+    signers: { held: 0, released: 0, quarantined: 0 },
   };
 }
 

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import type { Scope } from "../kernel/scope.ts";
 import type { Db } from "./db.ts";
 import { json, sql } from "./sql.ts";
 
@@ -18,6 +19,8 @@ export interface EventRow {
   message: string;
   subject: string | null;
   details: Record<string, unknown>;
+  /** Who sees it; empty = operators only. */
+  tenants: string[];
 }
 
 export async function appendEvent(
@@ -30,6 +33,7 @@ export async function appendEvent(
 }
 
 export interface EventFilter {
+  scope: Scope;
   event?: string | undefined;
   code?: string | undefined;
   subject?: string | undefined;
@@ -41,9 +45,10 @@ export interface EventFilter {
 /** Newest first. */
 export async function listEvents(db: Db, filter: EventFilter): Promise<EventRow[]> {
   const { rows } = await db.query<EventRow>(sql`
-    select id, at, event, code, message, subject, details
+    select id, at, event, code, message, subject, details, coalesce(tenants, '{default}') as tenants
       from event
-     where (${filter.event ?? null}::text is null or event = ${filter.event ?? null})
+     where (tenure_share(tenants, ${filter.scope.tenants}::text[]) or (${filter.scope.operates} and tenants = '{}'))
+       and (${filter.event ?? null}::text is null or event = ${filter.event ?? null})
        and (${filter.code ?? null}::text is null or code = ${filter.code ?? null})
        and (${filter.subject ?? null}::text is null or subject = ${filter.subject ?? null})
        and id < ${filter.beforeId ?? Number.MAX_SAFE_INTEGER}
@@ -85,6 +90,7 @@ export async function newestEventId(db: Db): Promise<number> {
 /** What came after `id`, oldest first; the next look finds the rest. */
 export async function eventsAfter(db: Db, id: number): Promise<EventRow[]> {
   const { rows } = await db.query<EventRow>(sql`
-    select id, at, event, code, message, subject, details from event where id > ${id} order by id limit 500`);
+    select id, at, event, code, message, subject, details, coalesce(tenants, '{default}') as tenants
+      from event where id > ${id} order by id limit 500`);
   return rows;
 }

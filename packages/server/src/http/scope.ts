@@ -1,0 +1,58 @@
+import { ANY_TENANT, Tenant, TenureError } from "@tenure/protocol";
+import type { Scope } from "../kernel/scope.ts";
+import { isOfAllTenants, type Principal } from "./auth.ts";
+
+/**
+ * The caller's scope: its own tenant; all of them, or the one named by `?tenant=`, with a token of the tenant `*`; and the
+ * tenants that it serves with a token of role `node`. Another instance has judged its caller already.
+ */
+export function scopeOf(principal: Principal, query: unknown): Scope {
+  const own = tenantsOfCaller(principal);
+  const { operates = false } = principal;
+  const asked = (query as { tenant?: unknown } | undefined)?.tenant;
+  if (asked === undefined || (own.length === 1 && asked === own[0]))
+    return { tenants: own, operates };
+  const named = Tenant.safeParse(asked);
+  if (!named.success) throw new TenureError("INVALID_REQUEST", { reason: "tenant: invalid" });
+  if (!own.includes(ANY_TENANT) && !isOfAllTenants(principal)) {
+    const reason = `this token sees the tenant ${own.join(", ")} only`;
+    throw new TenureError("FORBIDDEN", { reason });
+  }
+  // As an admin of that tenant would see it.
+  return { tenants: [named.data], operates: false };
+}
+
+function tenantsOfCaller({ role, tenant, tenants }: Principal): readonly string[] {
+  if (role === "peer") return [ANY_TENANT];
+  return role === "node" ? (tenants ?? [tenant]) : [tenant];
+}
+
+/** The one tenant of a caller of a role that has one, or `*`. */
+export const tenantOf = ({ tenants: [tenant = ANY_TENANT] }: Scope): string => tenant;
+
+/** The tenant that something new belongs to: the caller's, or the one that a caller of all tenants names. */
+export function tenantToWrite(scope: Scope, named?: string | undefined): string {
+  const own = tenantOf(scope);
+  if (own === ANY_TENANT) {
+    if (named !== undefined) return named;
+    const reason = "tenant: must be named, because this token is of all tenants";
+    throw new TenureError("INVALID_REQUEST", { reason });
+  }
+  if (named === undefined || named === own) return own;
+  throw new TenureError("FORBIDDEN", { reason: `this token writes to the tenant ${own} only` });
+}
+
+/** Throws for a caller who may not act on what all tenants share. */
+export function requireOperator({ operates }: Scope): void {
+  if (operates) return;
+  const reason =
+    'this concerns all tenants of the fleet, so it needs an admin token with tenant = "*"';
+  throw new TenureError("FORBIDDEN", { reason });
+}
+
+/** Throws for a caller who sees one tenant only: what it moves to another it could never get back. */
+export function requireAllTenants(principal: Principal, what: string): void {
+  if (isOfAllTenants(principal)) return;
+  const reason = `moving a ${what} to another tenant takes an admin token with tenant = "*"`;
+  throw new TenureError("FORBIDDEN", { reason });
+}

@@ -1,0 +1,40 @@
+-- Nothing uses these: `tenure_serves` and `tenure_share` compare with the tenants of the caller.
+drop function tenure_in_scope(text, text);
+drop function tenure_in_scope(text[], text);
+
+-- Whether two lists of tenants have one in common.
+create function tenure_share(tenants text[], others text[]) returns boolean language sql immutable return
+  coalesce(tenants, '{default}'::text[]) && others or '*' = any (tenants) or '*' = any (others);
+
+-- The event of a delete is written after the row is gone.
+alter table deployment_removed add column tenant text not null default 'default';
+create or replace function tenure_deployment_deleted() returns trigger language plpgsql as $$
+begin
+  insert into deployment_removed (id, tenant) values (old.id, old.tenant);
+  return null;
+end $$;
+create index deployment_removed_id on deployment_removed (id);
+
+-- Who sees an event: the tenant of the deployment or signer that is its subject, or those of the node-unit. An event about
+-- none of them belongs to the fleet ('{}'), and only operators see it. By a trigger, so that no writer can forget it, nor
+-- an instance of 0.1.0. Null: older than this column, and of `default`.
+alter table event add column tenants text[];
+create function tenure_event_tenants(about text) returns text[] language sql stable return
+  coalesce(
+    (select array[tenant] from deployment
+      where id = case when about ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then about::uuid end),
+    (select array[tenant] from deployment_removed
+      where id = case when about ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then about::uuid end
+      order by removed_at desc limit 1),
+    (select tenure_tenants_of(node_unit) from node_unit where address = about),
+    (select array[tenant] from signer_lease where signer = about),
+    '{}');
+create function tenure_event_written() returns trigger language plpgsql as $$
+begin
+  if new.tenants is null then
+    new.tenants := tenure_event_tenants(new.subject);
+  end if;
+  return new;
+end $$;
+create trigger event_written before insert on event
+  for each row execute function tenure_event_written();
