@@ -37,8 +37,9 @@ import {
   listDeployments,
   rollBackDeployment,
 } from "./deployment-store.ts";
+import { createLogSource, type LogQuery } from "./log-source.ts";
 import { beginPinnedMoves } from "./move-store.ts";
-import type { FollowedLog, LogRequest, NodeRelay } from "./node-relay.ts";
+import type { FollowedLog, NodeRelay } from "./node-relay.ts";
 import { findRevision, listRevisions } from "./revision-store.ts";
 import { isUnreadable } from "./row-reader.ts";
 import { forgetLostAfter, listStatuses } from "./status-store.ts";
@@ -57,8 +58,6 @@ export interface DeploymentAdminOptions {
   ) => Promise<Pick<WhyInput, "nodes" | "view" | "brake" | "nowMs">>;
   matches: MatchWhole;
 }
-
-type LogQuery = Omit<LogRequest, "deployment_id" | "address"> & { node?: string | undefined };
 
 /** Who writes, and what of. */
 interface By {
@@ -90,6 +89,7 @@ export interface DeploymentAdmin {
 /** What operators ask of the deployments. */
 export function createDeploymentAdmin(options: DeploymentAdminOptions): DeploymentAdmin {
   const { db, relay } = options;
+  const logOf = createLogSource({ ...options, statusesOf: (id) => statusesOf([id]) });
 
   /** The one deployment of the scope with this id or name. What belongs to another tenant does not exist. */
   async function find(scope: Scope, id: string): Promise<DeploymentRow> {
@@ -140,35 +140,6 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     await appendEvent(db, { event, message, subject: id, details });
     await options.refresh();
     return view(row);
-  }
-
-  async function logRequest(
-    scope: Scope,
-    id: string,
-    { node, ...rest }: LogQuery,
-  ): Promise<LogRequest> {
-    const row = await find(scope, id);
-    const address = node === undefined ? await lastRunner(row) : await addressOf(scope, node);
-    return { ...rest, deployment_id: row.id, address };
-  }
-
-  /** The node that ran it: its owner, else whoever spoke of it last. */
-  async function lastRunner(row: DeploymentRow): Promise<string> {
-    const statuses = await statusesOf([row.id]);
-    const own = statuses.find(({ address }) => address === row.address);
-    const address = own?.address ?? statuses[0]?.address ?? row.address;
-    if (address !== "") return address;
-    throw new TenureError("NOT_FOUND", { what: "log of deployment", id: row.name });
-  }
-
-  async function addressOf(scope: Scope, node: string): Promise<string> {
-    const { nodes } = await options.surroundings(scope, [node]);
-    const found =
-      nodes.find(({ address }) => address === node) ??
-      nodes.find(({ name, present }) => name === node && present) ??
-      nodes.find(({ name }) => name === node);
-    if (!found) throw new TenureError("NOT_FOUND", { what: "node", id: node });
-    return found.address;
   }
 
   return {
@@ -277,9 +248,10 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       const fence = row.generation === generation ? "current" : "stale";
       return { deployment_id: row.id, fence, generation: row.generation };
     },
-    readLog: async (scope, id, query) => relay.readLog(await logRequest(scope, id, query)),
+    readLog: async (scope, id, query) =>
+      relay.readLog(await logOf(scope, await find(scope, id), query)),
     followLog: async (scope, id, query, signal) =>
-      relay.followLog(await logRequest(scope, id, query), signal),
+      relay.followLog(await logOf(scope, await find(scope, id), query), signal),
   };
 
   /** A pin binds it to a node that the caller knows: one that is there and serves other tenants only does not exist. */

@@ -39,6 +39,7 @@ import {
 } from "./move-store.ts";
 import { answerList, currentRevision, type ListReader, type WrittenList } from "./node-list.ts";
 import { createReleases } from "./releases.ts";
+import { refuseStranger } from "./report-admission.ts";
 import { reportEvent } from "./report-event.ts";
 import { appendReportEvent } from "./report-event-store.ts";
 import { daemonTwins, rowProblems } from "./row-problems.ts";
@@ -250,6 +251,7 @@ export function createDeployments(options: DeploymentsOptions): Deployments {
     async report(node, report) {
       const { nodeId: address, epoch } = unitOf(node);
       const { deployment_id: id, generation } = report;
+      await refuseStranger(copy, readerOf(node), report);
       const recorded = await recordReport(db, { address, epoch }, report);
       counts.onReport(recorded?.current ? "recorded" : "fenced");
       if (!recorded) throw new TenureError("NOT_FOUND", { what: "deployment", id });

@@ -1,0 +1,91 @@
+import { type MatchWhole, TenureError, unfitness } from "@tenure/protocol";
+import { EVERYTHING, type Scope } from "../kernel/scope.ts";
+import type { DeploymentRow, StatusRow } from "./deployment-row.ts";
+import type { LogRequest } from "./node-relay.ts";
+import { ENDED_STATES } from "./report-admission.ts";
+import type { WhyNode } from "./why.ts";
+
+export type LogQuery = Omit<LogRequest, "deployment_id" | "address"> & {
+  node?: string | undefined;
+};
+
+export interface LogSourceOptions {
+  /** What nodes reported, the newest first. */
+  statusesOf: (id: string) => Promise<StatusRow[]>;
+  /** The node-units of the scope that are present, and `also` these, by address or name. */
+  surroundings: (scope: Scope, also: readonly string[]) => Promise<{ nodes: readonly WhyNode[] }>;
+  matches: MatchWhole;
+}
+
+/** Decides from which node a log is read: the one that is named, else the one that runs it. */
+export function createLogSource({ statusesOf, surroundings, matches }: LogSourceOptions) {
+  return async (
+    scope: Scope,
+    row: DeploymentRow,
+    { node, ...rest }: LogQuery,
+  ): Promise<LogRequest> => {
+    const address = node === undefined ? await runnerOf(row) : await addressOf(scope, node);
+    return { ...rest, deployment_id: row.id, address };
+  };
+
+  async function runnerOf(row: DeploymentRow): Promise<string> {
+    const address = row.type === "daemon" ? await daemonRunner(row) : await lastRunner(row);
+    if (address !== "") return address;
+    throw new TenureError("NOT_FOUND", { what: "log of deployment", id: row.name });
+  }
+
+  /** Its owner, else the node that reported last. */
+  async function lastRunner({ id, address }: DeploymentRow): Promise<string> {
+    const statuses = await statusesOf(id);
+    const own = statuses.find((status) => status.address === address);
+    return own?.address ?? statuses[0]?.address ?? address;
+  }
+
+  /**
+   * The only node that runs the daemon, else the one that did last. Only nodes that may run it count: others could answer
+   * with a log of their own making. With several the caller says which, so that one log is never taken for another.
+   */
+  async function daemonRunner(row: DeploymentRow): Promise<string> {
+    const statuses = await statusesOf(row.id);
+    const { nodes } = await surroundings(
+      EVERYTHING,
+      statuses.map(({ address }) => address),
+    );
+    const known = new Map(nodes.map((node) => [node.address, node]));
+    const admitted = statuses.filter(({ address }) => {
+      const node = known.get(address);
+      return node !== undefined && unfitness(row, node, matches).length === 0;
+    });
+    const running = admitted.filter(
+      ({ address, generation, state }) =>
+        generation === row.generation && !ENDED_STATES.has(state) && known.get(address)?.present,
+    );
+    if (running.length <= 1) return (running[0] ?? admitted[0])?.address ?? "";
+    const where = namesOf(running.map(({ address }) => known.get(address)!));
+    const reason = `daemon ${row.name} runs on ${running.length} nodes (${where}); say which with --node or ?node=`;
+    throw new TenureError("CONFLICT", { reason });
+  }
+
+  /** By address, or by name where only one node has it: a node chooses its name itself. */
+  async function addressOf(scope: Scope, node: string): Promise<string> {
+    const { nodes } = await surroundings(scope, [node]);
+    if (nodes.some(({ address }) => address === node)) return node;
+    const named = nodes.filter(({ name }) => name === node);
+    const present = named.filter((one) => one.present);
+    const [only, ...others] = present.length > 0 ? present : named;
+    if (!only) throw new TenureError("NOT_FOUND", { what: "node", id: node });
+    if (others.length === 0) return only.address;
+    const reason = `${others.length + 1} nodes are named ${node}; say which by its address`;
+    throw new TenureError("CONFLICT", { reason });
+  }
+}
+
+const NAMED_MAX = 20;
+
+/** The names of these nodes; the addresses of those that share a name. */
+function namesOf(nodes: readonly WhyNode[]): string {
+  const isShared = ({ name }: WhyNode) => nodes.filter((one) => one.name === name).length > 1;
+  const names = nodes.map((node) => (isShared(node) ? node.address : node.name)).sort();
+  const more = names.length - NAMED_MAX;
+  return `${names.slice(0, NAMED_MAX).join(", ")}${more > 0 ? `, and ${more} more` : ""}`;
+}
