@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { DeploymentView, DlqEntry, Job, NonceAllocation, Route } from "@tenure/protocol";
 import { deliveryKeys } from "../../packages/server/src/delivery/delivery-keys.ts";
 import { writeDoorbell } from "../../packages/server/src/delivery/doorbell.ts";
-import { openRedis } from "../../packages/server/src/store/redis.ts";
+import { openRedis, waitUntilReady } from "../../packages/server/src/store/redis.ts";
 import { redisSettings } from "../../packages/server/testing/hot-stores.ts";
 import { connectRawNode, type RawNode } from "../../packages/server/testing/raw-node.ts";
 import { connectRawSession, type RawSession } from "../../packages/server/testing/raw-session.ts";
@@ -38,7 +38,7 @@ export interface Owned {
 
 export async function furnish(server: AttackedServer, prefix: string): Promise<Owned> {
   const things = new Map<string, Things>();
-  const letters = openLetters(server, prefix);
+  const letters = await openLetters(server, prefix);
   const sessions: RawSession[] = [];
   for (const tenant of TENANTS) {
     const marker = `marker-of-${tenant}`;
@@ -66,14 +66,15 @@ export async function furnish(server: AttackedServer, prefix: string): Promise<O
     await session.init({ token: server.secretOf(`${tenant}-session`) });
     const turned = { request_id: `${marker}-turn`, pool: marker, payload: marker, turn: true };
     session.send({ type: "job_submit", ...turned });
-    const { turn_id } = await session.receive("job_accepted");
+    const { turn_id: turnId } = await session.receive("job_accepted");
+    if (!turnId) throw new Error("the job has no turn");
     const spare = () => create({ name: `${marker}-${randomUUID()}`, enabled: false });
     const path = `/api/v1/signers/eip155:1:${marker}/nonces?tenant=${tenant}`;
     const allocated = await server.as("all-admin", "POST", path, { request_id: marker });
+    if (allocated.status !== 200) throw new Error(`${path}: ${JSON.stringify(allocated.body)}`);
     const hold = allocated.body as NonceAllocation;
     const bury = () => letters.bury(job.job_id);
     await bury();
-    const turnId = turn_id ?? "";
     const ids = [deployment.id, job.job_id, turnId, node.key.address, hold.hold_id];
     const made = { marker, deployment, job, turnId, node, hold, secrets: [marker, ...ids] };
     things.set(tenant, { ...made, spare, bury });
@@ -89,8 +90,9 @@ export async function furnish(server: AttackedServer, prefix: string): Promise<O
 }
 
 /** Puts messages that are too late into the server's inbox, as another instance would. */
-function openLetters(server: AttackedServer, prefix: string) {
+async function openLetters(server: AttackedServer, prefix: string) {
   const store = openRedis({ ...redisSettings("redis"), prefix });
+  await waitUntilReady(store, 60_000);
   return {
     async bury(jobId: string): Promise<string> {
       const { body } = await server.as("all-admin", "GET", "/api/v1/cluster");

@@ -1,5 +1,6 @@
 import type { DeploymentView } from "@tenure/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { connectRawNode } from "../../packages/server/testing/raw-node.ts";
 import { startTenure } from "../support/process.ts";
 import { type AttackedServer, type AttackToken, attackServer } from "./scene.ts";
 
@@ -27,6 +28,11 @@ async function create(token: string, spec: object, query = ""): Promise<Deployme
   });
   expect(answer).toMatchObject({ status: 201 });
   return answer.body as DeploymentView;
+}
+
+async function items(token: string, path: string): Promise<unknown[]> {
+  const { body } = await server.as(token, "GET", path);
+  return (body as { items: unknown[] }).items;
 }
 
 const names = async (token: string, query = ""): Promise<string[]> => {
@@ -89,4 +95,32 @@ test("a token of all tenants names the tenant it writes to, and moves deployment
   expect(moved.body).toMatchObject({ id: red.id, tenant: "blue", revision: red.revision });
   const clash = await server.as("all-admin", "PATCH", `${PATH}/${green.id}`, { tenant: "blue" });
   expect(clash).toMatchObject({ status: 409 });
+  // It is known who moved it, and the tenant it went to sees that.
+  const actor = expect.objectContaining({ name: "all-admin", tenant: "*" });
+  const entries = await items("all-admin", `/api/v1/audit?subject=${red.id}`);
+  expect(entries[0]).toMatchObject({
+    ...{ action: "deployment.update", actor, details: { tenant: "blue" } },
+  });
+  const events = await items("blue-viewer", `/api/v1/events?subject=${red.id}`);
+  expect(events[0]).toMatchObject({
+    ...{ message: "deployment app was moved to tenant blue", details: { actor } },
+  });
+});
+
+test("a deployment is not taken from a node that runs it, unless forced", async () => {
+  const { id, generation } = await create("admin", { name: "runs" });
+  const node = await connectRawNode({ url: server.url });
+  await node.register({ token: server.secretOf("node"), custom_command: true });
+  const params = { candidates: [{ id, generation }] };
+  node.send({ type: "request", id: "claim", method: "deployment.claim", params });
+  await node.receive("response");
+  const owner = async () => (await server.as("admin", "GET", `${PATH}/${id}`)).body;
+  expect(await owner()).toMatchObject({ address: node.key.address });
+  const move = (body: object) => server.as("all-admin", "PATCH", `${PATH}/${id}`, body);
+  expect(await move({ tenant: "blue" })).toMatchObject({ status: 409 });
+  expect(await owner()).toMatchObject({ tenant: "default", address: node.key.address });
+  expect(await move({ tenant: "blue", force: true })).toMatchObject({
+    ...{ status: 200, body: { tenant: "blue", address: "", generation: generation + 2 } },
+  });
+  await node.close();
 });

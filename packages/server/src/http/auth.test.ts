@@ -40,6 +40,27 @@ describe("with tokens", () => {
   });
 });
 
+describe("what all tenants share", () => {
+  const blueAdmin: TokenRule = { ...admin, tenant: "blue", sha256: tokenSha256("blue") };
+  const allAdmin: TokenRule = { ...admin, tenant: "*", sha256: tokenSha256("all") };
+  const peer: TokenRule = { ...admin, role: "peer", sha256: tokenSha256("peer") };
+
+  test("is every admin's while the tokens name one tenant", () => {
+    const authenticator = createAuthenticator([blueAdmin, allAdmin, peer]);
+    expect(authenticator.identify("blue")).toMatchObject({ operates: true });
+  });
+
+  test("is that of a token of all tenants when they name several, at the console too", () => {
+    const authenticator = createAuthenticator([blueAdmin, admin, allAdmin]);
+    const isOperator = ({ name, sha256 }: TokenRule) =>
+      authenticator.configured({ name, sha256 })?.operates;
+    expect(["blue", "rule", "all"].map((one) => authenticator.identify(one)?.operates)).toEqual([
+      ...[false, false, true],
+    ]);
+    expect([blueAdmin, admin, allAdmin].map(isOperator)).toEqual([false, false, true]);
+  });
+});
+
 test("what other instances show is known as a peer's, where tokens are asked for", () => {
   expect(createAuthenticator([admin], "between us").identify("between us")).toMatchObject({
     role: "peer",

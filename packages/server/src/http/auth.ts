@@ -72,9 +72,13 @@ export function createAuthenticator(tokens: readonly TokenRule[], peerToken = ""
   };
 }
 
-/** The tenants that tokens name, each once. */
-export function tenantsOf(tokens: readonly Pick<Principal, "tenant" | "tenants">[]): string[] {
-  const named = tokens.flatMap(({ tenant, tenants = [] }) => [tenant, ...tenants]);
+/** The tenants that tokens name, each once. Instances are of none. */
+export function tenantsOf(
+  tokens: readonly Pick<Principal, "role" | "tenant" | "tenants">[],
+): string[] {
+  const named = tokens
+    .filter(({ role }) => role !== "peer")
+    .flatMap(({ tenant, tenants = [] }) => [tenant, ...tenants]);
   return [...new Set(named)].filter((tenant) => tenant !== ANY_TENANT);
 }
 

@@ -4,6 +4,8 @@ import { describeApi } from "./openapi.ts";
 
 interface Operation {
   operationId: string;
+  "x-roles": string | string[];
+  parameters: { name: string; in: string }[];
   responses: Record<string, unknown>;
 }
 
@@ -41,4 +43,14 @@ test("no schema requires a property that it does not describe", () => {
   };
   walk(document, "");
   expect(missing).toEqual([]);
+});
+
+test("whatever an admin may call takes a tenant, once", () => {
+  const tenants = ({ parameters }: Operation) =>
+    parameters.filter(({ name }) => name === "tenant").length;
+  for (const operation of operations)
+    expect([operation.operationId, tenants(operation)]).toEqual([
+      operation.operationId,
+      operation["x-roles"].includes("admin") ? 1 : 0,
+    ]);
 });
