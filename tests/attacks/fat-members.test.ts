@@ -1,7 +1,17 @@
+import { randomUUID } from "node:crypto";
+import { createNodeConnection, listMembers } from "@tenure/sdk";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { deploymentsOf } from "../support/deployments.ts";
+import { createTestNodeKey } from "../support/node-key.ts";
+import { type RunningUnit, startUnit } from "../support/node-unit.ts";
 import { until } from "../support/until.ts";
+import { connectNode, type RawNode } from "./raw-node.ts";
 import { type RawUnit, rawUnit } from "./raw-unit.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
+
+/** Together longer than a frame that the reader in this test takes. */
+const FAT_UNITS = 48;
+const FRAME_BYTES_MAX = 600 * 1_024;
 
 let server: AttackedServer;
 beforeAll(async () => {
@@ -9,6 +19,7 @@ beforeAll(async () => {
     { name: "admin", role: "admin" },
     { name: "node", role: "node" },
     { name: "few", role: "node", scope: { nodes_max: 2 } },
+    { name: "labelled", role: "node", scope: { labels: { zone: "x".repeat(250) } } },
   ]);
 });
 afterAll(async () => {
@@ -41,6 +52,59 @@ test("node-units cannot make the members too long for the others to read", async
   const { members } = await good.call("member.list", {});
   expect(JSON.stringify(members).length).toBeLessThan(64 * 1_024);
   await Promise.all([large, good].map(({ raw }) => raw.close()));
+
+  // The labels of its token count as well.
+  const labelled = rawUnit(server, "labelled", { labels: labelsOf(63, 240), token_labels: true });
+  await expect(labelled).rejects.toThrow("FORBIDDEN: labels and tags must be at most 64");
+});
+
+test("many node-units as large as they may be do not make a frame too long for the others", async () => {
+  const fat: RawNode[] = [];
+  for (let n = 0; n < FAT_UNITS; n++)
+    fat.push(
+      await connectNode(server.url, server.secretOf("node"), {
+        ...{ name: `fat-${n}`, labels: labelsOf(60, 250), member_pages: true },
+      }),
+    );
+  const key = createTestNodeKey();
+  const downs: string[] = [];
+  const reader = createNodeConnection({
+    urls: [server.url],
+    key: { address: key.address, sign: async (bytes) => key.signBytes(bytes) },
+    bootId: randomUUID(),
+    token: server.secretOf("node"),
+    describe: () => ({ name: "reader", version: "0.0.0", tags: { node_unit: true } }),
+    limits: { frameBytesMax: FRAME_BYTES_MAX },
+    on: { down: ({ reason }) => downs.push(reason) },
+  });
+  reader.start();
+  let agent: RunningUnit | undefined;
+  try {
+    const complete = () => (reader.members?.members.size ?? 0) > FAT_UNITS;
+    await until(() => complete() || downs.length > 0, { what: "the members" });
+    expect(downs).toEqual([]);
+    const names = new Set([...reader.members!.members.values()].map(({ name }) => name));
+    expect(fat.filter((_, n) => !names.has(`fat-${n}`))).toEqual([]);
+    const list = await listMembers(reader.call);
+    console.log(`${list.members.length} members of ${JSON.stringify(list.members).length} bytes`);
+    expect(JSON.stringify(list.members).length).toBeGreaterThan(FRAME_BYTES_MAX);
+    expect(new Set(list.members.map(({ name }) => name))).toEqual(names);
+    expect(downs).toEqual([]);
+
+    const admin = deploymentsOf(server.url, server.secretOf("admin"));
+    agent = await startUnit({
+      ...{ name: "agent", urls: [server.url] },
+      env: { HOST_TOKEN: server.secretOf("node") },
+    });
+    const pin = agent.address;
+    const { id } = await admin.create({ name: "work", command: "sleep 1000", pin });
+    const runs = async () => (await admin.read(id)).status.some(({ state }) => state === "running");
+    await until(runs, { what: "the agent runs its deployment" });
+  } finally {
+    await agent?.stop();
+    await reader.close();
+    for (const { socket } of fat) socket.terminate();
+  }
 });
 
 test("a token connects no more nodes than its nodes_max", async () => {

@@ -1,4 +1,4 @@
-import type { NodeConnection } from "@tenure/sdk";
+import { listMembers, type NodeConnection } from "@tenure/sdk";
 import type { LoopPorts, MembersSeen } from "./loop/ports.ts";
 
 type Look = LoopPorts["members"];
@@ -38,7 +38,7 @@ export function createMembersLook(
     if (connection.state !== "ready" || !heard) return undefined;
     if (heard.view === "ready") return heard;
     if (settled?.after === heard) return settled.seen;
-    const { view, members } = await connection.call("member.list", {});
+    const { view, members } = await listMembers(connection.call);
     const seen = { view, members: new Map(members.map((member) => [member.address, member])) };
     settled = view === "ready" ? { after: heard, seen } : undefined;
     return seen;

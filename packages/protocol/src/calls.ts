@@ -29,8 +29,18 @@ export type SkippedDeployment = z.infer<typeof SkippedDeployment>;
 /** What a node may ask of its server. */
 export const NODE_CALLS = {
   "member.list": {
-    params: z.object({}),
-    result: z.object({ seq: z.int().min(0), view: ViewState, members: z.array(Member) }),
+    params: z.object({
+      /** `next` of the page before. */
+      after: NodeId.optional(),
+    }),
+    result: z.object({
+      seq: z.int().min(0),
+      view: ViewState,
+      /** In the order of addresses. */
+      members: z.array(Member),
+      /** There are more members: ask again with this as `after`. */
+      next: NodeId.optional(),
+    }),
   },
   "deployment.list": {
     params: z.object({ revision: ListRevision.optional() }),

@@ -56,6 +56,8 @@ const NodeRegister = z.object({
   labels: Labels.optional(),
   /** The node counts the labels of `node_register_ack` among its own. Without it the server sets none on a node-unit. */
   token_labels: z.boolean().optional(),
+  /** The node reads the members in pages. Without it they come in one frame. */
+  member_pages: z.boolean().optional(),
   pools: Pools.optional(),
   services: Services.optional(),
   capacity: Capacity.optional(),
@@ -156,6 +158,8 @@ const NodeResultAck = JobAttempt.extend({
 /**
  * Who is there. INIT carries `members`; TERMINAL_CHANGE carries `new` (JOIN), `new` and `old` (UPDATE)
  * or `old` (LEAVE). A gap in `seq` means events were missed: ask `member.list`.
+ * A long INIT comes in pages, in the order of addresses. The `seq` of the first one is that of the list; changes may
+ * arrive between two pages, and apply after the last.
  */
 const HostEvent = z.object({
   type: z.literal("host_event"),
@@ -163,6 +167,10 @@ const HostEvent = z.object({
   event: z.enum(["INIT", "TERMINAL_CHANGE"]),
   view: ViewState,
   members: z.array(Member).optional(),
+  /** On every page but the first: the last address of the page before. */
+  after: NodeId.optional(),
+  /** On every page but the last: the last address of this page. */
+  next: NodeId.optional(),
   new: Member.optional(),
   old: Member.optional(),
 });

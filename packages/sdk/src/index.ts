@@ -32,7 +32,7 @@ export type { Greeting, Handshake } from "./handshake.ts";
 export { modelNotAvailable } from "./job-failure.ts";
 export { type JobEvent, JobFailed, type JobHandle, type JobResult } from "./job-handle.ts";
 export { LINK_LIMITS, type LinkLimits, type SendOutcome, type ServerMessage } from "./link.ts";
-export type { MembersView } from "./members.ts";
+export { listMembers, type MembersView } from "./members.ts";
 export {
   createNodeConnection,
   type NodeConnection,

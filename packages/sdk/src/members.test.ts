@@ -1,8 +1,9 @@
-import { type HostEvent, TenureError } from "@tenure/protocol";
+import { type HostEvent, type Member, TenureError } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
 import { createManualClock } from "../testing/manual-clock.ts";
 import { member, NODES } from "../testing/node-fixture.ts";
-import { createMembers, type MemberList, type MembersView } from "./members.ts";
+import type { Calls } from "./calls.ts";
+import { createMembers, listMembers, type MemberList, type MembersView } from "./members.ts";
 
 const init = (seq: number, ...members: MemberList["members"]): HostEvent => ({
   type: "host_event",
@@ -183,6 +184,94 @@ describe("a gap", () => {
 
     expect(present()).toEqual(["ada", "bob"]);
     expect(members.current?.view).toBe("ready");
+  });
+});
+
+describe("an INIT in pages", () => {
+  const [first, second, third] = Object.keys(NODES)
+    .map((name) => member(name as keyof typeof NODES))
+    .sort((a, b) => (a.address < b.address ? -1 : 1)) as [Member, Member, Member];
+  const page = (
+    seq: number,
+    shown: Member[],
+    { after, next }: { after?: Member; next?: Member },
+  ): HostEvent => ({
+    ...init(seq, ...shown),
+    ...(after && { after: after.address }),
+    ...(next && { next: next.address }),
+  });
+
+  test("counts when its last page is there, with the changes that came meanwhile", () => {
+    const { members, asked, views, present } = watch();
+    members.heard(page(4, [first], { next: first }));
+    members.heard(change(5, { old: first }));
+    members.heard(page(5, [second], { after: first, next: second }));
+    members.heard(change(6, { new: { ...second, draining: true }, old: second }));
+    expect(members.current).toBeUndefined();
+    members.heard(page(6, [third], { after: second }));
+
+    expect(present()).toEqual([second.name, third.name]);
+    expect(views.every(({ view }) => view === "ready")).toBe(true);
+    expect(members.current?.members.get(second.address)?.draining).toBe(true);
+    members.heard(change(7, { new: first }));
+    expect(present()).toHaveLength(3);
+    expect(asked).toEqual([]);
+  });
+
+  test("leaves nobody known to be lost until it is complete", () => {
+    const { members, present } = watch();
+    members.heard(init(1, first, second));
+    members.heard(page(2, [first], { next: first }));
+    expect(members.current?.view).toBe("settling");
+    expect(present()).toEqual([first.name, second.name]);
+    members.heard(page(2, [third], { after: first }));
+    expect(members.current?.view).toBe("ready");
+    expect(present()).toEqual([first.name, third.name]);
+  });
+
+  test("gives way to a newer one", () => {
+    const { members, present } = watch();
+    members.heard(page(1, [first], { next: first }));
+    members.heard(page(2, [second], { next: second }));
+    members.heard(page(2, [third], { after: second }));
+    expect(present()).toEqual([second.name, third.name]);
+  });
+
+  test("with a page that cannot be read is asked for", async () => {
+    const { members, asked, present } = watch();
+    members.heard(page(1, [first], { next: first }));
+    members.missed();
+    members.heard(page(1, [third], { after: second }));
+    expect(members.current).toBeUndefined();
+    await asked[0]?.answer(listed(1, first, second, third));
+    expect(present()).toHaveLength(3);
+    expect(asked).toHaveLength(1);
+  });
+
+  test("that a lost connection cut short is forgotten", () => {
+    const { members, present } = watch();
+    members.heard(page(1, [first], { next: first }));
+    members.down();
+    members.heard(page(1, [second], { after: first }));
+    expect(members.current).toBeUndefined();
+    members.heard(init(1, third));
+    expect(present()).toEqual([third.name]);
+  });
+});
+
+test("a list in pages is asked for to its end, and ready only if every page is", async () => {
+  const answers: Record<string, MemberList> = {
+    "{}": { ...listed(3, member("ada")), next: "a" },
+    '{"after":"a"}': { ...listed(5, member("bob")), view: "settling", next: "b" },
+    '{"after":"b"}': listed(6, member("cyd")),
+  };
+  const call = (async (_method: string, params: object) =>
+    answers[JSON.stringify(params)]) as Calls["call"];
+  const { seq, view, members } = await listMembers(call);
+  expect({ seq, view, names: members.map(({ name }) => name) }).toEqual({
+    seq: 3,
+    view: "settling",
+    names: ["ada", "bob", "cyd"],
   });
 });
 

@@ -6,6 +6,7 @@ import type {
   TenureError,
   ViewState,
 } from "@tenure/protocol";
+import type { Calls } from "./calls.ts";
 import type { Cancel, Clock } from "./clock.ts";
 
 /** The node-units of the fleet, as far as this node knows. */
@@ -16,6 +17,18 @@ export interface MembersView {
 }
 
 export type MemberList = CallResult<"member.list">;
+
+/** Asks for the whole list; a long one comes in pages. */
+export async function listMembers(call: Calls["call"]): Promise<MemberList> {
+  let page = await call("member.list", {});
+  const list = { seq: page.seq, view: page.view, members: page.members };
+  while (page.next !== undefined) {
+    page = await call("member.list", { after: page.next });
+    if (page.view === "settling") list.view = "settling";
+    list.members = [...list.members, ...page.members];
+  }
+  return list;
+}
 
 export interface Members {
   readonly current: MembersView | undefined;
@@ -48,6 +61,8 @@ export function createMembers({
   let seq: number | undefined;
   let pending: HostEvent[] = [];
   let asking: Cancel | undefined;
+  /** An INIT whose last page has not arrived. */
+  let partial: (MemberList & { next: string }) | undefined;
 
   function publish(view: MembersView): void {
     current = view;
@@ -56,7 +71,7 @@ export function createMembers({
 
   function heard(event: HostEvent): void {
     if (event.event === "INIT") {
-      settle({ seq: event.seq, view: event.view, members: event.members ?? [] });
+      heardInit(event);
     } else if (seq === undefined || !current) {
       hold(event);
     } else if (event.seq === seq + 1) {
@@ -69,10 +84,43 @@ export function createMembers({
     }
   }
 
+  function heardInit({ seq: at, view, members = [], after, next }: HostEvent): void {
+    const former = after === undefined ? undefined : partial;
+    if (after !== undefined) {
+      if (!former) return; // A page before it was missed, and the list is asked for.
+      if (after !== former.next) {
+        missed();
+        return;
+      }
+    }
+    partial = undefined;
+    const list = {
+      ...{ seq: former?.seq ?? at, view },
+      members: [...(former?.members ?? []), ...members],
+    };
+    if (next === undefined) settle(list);
+    else {
+      stopAsking();
+      partial = { ...list, next };
+      unsure();
+    }
+  }
+
+  /** Until a complete list is there. */
+  function unsure(): void {
+    seq = undefined;
+    if (current && current.view !== "settling") publish({ ...current, view: "settling" });
+  }
+
+  function stopAsking(): void {
+    asking?.();
+    asking = undefined;
+  }
+
   function hold(event: HostEvent): void {
     pending.push(event);
     if (pending.length > PENDING_MAX) pending.shift();
-    if (!asking) ask();
+    if (!asking && !partial) ask();
   }
 
   function ask(): void {
@@ -96,8 +144,7 @@ export function createMembers({
 
   /** A complete list, and then what was told while it was on its way. */
   function settle(answer: MemberList): void {
-    asking?.();
-    asking = undefined;
+    stopAsking();
     const later = pending.filter((event) => event.seq > answer.seq);
     const members = new Map(answer.members.map((member) => [member.address, member]));
     if (later[0] && later[0].seq !== answer.seq + 1) {
@@ -113,22 +160,24 @@ export function createMembers({
     for (const event of later) heard(event);
   }
 
+  function missed(): void {
+    partial = undefined;
+    seq = undefined;
+    if (current) publish({ ...current, view: "settling" });
+    if (!asking) ask();
+  }
+
   return {
     get current() {
       return current;
     },
     heard,
-    missed() {
-      seq = undefined;
-      if (current) publish({ ...current, view: "settling" });
-      if (!asking) ask();
-    },
+    missed,
     down() {
-      asking?.();
-      asking = undefined;
+      stopAsking();
+      partial = undefined;
       pending = [];
-      seq = undefined;
-      if (current && current.view !== "settling") publish({ ...current, view: "settling" });
+      unsure();
     },
   };
 }

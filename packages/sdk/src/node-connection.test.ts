@@ -28,6 +28,7 @@ describe("a node that connects", () => {
       address: node.key.address,
       boot_id: BOOT_ID,
       token: "SECRET",
+      member_pages: true,
       running: [JOB],
       ...described,
     });

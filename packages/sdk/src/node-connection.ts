@@ -23,7 +23,7 @@ import {
 import type { Greeting } from "./handshake.ts";
 import { createHeartbeats } from "./heartbeats.ts";
 import type { SendOutcome } from "./link.ts";
-import { createMembers, type MembersView } from "./members.ts";
+import { createMembers, listMembers, type MembersView } from "./members.ts";
 import { createOutages } from "./outages.ts";
 
 /** Who a node is. `sign` is a function, so that the key may stay where it is: in a file, a browser, a device. */
@@ -44,6 +44,7 @@ export type NodeDescription = Omit<
   | "former_boot_id"
   | "signature"
   | "token"
+  | "member_pages"
   | "running"
 >;
 
@@ -129,7 +130,7 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     clock,
     random,
     problem,
-    list: () => calls.call("member.list", {}),
+    list: () => listMembers(calls.call),
     changed: (view) => on.members?.(view),
   });
   const heartbeats = createHeartbeats({
@@ -255,6 +256,7 @@ async function register(
     ...names,
     ...(formerBootId !== undefined && { former_boot_id: formerBootId }),
     signature: btoa(String.fromCharCode(...signature)),
+    member_pages: true,
     ...(token !== undefined && { token }),
     ...(running && { running: [...running()] }),
   });

@@ -387,7 +387,7 @@ function createEdges(core: Core, parts: Parts, signInCode: AppOptions["signInCod
       instanceId,
       nodes: membership.nodes,
       heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
-      calls: createNodeCalls(membership.members, deployments.forNodes),
+      calls: createNodeCalls(deployments.forNodes),
       budgetOf: createCallBudgets(config.limits.token_calls_per_second_max, clock),
       jobs: jobs.nodes,
       clock,

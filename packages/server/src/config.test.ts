@@ -446,6 +446,14 @@ describe("tokens", () => {
     ]);
   });
 
+  test("labels that leave no room for a node's own", () => {
+    const labels = Array.from({ length: 64 }, (_, n) => `l${n} = "x"`).join(", ");
+    const token = entry({ name: "edge", role: "node", sha256: tokenSha256("s") });
+    expect(problems({ text: `${token}\nlabels = { ${labels} }` })).toEqual([
+      "tenure.toml: auth.tokens entry 1: labels must be fewer than 64, and with the node's own less than 16384 bytes",
+    ]);
+  });
+
   test("two entries with one secret, and a limit that is no node's", () => {
     const sha256 = tokenSha256(SECRET);
     const text = entry({ name: "a", role: "viewer", sha256, pools: ["gpu"], capacity_max: 1 });

@@ -1,5 +1,14 @@
 import { createHash } from "node:crypto";
-import { ANY_TENANT, Labels, ROLES, TOKEN_LABEL_PREFIX } from "@tenure/protocol";
+import {
+  ANY_TENANT,
+  areTraitsSmall,
+  Labels,
+  NODE_UNIT_TAG,
+  ROLES,
+  TOKEN_LABEL_PREFIX,
+  TRAITS_BYTES_MAX,
+  TRAITS_MAX,
+} from "@tenure/protocol";
 import * as z from "zod";
 import {
   boundedInt,
@@ -32,6 +41,14 @@ const labelValue: TextRule = {
   must: "must be a text of 1 to 256 characters",
 };
 
+const LABELS_TOO_LARGE = `must be fewer than ${TRAITS_MAX}, and with the node's own less than ${TRAITS_BYTES_MAX} bytes`;
+
+function leavesRoomForTags(labels: Record<string, string>): boolean {
+  const entries = Object.entries(labels);
+  const named = entries.map(([name, value]) => [TOKEN_LABEL_PREFIX + name, value] as const);
+  return areTraitsSmall({ labels: Object.fromEntries(named), tags: { [NODE_UNIT_TAG]: true } });
+}
+
 /** Who may call, and as what. Only the SHA-256 of a secret is kept, so no dump of it opens anything. */
 export const AuthToken = z.object(
   {
@@ -48,7 +65,10 @@ export const AuthToken = z.object(
     /** Whose jobs and deployments its nodes may run. Absent = those of its own tenant. */
     tenants: listOf(ruledText(idOrAny)).optional(),
     /** Set on its nodes by the server, under `token/`. */
-    labels: z.record(ruledText(labelName), ruledText(labelValue), "must be a table").optional(),
+    labels: z
+      .record(ruledText(labelName), ruledText(labelValue), "must be a table")
+      .refine(leavesRoomForTags, LABELS_TOO_LARGE)
+      .optional(),
     nodes_max: boundedInt({ min: 1, max: 1_000_000 }).optional(),
     /** Which signers a `signer` token may open: `eip155:1:*`. */
     signers: listOf(ruledText(signerPattern)).optional(),

@@ -1,26 +1,20 @@
-import { DEFAULT_TENANT, TenureError } from "@tenure/protocol";
+import { TenureError } from "@tenure/protocol";
 import type { Deployments } from "../deployments/deployments.ts";
 import { listJson } from "../deployments/node-list.ts";
-import type { MembersService } from "../membership/members.ts";
-import { membersFor } from "../membership/visible-members.ts";
 import type { NodeCalls } from "./node-socket.ts";
 
 /** What a node may ask: one line per method, each one call to the domain that knows. */
 export function createNodeCalls(
-  members: Pick<MembersService, "current">,
   deployments: Pick<Deployments, "list" | "release" | "claim" | "reserve" | "report">,
 ): NodeCalls {
   return {
     async answer(node, request) {
       switch (request.method) {
-        case "member.list": {
+        case "member.list":
           // A worker runs no deployments: the labels and patterns of the fleet are none of its business.
           if (!node.isNodeUnit)
             throw new TenureError("FORBIDDEN", { reason: "only a node-unit may list the members" });
-          const { seq, view, members: list } = members.current();
-          const { tenants = [DEFAULT_TENANT] } = node.snapshot;
-          return json({ seq, view, members: membersFor(list, tenants) });
-        }
+          return node.listMembers(request.params.after);
         case "deployment.list":
           return listJson(await deployments.list(node, request.params));
         case "deployment.release":

@@ -112,6 +112,8 @@ export function acceptNode(socket: WebSocket, options: NodeSocketOptions): void 
       budget = options.budgetOf(principal?.name ?? "");
       const tokensLabels = tokenLabels(message, principal);
       const labels = { ...message.labels, ...tokensLabels };
+      if (!areTraitsSmall({ labels, tags: message.tags }))
+        throw new TenureError("FORBIDDEN", { reason: TRAITS_TOO_LARGE });
       const running = (message.running ?? []).map(attemptOf);
       await holdSlots(message, running);
       const way = { ...link, call: line.call, follow: line.follow };
@@ -256,7 +258,6 @@ function admit(
       reason: `role ${principal.role} may not connect as a node`,
     });
   }
-  if (!areTraitsSmall(message)) throw new TenureError("FORBIDDEN", { reason: TRAITS_TOO_LARGE });
   const beyond = beyondToken(message, principal);
   if (beyond) throw new TenureError("FORBIDDEN", { reason: `this token does not allow ${beyond}` });
   return principal;

@@ -23,6 +23,7 @@ import type { PostgresStore } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { isUnheardBoot, requestConfirmation } from "./confirmation-store.ts";
 import { sendAway } from "./go-away.ts";
+import { createMemberPages, type MembersReader } from "./member-pages.ts";
 import type { MembersLook, MembersService } from "./members.ts";
 import {
   joinNodeUnit,
@@ -35,13 +36,15 @@ import {
 } from "./node-unit-store.ts";
 import { claimOwner, dropOwner, ownerKeys } from "./owner-store.ts";
 import { dropSnapshot, type NodeSnapshot, readPresence, writeSnapshot } from "./snapshot-store.ts";
-import { changeFor, membersFor } from "./visible-members.ts";
+import { changeFor } from "./visible-members.ts";
 
 /** The way to a connected node. The gateway gives one per socket. */
 export interface NodeLink {
   send(message: ServerToNode): void;
   /** For a message that is JSON already. */
   sendText(message: string | Buffer): void;
+  /** Calls back once, when what was sent has left the process. Never after the socket is closed. */
+  whenDrained(callback: () => void): void;
   close(code: CloseCode, reason: string): void;
   /** Whether the node answers a ping within `limitMs`. */
   ping(limitMs: number): Promise<boolean>;
@@ -117,6 +120,8 @@ export interface NodeConnection {
   setLeaving(leaving: boolean): void;
   /** Slots that are in use for attempts that are over. Tells every instance at once. */
   setStuck(stuck: number): void;
+  /** The members that this node-unit may see, as the answer to its `member.list`. */
+  listMembers(after: string | undefined): Buffer;
   /**
    * The socket is gone; `silently` when the node stopped answering. Answers whether that was a LEAVE: not with a newer
    * connection, nor at our own stop.
@@ -127,6 +132,10 @@ export interface NodeConnection {
 interface Held extends NodeConnection {
   snapshot: NodeSnapshot;
   introduced: boolean;
+  /** Whether the process reads the members in pages. */
+  readonly readsPages: boolean;
+  /** Ends the INIT whose pages are being sent. */
+  stopSending(): void;
   isDrained: boolean;
   isLeaving: boolean;
   /** Said something new since the snapshot was written. */
@@ -148,6 +157,7 @@ export function createNodes(options: NodesOptions): Nodes {
   const held = new Map<string, Held>();
   let toldView: ViewState | undefined;
   let stopping = false;
+  const pages = createMemberPages(options.members.current);
 
   const nextEpoch = gather<undefined, number>((calls) => nextEpochs(db, calls.length));
   const renewInPostgres = gather<NodeTerm, boolean>(async (terms) => {
@@ -248,6 +258,8 @@ export function createNodes(options: NodesOptions): Nodes {
         joinedAtMs: clock.wallMs(),
       }),
       introduced: false,
+      readsPages: registration.member_pages ?? false,
+      stopSending: () => {},
       isDrained: row?.draining ?? false,
       isLeaving: false,
       dirty: true,
@@ -281,6 +293,7 @@ export function createNodes(options: NodesOptions): Nodes {
         node.dirty = true;
         void publish([node]);
       },
+      listMembers: (after) => pages.list(readerOf(node), after),
       left: (silently) => leave(node, silently),
     };
     return node;
@@ -333,9 +346,9 @@ export function createNodes(options: NodesOptions): Nodes {
     node.link.close(CLOSE_CODES.REPLACED, "a newer connection of this node is on another instance");
   }
 
-  function everybody(tenants: readonly string[]): Buffer {
-    const { seq, view, members } = options.members.current();
-    return hostEvent({ seq, event: "INIT", view, members: membersFor(members, tenants) });
+  function sendMembers(node: Held): void {
+    node.stopSending();
+    node.stopSending = pages.send(node.link, readerOf(node));
   }
 
   return {
@@ -344,7 +357,7 @@ export function createNodes(options: NodesOptions): Nodes {
       const node = held.get(nodeId);
       if (!node?.isNodeUnit) return;
       node.introduced = true;
-      node.link.sendText(everybody(tenantsOf(node)));
+      sendMembers(node);
     },
     connected: () => [...held.values()],
     onLook({ rows, changes, view }) {
@@ -361,9 +374,13 @@ export function createNodes(options: NodesOptions): Nodes {
       const written = new Map<string, Buffer[]>();
       for (const node of held.values()) {
         if (!node.introduced) continue;
+        if (viewChanged) {
+          sendMembers(node);
+          continue;
+        }
         const tenants = tenantsOf(node);
         const key = tenants.join(" ");
-        const events = written.get(key) ?? (viewChanged ? [everybody(tenants)] : told(tenants));
+        const events = written.get(key) ?? told(tenants);
         written.set(key, events);
         for (const event of events) node.link.sendText(event);
       }
@@ -463,6 +480,11 @@ function snapshotOf(
 
 const tenantsOf = ({ snapshot }: NodeConnection): readonly string[] =>
   snapshot.tenants ?? [DEFAULT_TENANT];
+
+const readerOf = (node: Held): MembersReader => ({
+  tenants: tenantsOf(node),
+  readsPages: node.readsPages,
+});
 
 const hostEvent = (event: Omit<HostEvent, "type">): Buffer =>
   Buffer.from(JSON.stringify({ type: "host_event", ...event }));
