@@ -8,6 +8,7 @@ import { deploymentsPartition } from "./deployments-partition.ts";
 import { deploymentsSpread } from "./deployments-spread.ts";
 import { embeddedDurability } from "./embedded-durability.ts";
 import { eventLoop } from "./event-loop.ts";
+import { flood } from "./flood.ts";
 import { fuzzFrames } from "./fuzz-frames.ts";
 import { inbox } from "./inbox.ts";
 import { jobsAcross } from "./jobs-across.ts";
@@ -48,6 +49,7 @@ export const PROOFS: readonly Proof[] = [
   lateClose,
   fuzzFrames,
   slowReader,
+  flood,
   reconnectStorm,
   inbox,
   noncesContention,
