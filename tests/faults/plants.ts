@@ -305,7 +305,7 @@ export const PLANTS: readonly Plant[] = [
     faults: ["edge-reset"],
     edits: [
       {
-        file: "server/dist/jobs/lua/bind-request.lua",
+        file: "server/dist/jobs/store/lua/bind-request.lua",
         protection: "if held_job ~= former then return { 'taken', held_job } end",
         instead: "",
       },
@@ -321,12 +321,12 @@ export const PLANTS: readonly Plant[] = [
     seconds: 40,
     edits: [
       {
-        file: "server/dist/jobs/lua/advance-job.lua",
+        file: "server/dist/jobs/store/lua/advance-job.lua",
         protection: "if attempt_id ~= attempt then",
         instead: "if false then",
       },
       {
-        file: "server/dist/jobs/lua/advance-job.lua",
+        file: "server/dist/jobs/store/lua/advance-job.lua",
         protection:
           "if elsewhere and event ~= 'give_up' and event ~= 'released' then return 'other_node' end",
         instead: "",
@@ -340,7 +340,7 @@ export const PLANTS: readonly Plant[] = [
     faults: ["worker.kill"],
     edits: [
       {
-        file: "server/dist/jobs/lua/reserve-slots.lua",
+        file: "server/dist/jobs/store/lua/reserve-slots.lua",
         protection: "if not marked and used + gathered < room then",
         instead: "if not marked then",
       },
@@ -354,7 +354,7 @@ export const PLANTS: readonly Plant[] = [
     settleMs: 45_000,
     edits: [
       {
-        file: "server/dist/jobs/lua/take-due.lua",
+        file: "server/dist/jobs/store/lua/take-due.lua",
         protection: "'LIMIT', 0, args.count)",
         instead: "'LIMIT', 0, 0)",
       },

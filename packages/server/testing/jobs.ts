@@ -1,5 +1,5 @@
-import type { JobStep } from "../src/jobs/fsm.ts";
-import type { NewJob } from "../src/jobs/job-store.ts";
+import type { JobStep } from "../src/jobs/policy/job-table.ts";
+import type { NewJob } from "../src/jobs/store/job-store.ts";
 import { systemRandom, uuid7 } from "../src/kernel/random.ts";
 
 /** Ids as an instance makes them: later ones sort later. */

@@ -1,5 +1,5 @@
 import type { ServerToSession } from "@tenure/protocol";
-import type { JobView } from "../../../packages/server/src/jobs/fsm.ts";
+import type { JobView } from "../../../packages/server/src/jobs/policy/job-table.ts";
 import type { MemorySpace } from "../../../packages/server/src/store/memory-space.ts";
 import type { Timeline } from "../timeline.ts";
 import type { ServerParts } from "./parts.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { viewOf } from "../../../packages/server/src/jobs/job-record.ts";
 import { createJobs } from "../../../packages/server/src/jobs/jobs.ts";
+import { viewOf } from "../../../packages/server/src/jobs/store/job-codec.ts";
 import {
   claimOwner,
   dropOwner,

@@ -1,5 +1,5 @@
-import type * as jobRecord from "../../../packages/server/src/jobs/job-record.ts";
 import type * as jobs from "../../../packages/server/src/jobs/jobs.ts";
+import type * as jobRecord from "../../../packages/server/src/jobs/store/job-codec.ts";
 import type * as owners from "../../../packages/server/src/membership/owner-store.ts";
 import type * as memory from "../../../packages/server/src/store/memory.ts";
 

@@ -16,8 +16,8 @@ import {
   toErrorMessage,
 } from "@tenure/protocol";
 import type { WebSocket } from "ws";
+import { type NodeMessage, parseNodeMessage } from "../jobs/api/raw-json.ts";
 import type { NodeJobs } from "../jobs/jobs.ts";
-import { type NodeMessage, parseNodeMessage } from "../jobs/texts.ts";
 import type { Clock } from "../kernel/clock.ts";
 import { newestOnly } from "../kernel/newest.ts";
 import type { Random } from "../kernel/random.ts";

@@ -8,8 +8,8 @@ import {
   toErrorMessage,
 } from "@tenure/protocol";
 import type { WebSocket } from "ws";
-import type { SessionJobs } from "../jobs/client-desk.ts";
-import { parseSessionMessage, type SessionMessage } from "../jobs/texts.ts";
+import { parseSessionMessage, type SessionMessage } from "../jobs/api/raw-json.ts";
+import type { SessionJobs } from "../jobs/api/session-api.ts";
 import type { SessionConnection, Sessions } from "../membership/sessions.ts";
 import { closeCodeOf, type SocketPrincipal } from "./admission.ts";
 import { type FrameLimits, speak } from "./frames.ts";

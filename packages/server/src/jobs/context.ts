@@ -4,15 +4,15 @@ import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import type { Deadlines } from "./deadlines.ts";
-import type { Elsewhere } from "./elsewhere.ts";
-import type { Links } from "./links.ts";
-import type { Book, LiveJob } from "./live-job.ts";
+import type { Telling } from "./flow/session-notifier.ts";
+import type { Elsewhere } from "./flow/slot-handover.ts";
+import type { JobTracing } from "./flow/tracing.ts";
+import type { Links } from "./memory/connections.ts";
+import type { Deadlines } from "./memory/deadlines.ts";
+import type { Roster } from "./memory/node-pool.ts";
+import type { Book, LiveJob } from "./memory/tracked-jobs.ts";
+import type { WaitingRoom } from "./memory/wait-queue.ts";
 import type { JobMeter } from "./meter.ts";
-import type { Roster } from "./roster.ts";
-import type { Telling } from "./telling.ts";
-import type { JobTracing } from "./tracing.ts";
-import type { WaitingRoom } from "./waiting.ts";
 
 export interface JobsSettings {
   retentionMs: number;

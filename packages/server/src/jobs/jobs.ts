@@ -6,31 +6,38 @@ import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import { type Bells, createBells } from "./bells.ts";
-import { type ClientDesk, createClientDesk } from "./client-desk.ts";
+import { type ClientDesk, createClientDesk } from "./api/session-api.ts";
 import { isStoreDown, type JobsContext, type JobsSettings, type StoreTrouble } from "./context.ts";
-import { createDeadlines } from "./deadlines.ts";
-import { rescheduleDue } from "./due-store.ts";
-import { createDueWorker } from "./due-worker.ts";
-import { createElsewhere } from "./elsewhere.ts";
-import { BACK_OFF_ALARM, createEndings } from "./ending.ts";
-import { readJob } from "./job-store.ts";
-import { createLinks, type NodeEnd } from "./links.ts";
-import { createBook, isAt, type LiveJob, liveJobOf, type Place, stateLimitMs } from "./live-job.ts";
+import { BACK_OFF_ALARM, createEndings } from "./flow/attempt-outcomes.ts";
+import { createNodeDesk, type NodeDesk } from "./flow/node-lifecycle.ts";
+import { createReports, type NodeReport, type Reports } from "./flow/node-reports.ts";
+import { type Bells, createBells } from "./flow/peer-messages.ts";
+import { createPlacement, PATIENCE_ALARM, type Placement } from "./flow/placement.ts";
+import { createDueWorker } from "./flow/recovery-worker.ts";
+import { createResults } from "./flow/result-delivery.ts";
+import { createRetention } from "./flow/retention.ts";
+import { createTelling } from "./flow/session-notifier.ts";
+import { createElsewhere } from "./flow/slot-handover.ts";
+import { createSlots } from "./flow/slots.ts";
+import { createStormGuard } from "./flow/storm-guard.ts";
+import { createSubmit } from "./flow/submit.ts";
+import { createTracing } from "./flow/tracing.ts";
+import { createLinks, type NodeEnd } from "./memory/connections.ts";
+import { createDeadlines } from "./memory/deadlines.ts";
+import { createRoster } from "./memory/node-pool.ts";
+import {
+  createBook,
+  isAt,
+  type LiveJob,
+  liveJobOf,
+  type Place,
+  stateLimitMs,
+} from "./memory/tracked-jobs.ts";
+import { createWaitingRoom } from "./memory/wait-queue.ts";
 import type { JobMeter } from "./meter.ts";
-import { createNodeDesk, type NodeDesk } from "./node-desk.ts";
-import { createPlacement, PATIENCE_ALARM, type Placement } from "./placement.ts";
-import { createReports, type NodeReport, type Reports } from "./reports.ts";
-import { createResults } from "./results.ts";
-import { createRetention } from "./retention.ts";
-import { createRoster } from "./roster.ts";
-import { createSlots } from "./slots.ts";
-import { createStormGuard } from "./storm-guard.ts";
-import { createSubmit } from "./submit.ts";
-import { createTelling } from "./telling.ts";
-import { createTracing } from "./tracing.ts";
-import { createTurns, PAUSE_ALARM } from "./turns.ts";
-import { createWaitingRoom } from "./waiting.ts";
+import { readJob } from "./store/job-store.ts";
+import { rescheduleDue } from "./store/recovery-index-store.ts";
+import { createTurns, PAUSE_ALARM } from "./turns/turns.ts";
 
 export interface JobsOptions {
   hot: HotStore;

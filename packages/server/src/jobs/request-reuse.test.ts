@@ -6,8 +6,8 @@ import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.
 import { newJobId } from "../../testing/jobs.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import type { RedisStore } from "../store/redis.ts";
-import { bind, readBinding } from "./binding-store.ts";
-import { jobKeys, keysOfJob } from "./job-keys.ts";
+import { bind, readBinding } from "./store/binding-store.ts";
+import { jobKeys, keysOfJob } from "./store/keys.ts";
 
 const RETENTION_MS = 3_600_000;
 /** More than any submit needs. A loop in memory never lets a timer run, so a time limit would not end it. */

@@ -1,0 +1,129 @@
+import * as z from "zod";
+import type { HotStore } from "../../store/hot-store.ts";
+import { defineScript } from "../../store/script.ts";
+import { jobKeys, type RequestName } from "./keys.ts";
+import { trusted, trustedReply } from "./unchecked.ts";
+
+const bindScript = defineScript<
+  "binding",
+  Record<"job" | "body_hash" | "former" | "ttl_ms", string>,
+  readonly ["bound"] | readonly ["taken" | "reused", string]
+>({
+  file: new URL("./lua/bind-request.lua", import.meta.url),
+  keys: ["binding"],
+  texts: ["job", "body_hash", "former", "ttl_ms"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { binding }, args) => {
+  const held = parseBinding(space.get(binding));
+  if (held?.jobId === args.job) return ["bound"];
+  if (held && held.jobId !== args.former)
+    return [held.bodyHash === args.body_hash ? "taken" : "reused", held.jobId];
+  space.set(binding, `${args.job} ${args.body_hash}`, Number(args.ttl_ms));
+  return ["bound"];
+});
+
+const readScript = defineScript({
+  file: new URL("./lua/read-binding.lua", import.meta.url),
+  keys: ["binding"],
+  args: z.object({}),
+  reply: z.union([
+    z.tuple([z.literal("bound"), z.string(), z.string()]),
+    z.tuple([z.literal("absent")]),
+  ]),
+}).inMemory((space, { binding }) => {
+  const held = parseBinding(space.get(binding));
+  return held ? ["bound", held.jobId, held.bodyHash] : ["absent"];
+});
+
+const unbindScript = defineScript({
+  file: new URL("./lua/unbind-request.lua", import.meta.url),
+  keys: ["binding"],
+  args: z.object({ job: z.string() }),
+  reply: z.tuple([z.enum(["unbound", "not_ours"])]),
+}).inMemory((space, { binding }, { job }) => {
+  if (parseBinding(space.get(binding))?.jobId !== job) return ["not_ours"];
+  space.delete(binding);
+  return ["unbound"];
+});
+
+const keepScript = defineScript<
+  "binding",
+  Record<"job" | "keep_ms", string>,
+  readonly ["kept" | "not_ours"]
+>({
+  file: new URL("./lua/keep-binding.lua", import.meta.url),
+  keys: ["binding"],
+  texts: ["job", "keep_ms"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { binding }, { job, keep_ms }) => {
+  if (parseBinding(space.get(binding))?.jobId !== job) return ["not_ours"];
+  space.expire(binding, Number(keep_ms));
+  return ["kept"];
+});
+
+/** A job that wants to be its request's. */
+export interface Suitor extends RequestName {
+  jobId: string;
+  bodyHash: string;
+  /** `bindingTtlMs`: longer than the job can take. When the job is released, `keepBinding` corrects it. */
+  ttlMs: number;
+}
+
+/** `taken`: by another job for the same body; follow that one. `reused`: by a job for another body. */
+export type Bound = { outcome: "bound" } | { outcome: "taken" | "reused"; jobId: string };
+
+/**
+ * Step 3 of a submit: the answer decides which of all jobs made for one request is its job, and the winner asking
+ * again is told so again. No lock is taken before it: that would only save the loser the record it wrote.
+ *
+ * `formerJobId`: a job for which `voidJob` has answered `void`; a binding to it is replaced.
+ */
+export async function bind(
+  hot: HotStore,
+  { tenant, requestId, jobId, bodyHash, ttlMs }: Suitor,
+  formerJobId = "",
+): Promise<Bound> {
+  const binding = jobKeys.binding(hot.prefix, { tenant, requestId });
+  const args = { job: jobId, body_hash: bodyHash, former: formerJobId, ttl_ms: String(ttlMs) };
+  const reply = await hot.run(bindScript, { binding }, args);
+  return reply[0] === "bound" ? { outcome: "bound" } : { outcome: reply[0], jobId: reply[1] };
+}
+
+export interface Binding {
+  jobId: string;
+  bodyHash: string;
+}
+
+export async function readBinding(
+  hot: HotStore,
+  request: RequestName,
+): Promise<Binding | undefined> {
+  const reply = await hot.run(readScript, { binding: jobKeys.binding(hot.prefix, request) }, {});
+  return reply[0] === "bound" ? { jobId: reply[1], bodyHash: reply[2] } : undefined;
+}
+
+/**
+ * Lets the binding end together with the record of its job, whose expiry is set when it is released. Until then the
+ * binding has the expiry of the submit, which must be long enough for the slowest job.
+ */
+export async function keepBinding(
+  hot: HotStore,
+  { tenant, requestId, jobId }: RequestName & { jobId: string },
+  keepMs: number,
+): Promise<void> {
+  const binding = jobKeys.binding(hot.prefix, { tenant, requestId });
+  await hot.run(keepScript, { binding }, { job: jobId, keep_ms: String(keepMs) });
+}
+
+/** `false`: it is another job's by now, or nobody's. */
+export async function unbind(hot: HotStore, request: RequestName, jobId: string): Promise<boolean> {
+  const binding = jobKeys.binding(hot.prefix, request);
+  return (await hot.run(unbindScript, { binding }, { job: jobId }))[0] === "unbound";
+}
+
+function parseBinding(text: string | undefined): Binding | undefined {
+  const [jobId, bodyHash] = text?.split(" ") ?? [];
+  return jobId && bodyHash ? { jobId, bodyHash } : undefined;
+}

@@ -1,0 +1,285 @@
+import type { HotStore } from "../../store/hot-store.ts";
+import type { MemorySpace } from "../../store/memory-space.ts";
+import { defineScript } from "../../store/script.ts";
+import { split } from "./batches.ts";
+import { jobKeys, keysOfJob } from "./keys.ts";
+import { trusted, trustedReply } from "./unchecked.ts";
+
+/**
+ * How many ended jobs are kept and how large they are, without a list of them: each shard of the due index has two keys
+ * in its own slot of a Cluster. `ended` counts jobs by the second in which their records run out, in at most some
+ * seventy buckets; `bodies` lists those whose result and timeline are still kept, oldest first, with their sizes.
+ */
+
+/** Bodies are counted in units, so that a size and a time fit into one score exactly. The Lua files say the same. */
+export const UNIT_BYTES = 64;
+const UNITS_MAX = 2 ** 20 - 1;
+const SCORE_STEP = 2 ** 20;
+const BUCKETS = 64;
+/** A result of at most so many bytes stays with the outcome when the other bodies go. */
+const INLINE_BYTES_MAX = 128;
+/** Handled in one call. */
+const SWEPT_MAX = 1_000;
+
+const endScript = defineScript<
+  "due" | "ended" | "bodies",
+  Record<"jobs" | "sizes" | "keep_ms" | "leave", string>,
+  readonly ["counted", number]
+>({
+  file: new URL("./lua/end-due.lua", import.meta.url),
+  keys: ["due", "ended", "bodies"],
+  texts: ["jobs", "sizes", "keep_ms", "leave"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, { jobs, sizes, keep_ms, leave }) => {
+  const keepMs = Number(keep_ms);
+  const untilS = Math.ceil((space.nowMs() + keepMs) / 1_000);
+  const bodies = space.scores(keys.bodies);
+  const due = space.scores(keys.due);
+  const sizeOf = split(sizes).map(Number);
+  let [count, units] = [0, 0];
+  for (const [at, job] of split(jobs).entries()) {
+    if (leave === "1") due.delete(job);
+    const size = sizeOf[at]!;
+    if (size === 0 || bodies.has(job)) continue;
+    bodies.set(job, untilS * SCORE_STEP + size);
+    count += 1;
+    units += size;
+  }
+  if (count === 0) return ["counted", 0];
+  const bucketS = Math.max(1, Math.ceil(keepMs / 1_000 / BUCKETS));
+  add(space, keys.ended, String(Math.ceil(untilS / bucketS) * bucketS), count);
+  add(space, keys.ended, "units", units);
+  space.expire(keys.ended, keepMs * 2);
+  space.expire(keys.bodies, keepMs * 2);
+  return ["counted", count];
+});
+
+const sweepScript = defineScript<
+  "ended" | "bodies",
+  { count: number },
+  readonly ["swept", number, number, number]
+>({
+  file: new URL("./lua/sweep-ended.lua", import.meta.url),
+  keys: ["ended", "bodies"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, { count }) => {
+  if (!space.has(keys.ended)) return ["swept", 0, 0, -1];
+  const nowS = Math.floor(space.nowMs() / 1_000);
+  const bodies = space.scores(keys.bodies);
+  let [units, gone] = [0, 0];
+  // What came first runs out first.
+  for (const [job, score] of bodies) {
+    if (score >= (nowS + 1) * SCORE_STEP || gone === count) break;
+    units += score % SCORE_STEP;
+    gone += 1;
+    bodies.delete(job);
+  }
+  if (units > 0) add(space, keys.ended, "units", -units);
+  let [jobs, left, firstS] = [0, 0, Number.POSITIVE_INFINITY];
+  const ended = space.hash(keys.ended);
+  for (const [field, value] of ended) {
+    if (field === "units") left = Number(value);
+    else if (Number(field) <= nowS) ended.delete(field);
+    else {
+      jobs += Number(value);
+      firstS = Math.min(firstS, Number(field));
+    }
+  }
+  return [
+    "swept",
+    jobs,
+    Math.max(0, left),
+    firstS === Number.POSITIVE_INFINITY ? -1 : firstS - nowS,
+  ];
+});
+
+const oldestScript = defineScript<
+  "bodies",
+  { units: number; count: number },
+  readonly ["oldest", ...string[]]
+>({
+  file: new URL("./lua/oldest-bodies.lua", import.meta.url),
+  keys: ["bodies"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, { units, count }) => {
+  const oldest: string[] = [];
+  let sum = 0;
+  if (space.has(keys.bodies))
+    for (const [job, score] of space.scores(keys.bodies)) {
+      if (sum >= units || oldest.length === count) break;
+      sum += score % SCORE_STEP;
+      oldest.push(job);
+    }
+  return ["oldest", ...oldest];
+});
+
+const forgetScript = defineScript<
+  "ended" | "bodies",
+  { jobs: string },
+  readonly ["forgotten", number]
+>({
+  file: new URL("./lua/forget-bodies.lua", import.meta.url),
+  keys: ["ended", "bodies"],
+  texts: ["jobs"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, { jobs }) => {
+  const bodies = space.scores(keys.bodies);
+  let [units, count] = [0, 0];
+  for (const job of split(jobs)) {
+    const score = bodies.get(job);
+    if (score === undefined) continue;
+    units += score % SCORE_STEP;
+    count += 1;
+    bodies.delete(job);
+  }
+  if (units > 0) add(space, keys.ended, "units", -units);
+  return ["forgotten", count];
+});
+
+const dropScript = defineScript<
+  "fsm" | "result" | "timeline",
+  { inline_max: number },
+  readonly ["dropped" | "open"]
+>({
+  file: new URL("./lua/drop-body.lua", import.meta.url),
+  keys: ["fsm", "result", "timeline"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { fsm, result, timeline }, { inline_max }) => {
+  const fields = space.has(fsm) ? space.hash(fsm) : undefined;
+  const state = fields?.get("state");
+  if (state && state !== "FINISHED" && state !== "RELEASED") return ["open"];
+  const text = space.get(result);
+  if (text !== undefined && Buffer.byteLength(text) <= inline_max) fields?.set("result", text);
+  for (const field of ["avoid", "last_failure", "listeners"]) fields?.delete(field);
+  space.delete(result);
+  space.delete(timeline);
+  return ["dropped"];
+});
+
+const leadScript = defineScript<
+  "sweep",
+  { instance: string; lease_ms: number; jobs: number; units: number; first_s: number },
+  readonly ["lead" | "follow", number, number, number]
+>({
+  file: new URL("./lua/lead-sweep.lua", import.meta.url),
+  keys: ["sweep"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { sweep }, { instance, lease_ms, jobs, units, first_s }) => {
+  const now = space.nowMs();
+  const fields = space.hash(sweep);
+  const figure = (name: string, absent: number) => Number(fields.get(name) ?? absent);
+  const counted = [figure("jobs", 0), figure("units", 0), figure("first_s", -1)] as const;
+  const leads = fields.get("by") === instance || figure("until_ms", 0) <= now;
+  if (!leads) return ["follow", ...counted];
+  fields.set("by", instance).set("until_ms", String(now + lease_ms));
+  if (jobs >= 0) {
+    fields.set("jobs", String(jobs)).set("units", String(units));
+    fields.set("first_s", String(first_s));
+  }
+  space.expire(sweep, lease_ms * 10);
+  return ["lead", ...counted];
+});
+
+/** A job that has ended, and how many bytes its body takes; 0 for one whose body is gone. */
+export interface EndedJob {
+  jobId: string;
+  bytes: number;
+}
+
+/** `leaves`: nothing is left to do for these jobs of one shard, so they also leave the due index. */
+export async function endDue(
+  hot: HotStore,
+  shard: number,
+  jobs: readonly EndedJob[],
+  { keepMs, leaves }: { keepMs: number; leaves: boolean },
+): Promise<void> {
+  const due = jobKeys.due(hot.prefix, shard);
+  await hot.run(
+    endScript,
+    { due, ...shardKeys(hot, shard) },
+    {
+      jobs: jobs.map(({ jobId }) => jobId).join(" "),
+      sizes: jobs.map(({ bytes }) => Math.min(UNITS_MAX, Math.ceil(bytes / UNIT_BYTES))).join(" "),
+      keep_ms: String(keepMs),
+      leave: leaves ? "1" : "0",
+    },
+  );
+}
+
+/** What is kept of ended jobs. */
+export interface EndedFigures {
+  jobs: number;
+  /** Of their bodies, in units of `UNIT_BYTES`. */
+  units: number;
+  /** Until the first of them is forgotten; `undefined` when there is none. */
+  firstInMs: number | undefined;
+}
+
+export async function sweepEnded(hot: HotStore, shard: number): Promise<EndedFigures> {
+  const [, ...figures] = await hot.run(sweepScript, shardKeys(hot, shard), { count: SWEPT_MAX });
+  return figuresOf(figures);
+}
+
+/** Drops the oldest bodies of one shard until `units` of them are gone. Says how many jobs lost theirs. */
+export async function dropOldestBodies(
+  hot: HotStore,
+  shard: number,
+  units: number,
+): Promise<number> {
+  const { ended, bodies } = shardKeys(hot, shard);
+  const [, ...jobIds] = await hot.run(oldestScript, { bodies }, { units, count: SWEPT_MAX });
+  if (jobIds.length === 0) return 0;
+  // First the bodies, then the list: an instance that stops in between leaves the work to the next sweep.
+  await Promise.all(jobIds.map((jobId) => dropBody(hot, jobId)));
+  return (await hot.run(forgetScript, { ended, bodies }, { jobs: jobIds.join(" ") }))[1];
+}
+
+export async function dropBody(hot: HotStore, jobId: string): Promise<void> {
+  const { fsm, result, timeline } = keysOfJob(hot.prefix, jobId);
+  await hot.run(dropScript, { fsm, result, timeline }, { inline_max: INLINE_BYTES_MAX });
+}
+
+/** Asks whether this instance sweeps. `counted`: its own last sweep, for the others. */
+export async function leadSweep(
+  hot: HotStore,
+  {
+    instanceId,
+    leaseMs,
+    counted,
+  }: { instanceId: string; leaseMs: number; counted: EndedFigures | undefined },
+): Promise<{ leads: boolean; figures: EndedFigures }> {
+  const [role, ...figures] = await hot.run(
+    leadScript,
+    { sweep: jobKeys.endedSweep(hot.prefix) },
+    {
+      instance: instanceId,
+      lease_ms: leaseMs,
+      jobs: counted?.jobs ?? -1,
+      units: counted?.units ?? 0,
+      first_s: counted?.firstInMs === undefined ? -1 : Math.ceil(counted.firstInMs / 1_000),
+    },
+  );
+  return { leads: role === "lead", figures: figuresOf(figures) };
+}
+
+const figuresOf = ([jobs, units, firstS]: readonly [number, number, number]): EndedFigures => ({
+  jobs,
+  units,
+  firstInMs: firstS < 0 ? undefined : firstS * 1_000,
+});
+
+const shardKeys = (hot: HotStore, shard: number) => ({
+  ended: jobKeys.ended(hot.prefix, shard),
+  bodies: jobKeys.bodies(hot.prefix, shard),
+});
+
+function add(space: MemorySpace, key: string, field: string, change: number): void {
+  const fields = space.hash(key);
+  fields.set(field, String(Number(fields.get(field) ?? 0) + change));
+}

@@ -1,0 +1,304 @@
+import type { JobState } from "@tenure/protocol";
+import * as z from "zod";
+import type { HotStore } from "../../store/hot-store.ts";
+import type { MemorySpace } from "../../store/memory-space.ts";
+import { defineScript } from "../../store/script.ts";
+import {
+  type JobRecord,
+  type JobSpecRecord,
+  parseAt,
+  recordOf,
+  timelineOf,
+  viewOf,
+  writeAt,
+  writeSpec,
+} from "./job-codec.ts";
+import { type JobKey, jobKeys, keysOfJob } from "./keys.ts";
+import { trusted, trustedReply } from "./unchecked.ts";
+
+/** How long a record lives that nobody has said is its request's job: longer than any submit takes. */
+export const UNBOUND_EXPIRY_MS = 60_000;
+/** How long a job that gave way to another cannot be written any more: longer than any command is under way. */
+const VOID_EXPIRY_MS = 600_000;
+const VOID = "VOID";
+
+const createScript = defineScript<
+  "fsm" | "payload",
+  Record<"spec" | "session_id" | "attempts_max" | "expiry_ms" | "payload_text", string>,
+  readonly ["created", string] | readonly ["duplicate"] | readonly ["void"]
+>({
+  file: new URL("./lua/create-job.lua", import.meta.url),
+  keys: ["fsm", "payload"],
+  texts: ["spec", "session_id", "attempts_max", "expiry_ms", "payload_text"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, args) => {
+  const fields = space.hash(keys.fsm);
+  const held = fields.get("state");
+  if (held) return [held === VOID ? "void" : "duplicate"];
+  const now = String(space.nowMs());
+  fields.set("state", "CREATED").set("at", `1 0 ${args.attempts_max} 0 - ${now} ${now} -`);
+  fields.set("session_id", args.session_id).set("created_ms", now).set("spec", args.spec);
+  const expiryMs = Number(args.expiry_ms);
+  space.expire(keys.fsm, expiryMs);
+  space.set(keys.payload, args.payload_text, expiryMs);
+  return ["created", now];
+});
+
+const persistScript = defineScript<
+  "fsm" | "payload",
+  { turn_id: string },
+  readonly ["persisted" | "absent"]
+>({
+  file: new URL("./lua/persist-job.lua", import.meta.url),
+  keys: ["fsm", "payload"],
+  texts: ["turn_id"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, { turn_id }) => {
+  if (!isThere(space, keys.fsm)) return ["absent"];
+  if (turn_id !== "") space.hash(keys.fsm).set("turn_id", turn_id);
+  if (viewOf(space.hash(keys.fsm)).state !== "RELEASED") persistInMemory(space, keys);
+  return ["persisted"];
+});
+
+const dropScript = defineScript({
+  file: new URL("./lua/drop-job.lua", import.meta.url),
+  keys: ["fsm", "payload"],
+  args: z.object({}),
+  reply: z.tuple([z.enum(["dropped", "kept", "absent"])]),
+}).inMemory((space, { fsm, payload }) => {
+  if (!isThere(space, fsm)) return ["absent"];
+  if (viewOf(space.hash(fsm)).persisted) return ["kept"];
+  space.delete(fsm);
+  space.delete(payload);
+  return ["dropped"];
+});
+
+const voidScript = defineScript({
+  file: new URL("./lua/void-job.lua", import.meta.url),
+  keys: ["fsm"],
+  args: z.object({ expiry_ms: z.int().positive() }),
+  reply: z.tuple([z.enum(["void", "exists"])]),
+}).inMemory((space, { fsm }, { expiry_ms }) => {
+  if (isThere(space, fsm)) return ["exists"];
+  space.hash(fsm).set("state", VOID);
+  space.expire(fsm, expiry_ms);
+  return ["void"];
+});
+
+type AttemptReply = readonly ["absent"] | readonly ["found", JobState, string];
+
+const listenScript = defineScript({
+  file: new URL("./lua/listen-job.lua", import.meta.url),
+  keys: ["fsm"],
+  args: z.object({ instance: z.string(), length_max: z.int().positive() }),
+  reply: trustedReply<AttemptReply>(),
+}).inMemory((space, { fsm }, { instance, length_max }) => {
+  if (!isThere(space, fsm)) return ["absent"];
+  const fields = space.hash(fsm);
+  const listeners = fields.get("listeners") ?? "";
+  const words = `${instance} ${listeners}`;
+  if (!` ${listeners}`.includes(` ${instance} `) && words.length <= length_max)
+    fields.set("listeners", words);
+  return foundIn(fields);
+});
+
+interface WantedParts {
+  payload: boolean;
+  result: boolean;
+  /** The result of a job that failed, when it is short. */
+  failure: boolean;
+  timeline: boolean;
+}
+
+const readScript = defineScript<
+  JobKey,
+  { wanted: string },
+  readonly ["absent"] | readonly ["found", string, string, number, ...string[]]
+>({
+  file: new URL("./lua/read-job.lua", import.meta.url),
+  keys: ["fsm", "payload", "result", "timeline"],
+  texts: ["wanted"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, { wanted }) => {
+  if (!isThere(space, keys.fsm)) return ["absent"];
+  const withTimeline = wanted.includes("t") && space.has(keys.timeline);
+  const entries = withTimeline ? space.list(keys.timeline) : [];
+  return [
+    "found",
+    (wanted.includes("p") && space.get(keys.payload)) || "",
+    (wanted.includes("r") && space.get(keys.result)) ||
+      (wanted.includes("e") && failureOf(space, keys)) ||
+      "",
+    entries.length,
+    ...entries,
+    ...[...space.hash(keys.fsm)].flat(),
+  ];
+});
+
+/** The Lua file says the same. */
+const ERROR_BYTES_MAX = 8_192;
+
+function failureOf(space: MemorySpace, keys: Record<JobKey, string>): string {
+  const { outcome } = viewOf(space.hash(keys.fsm));
+  const result = outcome && outcome !== "succeeded" ? (space.get(keys.result) ?? "") : "";
+  return Buffer.byteLength(result) <= ERROR_BYTES_MAX ? result : "";
+}
+
+const readAttemptScript = defineScript({
+  file: new URL("./lua/read-attempt.lua", import.meta.url),
+  keys: ["fsm"],
+  args: trusted<object>(),
+  reply: trustedReply<AttemptReply>(),
+}).inMemory((space, { fsm }) => (isThere(space, fsm) ? foundIn(space.hash(fsm)) : ["absent"]));
+
+/** `payload` is JSON text, kept beside the record and given back as it is. */
+export interface NewJob extends JobSpecRecord {
+  payload: string;
+}
+
+/**
+ * `created`: with the store's time. `duplicate`: this id has a record already. `void`: whoever found its binding
+ * without a record has bound the request to another job (`voidJob`); this one must not go on.
+ */
+export type Created =
+  | { outcome: "created"; createdMs: number }
+  | { outcome: "duplicate" }
+  | { outcome: "void" };
+
+/** Step 1 of a submit. The record runs out after `UNBOUND_EXPIRY_MS` unless it is persisted or advanced. */
+export async function createJob(hot: HotStore, job: NewJob): Promise<Created> {
+  const keys = {
+    fsm: jobKeys.fsm(hot.prefix, job.jobId),
+    payload: jobKeys.payload(hot.prefix, job.jobId),
+  };
+  const { payload, ...spec } = job;
+  const reply = await hot.run(createScript, keys, {
+    spec: writeSpec(spec),
+    session_id: job.sessionId ?? "",
+    attempts_max: String(job.attemptsMax),
+    expiry_ms: String(UNBOUND_EXPIRY_MS),
+    payload_text: payload,
+  });
+  if (reply[0] !== "created") return { outcome: reply[0] };
+  return { outcome: "created", createdMs: Number(reply[1]) };
+}
+
+/** Step 4, for the job its request is bound to. `absent`: it ran out or gave way; the submit begins anew. */
+export async function persistJob(
+  hot: HotStore,
+  jobId: string,
+  { turnId }: { turnId?: string | undefined } = {},
+): Promise<"persisted" | "absent"> {
+  const keys = {
+    fsm: jobKeys.fsm(hot.prefix, jobId),
+    payload: jobKeys.payload(hot.prefix, jobId),
+  };
+  const [outcome] = await hot.run(persistScript, keys, { turn_id: turnId ?? "" });
+  return outcome;
+}
+
+/** For a job that lost its request to another. `kept`: it is the winner after all. */
+export async function dropJob(
+  hot: HotStore,
+  jobId: string,
+): Promise<"dropped" | "kept" | "absent"> {
+  const keys = {
+    fsm: jobKeys.fsm(hot.prefix, jobId),
+    payload: jobKeys.payload(hot.prefix, jobId),
+  };
+  return (await hot.run(dropScript, keys, {}))[0];
+}
+
+/** Before a binding whose job has no record is replaced. `exists`: it has one after all, follow it. */
+export async function voidJob(hot: HotStore, jobId: string): Promise<"void" | "exists"> {
+  const fsm = jobKeys.fsm(hot.prefix, jobId);
+  return (await hot.run(voidScript, { fsm }, { expiry_ms: VOID_EXPIRY_MS }))[0];
+}
+
+/** The record, and those of the texts beside it that are asked for. */
+export async function readJob(
+  hot: HotStore,
+  jobId: string,
+  wanted: Partial<WantedParts> = {},
+): Promise<JobRecord | undefined> {
+  const letters = `${wanted.payload ? "p" : ""}${wanted.result ? "r" : ""}${wanted.timeline ? "t" : ""}${wanted.failure ? "e" : ""}`;
+  const reply = await hot.run(readScript, keysOfJob(hot.prefix, jobId), { wanted: letters });
+  if (reply[0] === "absent") return undefined;
+  const [, payload, result, count, ...rest] = reply;
+  const record = recordOf(jobId, fieldsOf(rest.slice(count)), { payload, result });
+  if (wanted.timeline) record.timeline = timelineOf(record, rest.slice(0, count));
+  return record;
+}
+
+/** One attempt of one job: what slots, heartbeats and messages of nodes speak of. */
+export interface JobAttempt {
+  jobId: string;
+  attemptId: number;
+}
+
+/** Where a job is now. */
+export interface AttemptNow extends JobAttempt {
+  state: JobState;
+  nodeId: string | undefined;
+}
+
+/** In the order asked; `undefined` for a job without a record. */
+export async function readAttempts(
+  hot: HotStore,
+  jobs: readonly { jobId: string }[],
+): Promise<Array<AttemptNow | undefined>> {
+  return Promise.all(
+    jobs.map(async ({ jobId }) => {
+      const fsm = jobKeys.fsm(hot.prefix, jobId);
+      return attemptOf(jobId, await hot.run(readAttemptScript, { fsm }, {}));
+    }),
+  );
+}
+
+/** Instance ids of up to 128 letters: eight fit, and usually many more. */
+const LISTENERS_LENGTH_MAX = 8 * 129;
+
+/**
+ * Asks that `instanceId` be told when the job ends: whoever ends it finds the listeners in the answer of `advance`.
+ * Says where the job is; one that is FINISHED has told its listeners, and this one must look for itself.
+ */
+export async function listen(
+  hot: HotStore,
+  jobId: string,
+  instanceId: string,
+): Promise<AttemptNow | undefined> {
+  const fsm = jobKeys.fsm(hot.prefix, jobId);
+  const args = { instance: instanceId, length_max: LISTENERS_LENGTH_MAX };
+  return attemptOf(jobId, await hot.run(listenScript, { fsm }, args));
+}
+
+function foundIn(fields: ReadonlyMap<string, string>): AttemptReply {
+  return ["found", fields.get("state") as JobState, fields.get("at")!];
+}
+
+function attemptOf(jobId: string, reply: AttemptReply): AttemptNow | undefined {
+  if (reply[0] === "absent") return undefined;
+  const { attemptId, nodeId } = parseAt(reply[2]);
+  return { jobId, state: reply[1], attemptId, nodeId };
+}
+
+/** Also for a step in memory: what is applied is kept for good. */
+export function persistInMemory(space: MemorySpace, keys: { fsm: string; payload: string }): void {
+  const fields = space.hash(keys.fsm);
+  fields.set("at", writeAt({ ...viewOf(fields), persisted: true }));
+  space.expire(keys.fsm, Number.POSITIVE_INFINITY);
+  space.expire(keys.payload, Number.POSITIVE_INFINITY);
+}
+
+function isThere(space: MemorySpace, fsm: string): boolean {
+  return space.has(fsm) && space.hash(fsm).has("at");
+}
+
+function fieldsOf(pairs: readonly string[]): Map<string, string> {
+  const fields = new Map<string, string>();
+  for (let at = 0; at < pairs.length; at += 2) fields.set(pairs[at]!, pairs[at + 1]!);
+  return fields;
+}

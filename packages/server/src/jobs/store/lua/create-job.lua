@@ -1,0 +1,20 @@
+-- Write down a new job. The record runs out by itself unless somebody says that it is the request's job
+-- (persist-job.lua, or any step of advance-job.lua): a submitter that stops here leaves nothing behind.
+--
+-- `at` is where the job is, in one field because every step rewrites it (job-codec.ts names its words).
+--
+-- Replies { 'created', now_ms } | { 'duplicate' } | { 'void' }: given up before it was written (void-job.lua).
+
+local fsm, payload = KEYS[1], KEYS[2]
+local spec, session_id, attempts_max, expiry_ms, payload_text = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+
+local held = redis.call('HGET', fsm, 'state')
+if held then
+  return { held == 'VOID' and 'void' or 'duplicate' }
+end
+local now = tostring(now_ms())
+local at = '1 0 ' .. attempts_max .. ' 0 - ' .. now .. ' ' .. now .. ' -'
+redis.call('HSET', fsm, 'state', 'CREATED', 'at', at, 'session_id', session_id, 'created_ms', now, 'spec', spec)
+redis.call('PEXPIRE', fsm, expiry_ms)
+redis.call('SET', payload, payload_text, 'PX', expiry_ms)
+return { 'created', now }

@@ -1,0 +1,256 @@
+import type { HotStore } from "../../store/hot-store.ts";
+import type { MemorySpace } from "../../store/memory-space.ts";
+import { defineScript } from "../../store/script.ts";
+import { inBatches, split } from "./batches.ts";
+import type { JobAttempt } from "./job-store.ts";
+import { jobKeys } from "./keys.ts";
+import { trusted, trustedReply } from "./unchecked.ts";
+
+/** A node that is gone for good leaves its key behind; by then every slot in it has run out. */
+const KEEP_AFTER_TTL_MS = 60_000;
+
+export type SlotAnswer = "reserved" | "full" | "unavailable";
+export type { JobAttempt };
+
+interface FillArgs {
+  capacity: number;
+  ttl_ms: number;
+  keep_ms: number;
+  slots: string[];
+}
+
+const reserveScript = defineScript<
+  "reserved" | "unavailable",
+  Record<"capacity" | "ttl_ms" | "keep_ms" | "slots" | "services", string>,
+  readonly ["answered", number, ...SlotAnswer[]]
+>({
+  file: new URL("./lua/reserve-slots.lua", import.meta.url),
+  keys: ["reserved", "unavailable"],
+  texts: ["capacity", "ttl_ms", "keep_ms", "slots", "services"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, keys, args) => {
+  const slots = liveSlots(space, keys.reserved);
+  const marks = space.scores(keys.unavailable);
+  const services = split(args.services);
+  const capacity = Number(args.capacity);
+  const expiresAtMs = space.nowMs() + Number(args.ttl_ms);
+  const answers = split(args.slots).map((slot, index): SlotAnswer => {
+    const marked = (marks.get(services[index]!) ?? 0) > space.nowMs();
+    if ((marked || slots.size >= capacity) && !slots.has(slot))
+      return marked ? "unavailable" : "full";
+    slots.set(slot, expiresAtMs);
+    return "reserved";
+  });
+  space.expire(keys.reserved, Number(args.keep_ms));
+  return ["answered", slots.size, ...answers];
+});
+
+const fillScript = defineScript<
+  "reserved",
+  FillArgs,
+  readonly ["answered", number, ...("held" | "full")[]]
+>({
+  file: new URL("./lua/fill-slots.lua", import.meta.url),
+  keys: ["reserved"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { reserved }, args) => {
+  const slots = liveSlots(space, reserved);
+  const answers = args.slots.map((slot) => {
+    if (!slots.has(slot) && slots.size >= args.capacity) return "full";
+    slots.set(slot, space.nowMs() + args.ttl_ms);
+    return "held";
+  });
+  space.expire(reserved, args.keep_ms);
+  return ["answered", slots.size, ...answers];
+});
+
+const renewScript = defineScript<
+  "reserved",
+  { ttl_ms: number; keep_ms: number; slots: string[] },
+  readonly ["answered", ...("renewed" | "absent")[]]
+>({
+  file: new URL("./lua/renew-slots.lua", import.meta.url),
+  keys: ["reserved"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { reserved }, args) => {
+  const slots = liveSlots(space, reserved);
+  const answers = args.slots.map((slot) => {
+    if (!slots.has(slot)) return "absent";
+    slots.set(slot, space.nowMs() + args.ttl_ms);
+    return "renewed";
+  });
+  space.expire(reserved, args.keep_ms);
+  return ["answered", ...answers];
+});
+
+const freeScript = defineScript<"reserved", { slots: string }, readonly ["freed", number, number]>({
+  file: new URL("./lua/free-slots.lua", import.meta.url),
+  keys: ["reserved"],
+  texts: ["slots"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { reserved }, args) => {
+  const slots = space.scores(reserved);
+  const freed = split(args.slots).filter((slot) => slots.delete(slot)).length;
+  return ["freed", freed, liveSlots(space, reserved).size];
+});
+
+const countScript = defineScript<"reserved", object, readonly ["counted", number]>({
+  file: new URL("./lua/count-slots.lua", import.meta.url),
+  keys: ["reserved"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { reserved }) => ["counted", liveSlots(space, reserved).size]);
+
+const findScript = defineScript<"reserved", { slot: string }, readonly ["held" | "absent"]>({
+  file: new URL("./lua/find-slot.lua", import.meta.url),
+  keys: ["reserved"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { reserved }, { slot }) => [
+  liveSlots(space, reserved).has(slot) ? "held" : "absent",
+]);
+
+const listScript = defineScript<"reserved", object, readonly ["listed", ...(string | number)[]]>({
+  file: new URL("./lua/list-slots.lua", import.meta.url),
+  keys: ["reserved"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { reserved }) => {
+  const slots = [...liveSlots(space, reserved)].sort((a, b) => a[1] - b[1]);
+  return ["listed", ...slots.flatMap(([slot, atMs]) => [slot, atMs - space.nowMs()])];
+});
+
+export interface WantedSlot extends JobAttempt {
+  service?: string | undefined;
+}
+
+/** Of one node: what is wanted, and what it has. */
+export interface Reservation {
+  nodeId: string;
+  capacity: number;
+  /** Three heartbeats: a node that is silent for so long has lost its slots. */
+  ttlMs: number;
+  wanted: readonly WantedSlot[];
+}
+
+export interface ReserveAnswer {
+  /** One for each slot wanted. `unavailable`: the node has said that it cannot serve this service. */
+  answers: SlotAnswer[];
+  /** Slots of the node in use now. */
+  reserved: number;
+}
+
+/** Whoever is answered `reserved` has the slot, also when it asks again; slots in use never exceed `capacity`. */
+export async function reserveSlots(
+  hot: HotStore,
+  { nodeId, capacity, ttlMs, wanted }: Reservation,
+): Promise<ReserveAnswer> {
+  const keys = {
+    reserved: jobKeys.reserved(hot.prefix, nodeId),
+    unavailable: jobKeys.unavailable(hot.prefix, nodeId),
+  };
+  const [, reserved, ...answers] = await hot.run(reserveScript, keys, {
+    capacity: String(capacity),
+    ttl_ms: String(ttlMs),
+    keep_ms: String(ttlMs + KEEP_AFTER_TTL_MS),
+    slots: wanted.map(slotName).join(" "),
+    services: wanted.map(({ service }) => service ?? "-").join(" "),
+  });
+  return { answers, reserved };
+}
+
+/**
+ * When a node registers, before it is a candidate: what it says it runs gets its slot back. `full`: beyond the
+ * capacity, it lost its slot while the node was away.
+ *
+ * Look at the records afterwards and free what is not current: a job that ends meanwhile is FINISHED before its slot is
+ * removed, so either this look sees its end, or its end removes the slot.
+ */
+export async function fillSlots(
+  hot: HotStore,
+  { nodeId, capacity, ttlMs, wanted }: Reservation,
+): Promise<Array<"held" | "full">> {
+  const reserved = jobKeys.reserved(hot.prefix, nodeId);
+  const args = { capacity, ...lives(ttlMs), slots: wanted.map(slotName) };
+  const [, , ...answers] = await hot.run(fillScript, { reserved }, args);
+  return answers;
+}
+
+/** A heartbeat: slots that are there live on. One that was freed meanwhile is `absent` and stays so. */
+export async function renewSlots(
+  hot: HotStore,
+  { nodeId, ttlMs, slots }: { nodeId: string; ttlMs: number; slots: readonly JobAttempt[] },
+): Promise<Array<"renewed" | "absent">> {
+  if (slots.length === 0) return [];
+  const reserved = jobKeys.reserved(hot.prefix, nodeId);
+  const args = { ...lives(ttlMs), slots: slots.map(slotName) };
+  const [, ...answers] = await hot.run(renewScript, { reserved }, args);
+  return answers;
+}
+
+/** Says how many of them were in use, and how many slots of the node still are. */
+export async function freeSlots(
+  hot: HotStore,
+  nodeId: string,
+  slots: readonly JobAttempt[],
+): Promise<{ freed: number; reserved: number }> {
+  const reserved = jobKeys.reserved(hot.prefix, nodeId);
+  const replies = await Promise.all(
+    inBatches(slots).map((batch) =>
+      hot.run(freeScript, { reserved }, { slots: batch.map(slotName).join(" ") }),
+    ),
+  );
+  const freed = replies.reduce((sum, reply) => sum + reply[1], 0);
+  return { freed, reserved: replies.at(-1)?.[2] ?? 0 };
+}
+
+export interface HeldSlot extends JobAttempt {
+  /** Until it runs out if nobody renews it. */
+  expiresInMs: number;
+}
+
+/** The slots in use, the one that runs out first first. */
+export async function listSlots(hot: HotStore, nodeId: string): Promise<HeldSlot[]> {
+  const reserved = jobKeys.reserved(hot.prefix, nodeId);
+  const [, ...pairs] = await hot.run(listScript, { reserved }, {});
+  return pairs.flatMap((slot, index) =>
+    typeof slot === "string" ? [{ ...parseSlot(slot), expiresInMs: Number(pairs[index + 1]) }] : [],
+  );
+}
+
+export async function countSlots(hot: HotStore, nodeId: string): Promise<number> {
+  const reserved = jobKeys.reserved(hot.prefix, nodeId);
+  return (await hot.run(countScript, { reserved }, {}))[1];
+}
+
+/** Whether this node holds the slot of this attempt: then its result counts although no record says so. */
+export async function holdsSlot(
+  hot: HotStore,
+  nodeId: string,
+  attempt: JobAttempt,
+): Promise<boolean> {
+  const reserved = jobKeys.reserved(hot.prefix, nodeId);
+  const [answer] = await hot.run(findScript, { reserved }, { slot: slotName(attempt) });
+  return answer === "held";
+}
+
+const slotName = ({ jobId, attemptId }: JobAttempt): string => `${jobId}:${attemptId}`;
+
+function parseSlot(name: string): JobAttempt {
+  const colon = name.lastIndexOf(":");
+  return { jobId: name.slice(0, colon), attemptId: Number(name.slice(colon + 1)) };
+}
+
+const lives = (ttlMs: number) => ({ ttl_ms: ttlMs, keep_ms: ttlMs + KEEP_AFTER_TTL_MS });
+
+/** A slot that was not renewed in time is free. */
+function liveSlots(space: MemorySpace, key: string): Map<string, number> {
+  const slots = space.scores(key);
+  const nowMs = space.nowMs();
+  for (const [slot, expiresAtMs] of slots) if (expiresAtMs <= nowMs) slots.delete(slot);
+  return slots;
+}

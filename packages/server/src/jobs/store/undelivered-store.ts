@@ -1,0 +1,101 @@
+import type { HotStore } from "../../store/hot-store.ts";
+import { defineScript } from "../../store/script.ts";
+import { inBatches, split } from "./batches.ts";
+import { jobKeys } from "./keys.ts";
+import { trusted, trustedReply } from "./unchecked.ts";
+
+/** Of one session. What goes first is still in its record, and a client that asks again under its request id gets it. */
+export const UNDELIVERED_MAX = 10_000;
+
+const addScript = defineScript<
+  "undelivered",
+  Record<"jobs" | "length_max" | "keep_ms", string>,
+  readonly ["added", number]
+>({
+  file: new URL("./lua/add-undelivered.lua", import.meta.url),
+  keys: ["undelivered"],
+  texts: ["jobs", "length_max", "keep_ms"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { undelivered }, { jobs, length_max, keep_ms }) => {
+  const noted = space.scores(undelivered);
+  for (const job of split(jobs)) if (!noted.has(job)) noted.set(job, space.nowMs());
+  space.expire(undelivered, Number(keep_ms));
+  const surplus = Math.max(0, noted.size - Number(length_max));
+  for (const job of [...noted.keys()].slice(0, surplus)) noted.delete(job);
+  return ["added", surplus];
+});
+
+const ackScript = defineScript<"undelivered", { jobs: string }, readonly ["acknowledged", number]>({
+  file: new URL("./lua/ack-undelivered.lua", import.meta.url),
+  keys: ["undelivered"],
+  texts: ["jobs"],
+  args: trusted(),
+  reply: trustedReply(),
+}).inMemory((space, { undelivered }, { jobs }) => {
+  const noted = space.scores(undelivered);
+  return ["acknowledged", split(jobs).filter((job) => noted.delete(job)).length];
+});
+
+const listScript = defineScript<"undelivered", { count: number }, readonly ["listed", ...string[]]>(
+  {
+    file: new URL("./lua/list-undelivered.lua", import.meta.url),
+    keys: ["undelivered"],
+    args: trusted(),
+    reply: trustedReply(),
+  },
+).inMemory((space, { undelivered }, { count }) => {
+  if (!space.has(undelivered)) return ["listed"];
+  return ["listed", ...[...space.scores(undelivered).keys()].slice(0, count)];
+});
+
+/**
+ * Notes results that a session has not acknowledged. After it, read the session's owner; a session that connects writes
+ * its owner and then lists: one of the two always sees the other. Says how many old ones had to go.
+ */
+export async function addUndelivered(
+  hot: HotStore,
+  sessionId: string,
+  jobIds: readonly string[],
+  { keepMs }: { keepMs: number },
+): Promise<number> {
+  const undelivered = jobKeys.undelivered(hot.prefix, sessionId);
+  const replies = await Promise.all(
+    inBatches(jobIds).map((jobs) =>
+      hot.run(
+        addScript,
+        { undelivered },
+        {
+          jobs: jobs.join(" "),
+          length_max: String(UNDELIVERED_MAX),
+          keep_ms: String(keepMs),
+        },
+      ),
+    ),
+  );
+  return replies.reduce((sum, reply) => sum + reply[1], 0);
+}
+
+/** Says how many of them were noted: the others have been acknowledged before. */
+export async function ackUndelivered(
+  hot: HotStore,
+  sessionId: string,
+  jobIds: readonly string[],
+): Promise<number> {
+  const undelivered = jobKeys.undelivered(hot.prefix, sessionId);
+  const replies = await Promise.all(
+    inBatches(jobIds).map((jobs) => hot.run(ackScript, { undelivered }, { jobs: jobs.join(" ") })),
+  );
+  return replies.reduce((sum, reply) => sum + reply[1], 0);
+}
+
+/** Oldest first. */
+export async function listUndelivered(
+  hot: HotStore,
+  sessionId: string,
+  countMax: number,
+): Promise<string[]> {
+  const undelivered = jobKeys.undelivered(hot.prefix, sessionId);
+  const [, ...jobs] = await hot.run(listScript, { undelivered }, { count: countMax });
+  return jobs;
+}
