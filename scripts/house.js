@@ -29,7 +29,7 @@ const product = files.filter(({ file }) => !isTest(file));
 
 /** A package, and within the server a folder of `src`. */
 const areaOf = (/** @type {string} */ file) => {
-  const [top, name, , folder, ...rest] = file.split("/");
+  const [top = "", name = "", , folder, ...rest] = file.split("/");
   if (top !== "packages") return `${top}/${name}`;
   return name === "server" && rest.length > 0 ? `server/${folder}` : name;
 };
