@@ -476,12 +476,12 @@ export const PLANTS: readonly Plant[] = [
     faults: ["stop-worker.stop"],
     edits: [
       {
-        file: "sdk/dist/worker.js",
+        file: "sdk/dist/worker/worker.js",
         protection: "const drained = this.#attempts.drain();",
         instead: "const drained = this.#attempts.drain(); this.#attempts.giveBack();",
       },
       {
-        file: "sdk/dist/job-failure.js",
+        file: "sdk/dist/worker/job-failure.js",
         protection: `code: "NODE_DRAINING",
     message: "the worker is leaving",
     retryable: true,`,
@@ -544,7 +544,7 @@ export const PLANTS: readonly Plant[] = [
     seconds: 20,
     edits: [
       {
-        file: "sdk/dist/mover.js",
+        file: "sdk/dist/connection/mover.js",
         protection: "options.move(url);",
         instead: "return;",
       },

@@ -6,8 +6,8 @@ import { createArrivals } from "../testing/arrivals.ts";
 import { ack, finalized, meet, nextTurn, test } from "../testing/connection-fixture.ts";
 import type { ManualClock } from "../testing/manual-clock.ts";
 import type { Peer } from "../testing/peer.ts";
-import { Session } from "./session.ts";
-import { openSocket } from "./websocket-browser.ts";
+import { openSocket } from "./connection/websocket-browser.ts";
+import { Session } from "./session/session.ts";
 
 const ENTRY = fileURLToPath(new URL("./index.ts", import.meta.url));
 

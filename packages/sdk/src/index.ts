@@ -1,22 +1,4 @@
 export { TenureError } from "@tenure/protocol";
-export {
-  type Admin,
-  type AdminOptions,
-  type CallInput,
-  type CallReply,
-  createAdmin,
-  ROUTES,
-} from "./admin.ts";
-export type { AnswerContext, ServerCallHandlers } from "./answers.ts";
-export type { RunContext, WorkerJob } from "./attempts.ts";
-export type { CallOptions } from "./calls.ts";
-export {
-  type Chain,
-  type ProbeReport,
-  probeSigner,
-  type ViemClient,
-  viemChain,
-} from "./chain.ts";
 export { type Cancel, type Clock, systemClock } from "./clock.ts";
 export {
   type Connection,
@@ -26,24 +8,31 @@ export {
   type ConnectionTuning,
   createConnection,
   type Down,
-} from "./connection.ts";
-export { createEphemeralKey } from "./ephemeral-key.ts";
-export type { Greeting, Handshake } from "./handshake.ts";
-export { modelNotAvailable } from "./job-failure.ts";
-export { type JobEvent, JobFailed, type JobHandle, type JobResult } from "./job-handle.ts";
-export { LINK_LIMITS, type LinkLimits, type SendOutcome, type ServerMessage } from "./link.ts";
-export { listMembers, type MembersView } from "./members.ts";
+} from "./connection/connection.ts";
+export type { Greeting, Handshake } from "./connection/handshake.ts";
 export {
-  createNodeConnection,
-  type NodeConnection,
-  type NodeConnectionOptions,
-  type NodeDescription,
-  type NodeEvents,
-  type NodeIncoming,
-  type NodeKey,
-  type NodeOutgoing,
-  type NodeRegistration,
-} from "./node-connection.ts";
+  LINK_LIMITS,
+  type LinkLimits,
+  type SendOutcome,
+  type ServerMessage,
+} from "./connection/link.ts";
+export { BACKOFF, type Backoff, type Loss, type LossKind } from "./connection/retry.ts";
+export { urlsOf } from "./connection/urls.ts";
+export {
+  type Admin,
+  type AdminOptions,
+  type CallInput,
+  type CallReply,
+  createAdmin,
+  ROUTES,
+} from "./http/admin.ts";
+export {
+  type Chain,
+  type ProbeReport,
+  probeSigner,
+  type ViemClient,
+  viemChain,
+} from "./http/chain.ts";
 export {
   type AllocateOptions,
   type Broadcast,
@@ -52,10 +41,16 @@ export {
   NonceKept,
   type Nonces,
   type NoncesOptions,
-} from "./nonces.ts";
-export { allPages } from "./pages.ts";
-export { BACKOFF, type Backoff, type Loss, type LossKind } from "./retry.ts";
-export { Session, type SessionOptions, type Turn, type TurnSubmitOptions } from "./session.ts";
+} from "./http/nonces.ts";
+export { allPages } from "./http/pages.ts";
+export { type FollowOptions, followStream, type ServerEvent, serverEvents } from "./http/stream.ts";
+export { type JobEvent, JobFailed, type JobHandle, type JobResult } from "./session/job-handle.ts";
+export {
+  Session,
+  type SessionOptions,
+  type Turn,
+  type TurnSubmitOptions,
+} from "./session/session.ts";
 export {
   createSessionConnection,
   type SessionAck,
@@ -66,15 +61,30 @@ export {
   type SessionOrigin,
   type SessionOutgoing,
   type SessionResume,
-} from "./session-connection.ts";
-export { type FollowOptions, followStream, type ServerEvent, serverEvents } from "./stream.ts";
-export type { SubmitOptions } from "./submission.ts";
-export { SUBMISSION_LIMITS, type SubmissionLimits } from "./submissions.ts";
-export { urlsOf } from "./urls.ts";
+} from "./session/session-connection.ts";
+export type { SubmitOptions } from "./session/submission.ts";
+export { SUBMISSION_LIMITS, type SubmissionLimits } from "./session/submissions.ts";
+export type { AnswerContext, ServerCallHandlers } from "./worker/answers.ts";
+export type { RunContext, WorkerJob } from "./worker/attempts.ts";
+export type { CallOptions } from "./worker/calls.ts";
+export { createEphemeralKey } from "./worker/ephemeral-key.ts";
+export { modelNotAvailable } from "./worker/job-failure.ts";
+export { listMembers, type MembersView } from "./worker/members.ts";
+export {
+  createNodeConnection,
+  type NodeConnection,
+  type NodeConnectionOptions,
+  type NodeDescription,
+  type NodeEvents,
+  type NodeIncoming,
+  type NodeKey,
+  type NodeOutgoing,
+  type NodeRegistration,
+} from "./worker/node-connection.ts";
 export {
   closeOnSignal,
   type SignalOptions,
   Worker,
   type WorkerCloseOptions,
   type WorkerOptions,
-} from "./worker.ts";
+} from "./worker/worker.ts";

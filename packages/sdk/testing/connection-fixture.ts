@@ -6,7 +6,7 @@ import {
   type ConnectionState,
   createConnection,
   type Down,
-} from "../src/connection.ts";
+} from "../src/connection/connection.ts";
 import { type Arrivals, createArrivals } from "./arrivals.ts";
 import { createManualClock, type ManualClock } from "./manual-clock.ts";
 import { type Peer, type PeerSocket, startPeer } from "./peer.ts";

@@ -1,8 +1,8 @@
 import { generateKeyPairSync, sign } from "node:crypto";
 import { encodeBase58, type Member, type TenureError } from "@tenure/protocol";
 import { test as base } from "vitest";
-import type { ConnectionState, Down } from "../src/connection.ts";
-import type { MembersView } from "../src/members.ts";
+import type { ConnectionState, Down } from "../src/connection/connection.ts";
+import type { MembersView } from "../src/worker/members.ts";
 import {
   createNodeConnection,
   type NodeConnection,
@@ -10,7 +10,7 @@ import {
   type NodeIncoming,
   type NodeKey,
   type NodeRegistration,
-} from "../src/node-connection.ts";
+} from "../src/worker/node-connection.ts";
 import { type Arrivals, createArrivals } from "./arrivals.ts";
 import { createManualClock, type ManualClock } from "./manual-clock.ts";
 import { type Peer, type PeerSocket, startPeer } from "./peer.ts";

@@ -1,8 +1,8 @@
 import type { TenureError } from "@tenure/protocol";
 import { test as base } from "vitest";
-import type { Down } from "../src/connection.ts";
-import { Session, type SessionOptions } from "../src/session.ts";
-import type { SessionOrigin } from "../src/session-connection.ts";
+import type { Down } from "../src/connection/connection.ts";
+import { Session, type SessionOptions } from "../src/session/session.ts";
+import type { SessionOrigin } from "../src/session/session-connection.ts";
 import { type Arrivals, createArrivals } from "./arrivals.ts";
 import { createManualClock, type ManualClock } from "./manual-clock.ts";
 import { type Peer, type PeerSocket, startPeer } from "./peer.ts";

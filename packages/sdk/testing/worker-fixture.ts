@@ -1,9 +1,9 @@
 import type { TenureError } from "@tenure/protocol";
 import { test as base } from "vitest";
-import type { RunContext, WorkerJob } from "../src/attempts.ts";
-import type { Down } from "../src/connection.ts";
-import type { NodeRegistration } from "../src/node-connection.ts";
-import { Worker, type WorkerOptions } from "../src/worker.ts";
+import type { Down } from "../src/connection/connection.ts";
+import type { RunContext, WorkerJob } from "../src/worker/attempts.ts";
+import type { NodeRegistration } from "../src/worker/node-connection.ts";
+import { Worker, type WorkerOptions } from "../src/worker/worker.ts";
 import { type Arrivals, createArrivals } from "./arrivals.ts";
 import { createManualClock, type ManualClock } from "./manual-clock.ts";
 import { challenge } from "./node-fixture.ts";

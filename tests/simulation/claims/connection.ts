@@ -1,7 +1,7 @@
 import type { CallParams, CallResult, HostEvent, NodeMethod } from "@tenure/protocol";
 import type { Clock } from "@tenure/sdk";
-import { createMembers, type MembersView } from "../../../packages/sdk/src/members.ts";
-import { planRetry } from "../../../packages/sdk/src/retry.ts";
+import { planRetry } from "../../../packages/sdk/src/connection/retry.ts";
+import { createMembers, type MembersView } from "../../../packages/sdk/src/worker/members.ts";
 import type { Timeline } from "../timeline.ts";
 import { createWire, type Way, type Wire } from "../wire.ts";
 import { away } from "./answers.ts";

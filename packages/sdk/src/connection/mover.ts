@@ -1,0 +1,143 @@
+import type { Cancel, Clock } from "../clock.ts";
+
+/** What `/health/ready` of a URL says. `unknown`: it may not be asked, from a page of another origin for one. */
+export type Readiness = { status: "ready"; instanceId?: string } | { status: "down" | "unknown" };
+export type CheckReady = (url: string) => Promise<Readiness>;
+
+/** Presence that is not renewed, or calls that end with `DEPENDENCY_DOWN`. */
+export type Trouble = "presence" | "stores";
+
+export interface Mover {
+  /** The instance answers, but cannot do its work. Repeated while it lasts. */
+  trouble(sign: Trouble): void;
+  /** That sign of trouble is gone. */
+  well(sign: Trouble): void;
+  /** There is another connection, or none: nothing is wrong with it yet. */
+  reset(): void;
+}
+
+export interface MoverOptions {
+  clock: Clock;
+  /** At least 0, below 1. */
+  random: () => number;
+  /** Where else to go, in the order to ask. */
+  urls: () => readonly string[];
+  checkReady: CheckReady;
+  /** The instance that is in trouble: behind a load balancer its own URL may lead to another one. */
+  current: () => string | undefined;
+  move: (url: string) => void;
+}
+
+interface Found {
+  /** An instance to move to. */
+  url: string | undefined;
+  isOwnReady: boolean;
+}
+
+/** All clients of an instance notice its trouble in the same seconds, and must not arrive elsewhere together. */
+const SPREAD_MS = 2_000;
+const CHECK_EVERY_MS = 5_000;
+const MOVE_EVERY_MS = 30_000;
+
+/**
+ * Decides when a connection leaves an instance that cannot reach its stores.
+ *
+ * Only for an instance that says it is ready: while the stores are away for all of them, every connection stays where it
+ * is. At most one move in 30 s.
+ */
+export function createMover(options: MoverOptions): Mover {
+  const { clock, random } = options;
+  const signs = new Set<Trouble>();
+  let cancel: Cancel = () => {};
+  let movedAtMs = Number.NEGATIVE_INFINITY;
+  // Rises whenever the trouble ends, so that an answer that comes later decides nothing.
+  let round = 0;
+  let wasOutage = false;
+  let hasWaited = false;
+
+  function checkIn(ms: number): void {
+    const nextMoveMs = movedAtMs + MOVE_EVERY_MS + SPREAD_MS * random();
+    cancel = clock.after(Math.max(ms, nextMoveMs - clock.monotonicMs()), () => void check());
+  }
+
+  async function check(): Promise<void> {
+    const began = round;
+    const found = await look();
+    if (began !== round) return;
+    // A session that waits for nothing sends nothing that could show that the stores are back.
+    if (found.isOwnReady) well("stores");
+    if (signs.size === 0) return;
+    const url = decide(found);
+    if (url !== undefined) movedAtMs = clock.monotonicMs();
+    checkIn(CHECK_EVERY_MS * (0.5 + random()));
+    if (url !== undefined) options.move(url);
+  }
+
+  /**
+   * After an outage of all instances, or when the own one is ready again, the next heartbeat is likely to end the trouble:
+   * one more check is waited for.
+   */
+  function decide({ url, isOwnReady }: Found): string | undefined {
+    const isRecovering = wasOutage || isOwnReady;
+    wasOutage = url === undefined;
+    if (url === undefined || !isRecovering || hasWaited) {
+      hasWaited = false;
+      return url;
+    }
+    hasWaited = true;
+    return undefined;
+  }
+
+  /** One that is known to be ready; else one that may not be asked, whose handshake will tell. */
+  async function look(): Promise<Found> {
+    const urls = options.urls();
+    const answers = await Promise.all(urls.map((url) => options.checkReady(url)));
+    const ready = answers.findIndex((answer) => answer.status === "ready" && !isCurrent(answer));
+    const unknown = answers.findIndex((answer) => answer.status === "unknown");
+    return { url: urls[ready >= 0 ? ready : unknown], isOwnReady: answers.some(isCurrent) };
+  }
+
+  const isCurrent = (answer: Readiness): boolean =>
+    answer.status === "ready" &&
+    answer.instanceId !== undefined &&
+    answer.instanceId === options.current();
+
+  function end(): void {
+    signs.clear();
+    round += 1;
+    wasOutage = false;
+    hasWaited = false;
+    cancel();
+  }
+
+  function well(sign: Trouble): void {
+    if (signs.delete(sign) && signs.size === 0) end();
+  }
+
+  return {
+    trouble(sign) {
+      const isNew = signs.size === 0;
+      signs.add(sign);
+      if (isNew) checkIn(SPREAD_MS * random());
+    },
+    well,
+    reset: end,
+  };
+}
+
+const READY_WITHIN_MS = 2_000;
+
+/** Asks `/health/ready`. An answer other than 200, and none in time, both mean no. */
+export async function askReady(url: string): Promise<Readiness> {
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(READY_WITHIN_MS) });
+    if (response.status !== 200) return { status: "down" };
+    const { instance_id } = (await response.json()) as { instance_id?: unknown };
+    return {
+      status: "ready",
+      ...(typeof instance_id === "string" && { instanceId: instance_id }),
+    };
+  } catch {
+    return { status: "down" };
+  }
+}

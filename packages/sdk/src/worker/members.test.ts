@@ -1,0 +1,296 @@
+import { type HostEvent, type Member, TenureError } from "@tenure/protocol";
+import { describe, expect, test } from "vitest";
+import { createManualClock } from "../../testing/manual-clock.ts";
+import { member, NODES } from "../../testing/node-fixture.ts";
+import type { Calls } from "./calls.ts";
+import { createMembers, listMembers, type MemberList, type MembersView } from "./members.ts";
+
+const init = (seq: number, ...members: MemberList["members"]): HostEvent => ({
+  type: "host_event",
+  seq,
+  event: "INIT",
+  view: "ready",
+  members,
+});
+const change = (seq: number, fields: Partial<HostEvent> = {}): HostEvent => ({
+  type: "host_event",
+  seq,
+  event: "TERMINAL_CHANGE",
+  view: "ready",
+  ...fields,
+});
+const listed = (seq: number, ...members: MemberList["members"]): MemberList => ({
+  seq,
+  view: "ready",
+  members,
+});
+
+/** Members whose lists the test answers, one question at a time. */
+function watch() {
+  const clock = createManualClock();
+  const views: MembersView[] = [];
+  const problems: TenureError[] = [];
+  const asked: { answer(list: MemberList): Promise<void>; fail(): Promise<void> }[] = [];
+  const members = createMembers({
+    clock,
+    random: () => 0.5,
+    changed: (view) => views.push(view),
+    problem: (error) => problems.push(error),
+    list: () =>
+      new Promise((resolve, reject) => {
+        const settled = async (settle: () => void) => {
+          settle();
+          await Promise.resolve();
+          await Promise.resolve();
+        };
+        asked.push({
+          answer: (list) => settled(() => resolve(list)),
+          fail: () =>
+            settled(() => reject(new TenureError("DEPENDENCY_DOWN", { dependency: "Postgres" }))),
+        });
+      }),
+  });
+  const present = () => [...(members.current?.members.values() ?? [])].map(({ name }) => name);
+  return { clock, members, views, problems, asked, present };
+}
+
+describe("events in order", () => {
+  test("bring, change and take away members", () => {
+    const { members, present, asked } = watch();
+    members.heard(init(1, member("ada")));
+    members.heard(change(2, { new: member("bob") }));
+    members.heard(change(3, { new: { ...member("ada"), draining: true }, old: member("ada") }));
+    expect(present()).toEqual(["ada", "bob"]);
+    expect(members.current?.members.get(NODES.ada)?.draining).toBe(true);
+
+    members.heard(change(4, { old: member("bob") }));
+    expect(present()).toEqual(["ada"]);
+    expect(asked).toEqual([]);
+  });
+
+  test("may change the view alone", () => {
+    const { members } = watch();
+    members.heard({ ...init(1, member("ada")), view: "settling" });
+    expect(members.current?.view).toBe("settling");
+    members.heard(change(2));
+    expect(members.current?.view).toBe("ready");
+  });
+
+  test("twice are once", () => {
+    const { members, views, present } = watch();
+    members.heard(init(5, member("ada")));
+    members.heard(change(6, { old: member("ada") }));
+    members.heard(change(5, { new: member("ada") }));
+    members.heard(change(6, { new: member("bob") }));
+
+    expect(present()).toEqual([]);
+    expect(views).toHaveLength(2);
+  });
+
+  test("do not change a view that somebody holds", () => {
+    const { members, views } = watch();
+    members.heard(init(1, member("ada")));
+    members.heard(change(2, { old: member("ada") }));
+
+    expect(views[0]?.members.size).toBe(1);
+  });
+
+  test("of a former connection do not take away a node that is back", () => {
+    const { members, present } = watch();
+    members.heard(init(1, member("ada", 8)));
+    members.heard(change(2, { old: member("ada", 7) }));
+
+    expect(present()).toEqual(["ada"]);
+  });
+});
+
+describe("a gap", () => {
+  test("makes the view unsure until the list is there, with what was told meanwhile", async () => {
+    const { members, views, asked, present } = watch();
+    members.heard(init(1, member("ada")));
+    members.heard(change(3, { new: member("bob") }));
+    expect(members.current?.view).toBe("settling");
+    members.heard(change(4, { new: member("cyd") }));
+    members.heard(change(5, { old: member("bob") }));
+    expect(asked).toHaveLength(1);
+
+    await asked[0]?.answer(listed(3, member("bob")));
+    expect(present()).toEqual(["cyd"]);
+    expect(members.current?.view).toBe("ready");
+    members.heard(change(6, { new: member("ada") }));
+    expect(present()).toEqual(["cyd", "ada"]);
+    expect(asked).toHaveLength(1);
+    expect(views.at(-1)).toBe(members.current);
+  });
+
+  test("before the first list is a gap as well", async () => {
+    const { members, asked, present } = watch();
+    members.heard(change(7, { new: member("bob") }));
+    await asked[0]?.answer(listed(7, member("bob"), member("ada")));
+
+    expect(present()).toEqual(["bob", "ada"]);
+  });
+
+  test("is closed by INIT too, and the answer still on its way counts no more", async () => {
+    const { members, asked, present } = watch();
+    members.heard(init(1));
+    members.heard(change(3));
+    members.heard(init(9, member("cyd")));
+    await asked[0]?.answer(listed(3, member("ada")));
+
+    expect(present()).toEqual(["cyd"]);
+  });
+
+  test("that an old list does not close is never shown as complete, and asked about again", async () => {
+    const { members, views, asked, clock } = watch();
+    members.heard(init(1));
+    members.heard(change(5, { new: member("bob") }));
+    const shown = views.length;
+    await asked[0]?.answer(listed(2, member("ada")));
+    expect(views.slice(shown).map(({ view }) => view)).toEqual(["settling"]);
+
+    clock.advance(999);
+    expect(asked).toHaveLength(1);
+    clock.advance(1);
+    await asked[1]?.answer(listed(4, member("ada")));
+    expect(members.current?.view).toBe("ready");
+    expect(members.current?.members.size).toBe(2);
+  });
+
+  test("is asked about again when the server does not answer", async () => {
+    const { members, asked, clock, problems } = watch();
+    members.heard(init(1));
+    members.heard(change(3));
+    await asked[0]?.fail();
+    expect(problems).toHaveLength(1);
+    members.heard(change(4));
+    expect(asked).toHaveLength(1);
+    clock.advance(1_000);
+    await asked[1]?.answer(listed(4));
+
+    expect(members.current?.view).toBe("ready");
+  });
+
+  test("of thousands of events costs no memory, and none of them is lost", async () => {
+    const { members, asked, clock, present } = watch();
+    members.heard(init(0));
+    for (let seq = 2; seq < 5_000; seq++) members.heard(change(seq));
+    members.heard(change(5_000, { new: member("bob") }));
+    // Its end is 4,000 events behind what was kept.
+    await asked[0]?.answer(listed(1));
+    expect(members.current?.view).toBe("settling");
+    clock.advance(1_000);
+    await asked[1]?.answer(listed(4_500, member("ada")));
+
+    expect(present()).toEqual(["ada", "bob"]);
+    expect(members.current?.view).toBe("ready");
+  });
+});
+
+describe("an INIT in pages", () => {
+  const [first, second, third] = Object.keys(NODES)
+    .map((name) => member(name as keyof typeof NODES))
+    .sort((a, b) => (a.address < b.address ? -1 : 1)) as [Member, Member, Member];
+  const page = (
+    seq: number,
+    shown: Member[],
+    { after, next }: { after?: Member; next?: Member },
+  ): HostEvent => ({
+    ...init(seq, ...shown),
+    ...(after && { after: after.address }),
+    ...(next && { next: next.address }),
+  });
+
+  test("counts when its last page is there, with the changes that came meanwhile", () => {
+    const { members, asked, views, present } = watch();
+    members.heard(page(4, [first], { next: first }));
+    members.heard(change(5, { old: first }));
+    members.heard(page(5, [second], { after: first, next: second }));
+    members.heard(change(6, { new: { ...second, draining: true }, old: second }));
+    expect(members.current).toBeUndefined();
+    members.heard(page(6, [third], { after: second }));
+
+    expect(present()).toEqual([second.name, third.name]);
+    expect(views.every(({ view }) => view === "ready")).toBe(true);
+    expect(members.current?.members.get(second.address)?.draining).toBe(true);
+    members.heard(change(7, { new: first }));
+    expect(present()).toHaveLength(3);
+    expect(asked).toEqual([]);
+  });
+
+  test("leaves nobody known to be lost until it is complete", () => {
+    const { members, present } = watch();
+    members.heard(init(1, first, second));
+    members.heard(page(2, [first], { next: first }));
+    expect(members.current?.view).toBe("settling");
+    expect(present()).toEqual([first.name, second.name]);
+    members.heard(page(2, [third], { after: first }));
+    expect(members.current?.view).toBe("ready");
+    expect(present()).toEqual([first.name, third.name]);
+  });
+
+  test("gives way to a newer one", () => {
+    const { members, present } = watch();
+    members.heard(page(1, [first], { next: first }));
+    members.heard(page(2, [second], { next: second }));
+    members.heard(page(2, [third], { after: second }));
+    expect(present()).toEqual([second.name, third.name]);
+  });
+
+  test("with a page that cannot be read is asked for", async () => {
+    const { members, asked, present } = watch();
+    members.heard(page(1, [first], { next: first }));
+    members.missed();
+    members.heard(page(1, [third], { after: second }));
+    expect(members.current).toBeUndefined();
+    await asked[0]?.answer(listed(1, first, second, third));
+    expect(present()).toHaveLength(3);
+    expect(asked).toHaveLength(1);
+  });
+
+  test("that a lost connection cut short is forgotten", () => {
+    const { members, present } = watch();
+    members.heard(page(1, [first], { next: first }));
+    members.down();
+    members.heard(page(1, [second], { after: first }));
+    expect(members.current).toBeUndefined();
+    members.heard(init(1, third));
+    expect(present()).toEqual([third.name]);
+  });
+});
+
+test("a list in pages is asked for to its end, and ready only if every page is", async () => {
+  const answers: Record<string, MemberList> = {
+    "{}": { ...listed(3, member("ada")), next: "a" },
+    '{"after":"a"}': { ...listed(5, member("bob")), view: "settling", next: "b" },
+    '{"after":"b"}': listed(6, member("cyd")),
+  };
+  const call = (async (_method: string, params: object) =>
+    answers[JSON.stringify(params)]) as Calls["call"];
+  const { seq, view, members } = await listMembers(call);
+  expect({ seq, view, names: members.map(({ name }) => name) }).toEqual({
+    seq: 3,
+    view: "settling",
+    names: ["ada", "bob", "cyd"],
+  });
+});
+
+describe("without a connection", () => {
+  test("nobody absent is known to be lost, and numbers start anew", async () => {
+    const { members, asked, present, clock } = watch();
+    members.heard(init(1, member("ada")));
+    members.heard(change(3));
+    members.down();
+    await asked[0]?.answer(listed(3, member("bob")));
+    clock.advance(10_000);
+    expect(members.current?.view).toBe("settling");
+    expect(present()).toEqual(["ada"]);
+    expect(asked).toHaveLength(1);
+
+    // Another instance counts for itself.
+    members.heard(init(1, member("cyd")));
+    members.heard(change(2, { new: member("ada") }));
+    expect(present()).toEqual(["cyd", "ada"]);
+    expect(members.current?.view).toBe("ready");
+  });
+});
