@@ -369,7 +369,7 @@ export const PLANTS: readonly Plant[] = [
     seconds: 50,
     edits: [
       {
-        file: "agent/dist/executor/guard.js",
+        file: "agent/dist/executor/orphans/guard.js",
         protection: 'for group in $groups; do kill -s KILL -- "-$group"; done',
         instead: "exit 0",
       },
@@ -384,7 +384,7 @@ export const PLANTS: readonly Plant[] = [
     seconds: 60,
     edits: [
       {
-        file: "agent/dist/contact.js",
+        file: "agent/dist/contact-watchdog.js",
         protection: `suspend(\`no contact for \${selfStopMs} ms\`, silentMs);`,
         instead: "",
       },
@@ -460,7 +460,7 @@ export const PLANTS: readonly Plant[] = [
     faults: ["slow-unit.stop"],
     edits: [
       {
-        file: "agent/dist/contact.js",
+        file: "agent/dist/contact-watchdog.js",
         protection: `if (stopped)
                 return;
             lastContactMs = atMs;`,

@@ -17,9 +17,10 @@ import {
   systemClock,
 } from "@tenure/sdk";
 import { openBootFile } from "./boot-file.ts";
+import { wantedHere } from "./claim/desired-state.ts";
 import { type ClaimPolicy, claimPolicyOf } from "./claim/policy.ts";
 import type { AgentConfig } from "./config.ts";
-import { createContactWatch } from "./contact.ts";
+import { createContactWatch } from "./contact-watchdog.ts";
 import type { Executor, ExecutorOptions, RunningChild } from "./executor/contract.ts";
 import { createExecutor } from "./executor/executor.ts";
 import { createGiveBack } from "./give-back.ts";
@@ -28,11 +29,10 @@ import { type AgentLog, createAgentLog } from "./log.ts";
 import { createLoop } from "./loop/loop.ts";
 import type { LoopCounts } from "./loop/pass.ts";
 import { createReports } from "./reports.ts";
-import { createSampler, type Sampler } from "./sample/sampler.ts";
+import { createSampler, type Sampler } from "./sampler.ts";
 import { createServerCalls } from "./server-calls.ts";
 import { createMembersLook, serverPorts } from "./server-ports.ts";
 import { createStopTimes } from "./stop-times.ts";
-import { wantedHere } from "./wanted.ts";
 
 export interface AgentOptions {
   log?: AgentLog;

@@ -1,5 +1,5 @@
 import { listMembers, type NodeConnection } from "@tenure/sdk";
-import type { LoopPorts, MembersSeen } from "./loop/ports.ts";
+import type { LoopPorts, MembersSeen } from "./loop/loop-ports.ts";
 
 type Look = LoopPorts["members"];
 

@@ -1,13 +1,13 @@
 import type { DeploymentReport, ListedDeployment, NodeTraits, TenureError } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
 import type { Clock } from "@tenure/sdk";
+import { wantedHere } from "../../../packages/agent/src/claim/desired-state.ts";
 import { claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
-import { createContactWatch } from "../../../packages/agent/src/contact.ts";
+import { createContactWatch } from "../../../packages/agent/src/contact-watchdog.ts";
 import { createLoop, type Loop } from "../../../packages/agent/src/loop/loop.ts";
-import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
+import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
 import { createReports } from "../../../packages/agent/src/reports.ts";
 import { createMembersLook, serverPorts } from "../../../packages/agent/src/server-ports.ts";
-import { wantedHere } from "../../../packages/agent/src/wanted.ts";
 import type { Timeline } from "../timeline.ts";
 import type { Way } from "../wire.ts";
 import { type Children, type Copy, createChildren } from "./children.ts";

@@ -1,4 +1,4 @@
-import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
+import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
 import type { Planted } from "./world.ts";
 
 /** One protection off each. Where the design has two that cover for each other, both: one alone changes nothing. */

@@ -1,6 +1,6 @@
 import { unfitness } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
-import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
+import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
 import type { DeploymentRow } from "../../../packages/server/src/deployments/deployment-row.ts";
 import { type Chance, createChance } from "../chance.ts";
 import { createTimeline, type Timeline } from "../timeline.ts";

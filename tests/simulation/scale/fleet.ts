@@ -1,6 +1,6 @@
 import type { ListedDeployment, Member } from "@tenure/protocol";
 import { createLoop, type Loop } from "../../../packages/agent/src/loop/loop.ts";
-import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
+import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
 import { createChance } from "../chance.ts";
 import { createTimeline, type Timeline } from "../timeline.ts";
 import type { Costs } from "./costs.ts";

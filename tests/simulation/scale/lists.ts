@@ -1,7 +1,7 @@
 import type { CallResult, Member } from "@tenure/protocol";
 import { type ClaimPolicy, claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
-import type { HeldList } from "../../../packages/agent/src/loop/list.ts";
-import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
+import type { HeldList } from "../../../packages/agent/src/loop/deployment-cache.ts";
+import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
 import { FREE_ROWS_MAX } from "../../../packages/agent/src/loop/row-index.ts";
 import type { Reading } from "./server.ts";
 import type { TableView, VersionedTable } from "./table.ts";

@@ -2,8 +2,8 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type ListedDeployment, type Member, TenureError } from "@tenure/protocol";
 import { claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
+import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
 import { createPasses } from "../../../packages/agent/src/loop/pass.ts";
-import type { LoopPorts } from "../../../packages/agent/src/loop/ports.ts";
 import { createChance } from "../chance.ts";
 import { addressOf, memberOf, rowsOf } from "./fleet.ts";
 

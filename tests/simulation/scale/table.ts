@@ -1,6 +1,6 @@
 import type { ListedDeployment } from "@tenure/protocol";
 import { byAge } from "../../../packages/agent/src/claim/plan.ts";
-import { cornerOf, inCornerOf } from "../../../packages/agent/src/loop/corners.ts";
+import { cornerOf, inCornerOf } from "../../../packages/agent/src/loop/claim-window.ts";
 import { FREE_ROWS_MAX } from "../../../packages/agent/src/loop/row-index.ts";
 import { createLiveCount } from "./live-count.ts";
 

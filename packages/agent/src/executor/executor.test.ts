@@ -5,7 +5,7 @@ import { identify, isAlive } from "../../../../tests/support/proc.ts";
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { until } from "../../../../tests/support/until.ts";
 import { aRow, PATIENT, startExecutor, wanted } from "../../testing/executor-fixture.ts";
-import { isGroupAlive } from "./group.ts";
+import { isGroupAlive } from "./child/group.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 

@@ -7,13 +7,13 @@ import { createLogs } from "../logs/logs.ts";
 import { resolveWrapper } from "../wrapper.ts";
 import { BACKOFF } from "./backoff.ts";
 import type { Executor, ExecutorOptions, Wanted } from "./contract.ts";
+import { takeDirectory } from "./data-directory/data-directory.ts";
+import { onHousekeepingFailed, startHousekeeping } from "./data-directory/housekeeping.ts";
+import { createOwners } from "./data-directory/owners.ts";
 import { type Goal, goalOf, goneAfter } from "./goal.ts";
-import { onHousekeepingFailed, startHousekeeping } from "./housekeeping.ts";
 import { createRunNpm } from "./npm-run.ts";
-import { createOwners } from "./owners.ts";
 import { createRunner, type Runner, type RunnerHost } from "./runner.ts";
 import { createSlots } from "./slots.ts";
-import { takeDirectory } from "./take-directory.ts";
 
 /** Long enough to see a program that cannot even begin, short enough that twenty of them start in a second. */
 const STARTED_AFTER_MS = 200;

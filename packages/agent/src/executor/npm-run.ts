@@ -4,10 +4,10 @@ import { findNpm, NPM_INSTALL, NPM_INSTALL_LOCKED, type NpmCommand } from "../in
 import { pumpLines } from "../logs/line-pump.ts";
 import { createTail, storable } from "../logs/tail.ts";
 import { unlessAborted } from "./abort.ts";
-import { npmEnvironment } from "./environment.ts";
-import { groupGone, signalGroup } from "./group.ts";
-import type { Guard } from "./guard.ts";
-import { type Exit, launch } from "./launch.ts";
+import { npmEnvironment } from "./child/environment.ts";
+import { groupGone, signalGroup } from "./child/group.ts";
+import { type Exit, launch } from "./child/launch.ts";
+import type { Guard } from "./orphans/guard.ts";
 
 /** A server gives a reservation back after the same time. */
 const INSTALL_MS_MAX = 10 * 60_000;

@@ -5,10 +5,10 @@ import type { LogWriter } from "../logs/log-writer.ts";
 import { storable } from "../logs/tail.ts";
 import { aborted, unlessAborted } from "./abort.ts";
 import { type Backoff, backoffMs } from "./backoff.ts";
-import { type Child, type ChildHost, startChild } from "./child.ts";
+import { type Child, type ChildHost, startChild } from "./child/child.ts";
+import type { Exit } from "./child/launch.ts";
 import type { RunningChild } from "./contract.ts";
 import type { ChildSpec, Goal } from "./goal.ts";
-import type { Exit } from "./launch.ts";
 import type { Slot, Slots } from "./slots.ts";
 
 /** Brings one deployment to its goal and keeps it there. */

@@ -13,9 +13,9 @@ import { type FakeRegistry, startFakeRegistry } from "../../../../tests/support/
 import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { until } from "../../../../tests/support/until.ts";
 import { PATIENT } from "../../testing/executor-fixture.ts";
-import { startGuard } from "../executor/guard.ts";
-import { tryLock } from "../executor/locks.ts";
+import { tryLock } from "../executor/data-directory/locks.ts";
 import { createRunNpm } from "../executor/npm-run.ts";
+import { startGuard } from "../executor/orphans/guard.ts";
 import { findEntryPoint } from "./entry-point.ts";
 import { createInstaller } from "./installer.ts";
 import { writeListing } from "./listing.ts";

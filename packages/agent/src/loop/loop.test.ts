@@ -9,7 +9,7 @@ import { describe, expect, test } from "vitest";
 import { claimPolicyOf } from "../claim/policy.ts";
 import type { AgentLogLine } from "../log.ts";
 import { createLoop, type Loop } from "./loop.ts";
-import type { LoopPorts } from "./ports.ts";
+import type { LoopPorts } from "./loop-ports.ts";
 
 // The very loop of the agent, against a table in memory and a clock that a test moves.
 

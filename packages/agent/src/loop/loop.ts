@@ -1,9 +1,9 @@
 import { TenureError } from "@tenure/protocol";
 import type { Cancel } from "@tenure/sdk";
-import type { HeldList } from "./list.ts";
-import { jitteredMs, lookAgainMs, spreadMs } from "./pace.ts";
+import { jitteredMs, lookAgainMs, spreadMs } from "./backoff.ts";
+import type { HeldList } from "./deployment-cache.ts";
+import type { LoopPorts } from "./loop-ports.ts";
 import { createPasses, type LoopCounts, type PassEnd, type PassOptions } from "./pass.ts";
-import type { LoopPorts } from "./ports.ts";
 
 export interface Loop {
   start(): void;

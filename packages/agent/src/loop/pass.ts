@@ -10,11 +10,11 @@ import {
 } from "@tenure/protocol";
 import { type PassPlan, planPass } from "../claim/plan.ts";
 import type { ClaimPolicy } from "../claim/policy.ts";
-import { createComplaints } from "./complaints.ts";
-import { createHeldList, type HeldList } from "./list.ts";
-import { type Turn, turnOf } from "./pace.ts";
-import { createPatience } from "./patience.ts";
-import type { LoopPorts, MembersSeen } from "./ports.ts";
+import { type Turn, turnOf } from "./backoff.ts";
+import { createHeldList, type HeldList } from "./deployment-cache.ts";
+import type { LoopPorts, MembersSeen } from "./loop-ports.ts";
+import { createComplaints } from "./row-warnings.ts";
+import { createPatience } from "./unclaimed-age.ts";
 
 export interface PassOptions {
   intervalMs: number;

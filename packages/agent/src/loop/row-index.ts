@@ -5,7 +5,7 @@ import {
   type Member,
 } from "@tenure/protocol";
 import { byAge, demandOf, isRefused } from "../claim/plan.ts";
-import { cornerOf, inCornerOf } from "./corners.ts";
+import { cornerOf, inCornerOf } from "./claim-window.ts";
 
 /** Deployments, sorted by what a pass asks of them, so that a pass costs what there is to do and not how many there are. */
 export interface RowIndex {

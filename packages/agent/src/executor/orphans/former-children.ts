@@ -1,11 +1,11 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { isRunAsUid, type RunAs } from "../run-as.ts";
-import type { Directories } from "./directories.ts";
-import { groupGone, signalGroup } from "./group.ts";
-import { AGENT_LOCK, readHolder } from "./locks.ts";
-import { isStillAlive, readUid } from "./proc.ts";
-import type { Strays } from "./strays.ts";
+import { isRunAsUid, type RunAs } from "../../run-as.ts";
+import { groupGone, signalGroup } from "../child/group.ts";
+import { isStillAlive, readUid } from "../child/proc.ts";
+import type { Directories } from "../data-directory/directories.ts";
+import { AGENT_LOCK, readHolder } from "../data-directory/locks.ts";
+import type { Strays } from "./orphans.ts";
 
 export const lockPath = ({ run }: Directories, deploymentId: string): string =>
   join(run, `${deploymentId}.lock`);

@@ -2,8 +2,8 @@ import { mkdirSync, readdirSync, rmSync, statSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { expect, test, vi } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
-import { aRow, PATIENT, startExecutor, wanted } from "../../testing/executor-fixture.ts";
+import { until } from "../../../../../tests/support/until.ts";
+import { aRow, PATIENT, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 

@@ -1,6 +1,6 @@
-import { findEntryPoint } from "../install/entry-point.ts";
-import type { Installed } from "../install/installer.ts";
-import type { ChildSpec } from "./goal.ts";
+import { findEntryPoint } from "../../install/entry-point.ts";
+import type { Installed } from "../../install/installer.ts";
+import type { ChildSpec } from "../goal.ts";
 
 /** What to execute for a specification. */
 export interface Execution {

@@ -1,12 +1,12 @@
-import type { RunAs } from "../run-as.ts";
-import { type Cgroups, openCgroups } from "./cgroups.ts";
-import type { ExecutorLog } from "./contract.ts";
+import type { RunAs } from "../../run-as.ts";
+import type { ExecutorLog } from "../contract.ts";
+import { type Cgroups, openCgroups } from "../orphans/cgroups.ts";
+import { endLeftovers } from "../orphans/former-children.ts";
+import { type Guard, startGuard } from "../orphans/guard.ts";
+import { createStrays, type Strays } from "../orphans/orphans.ts";
 import { type Directories, makeDirectories } from "./directories.ts";
-import { type Guard, startGuard } from "./guard.ts";
-import { endLeftovers } from "./leftovers.ts";
 import { lockDataDirectory } from "./locks.ts";
 import { checkRunAs } from "./owners.ts";
-import { createStrays, type Strays } from "./strays.ts";
 
 /** A data directory that belongs to this agent alone, and in which nothing of a former one runs any more. */
 export interface TakenDirectory {

@@ -4,8 +4,8 @@ import {
   type NodeTraits,
   unfitness,
 } from "@tenure/protocol";
-import { desiredHere } from "./claim/plan.ts";
-import type { Wanted } from "./executor/contract.ts";
+import type { Wanted } from "../executor/contract.ts";
+import { desiredHere } from "./plan.ts";
 
 /** From the rows that concern this node to what its executor should do about each. */
 export function wantedHere(

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createManualClock } from "../../sdk/testing/manual-clock.ts";
-import { createContactWatch } from "./contact.ts";
+import { createContactWatch } from "./contact-watchdog.ts";
 
 function watchFor(selfStopMs: number, laterMs = 0) {
   const silences: number[] = [];

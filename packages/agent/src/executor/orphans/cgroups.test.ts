@@ -3,10 +3,10 @@ import { once } from "node:events";
 import { readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { until } from "../../../../tests/support/until.ts";
-import { guardOf, startAgentProcess } from "../../testing/agent-process.ts";
-import { aRow, startExecutor, wanted } from "../../testing/executor-fixture.ts";
+import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
+import { until } from "../../../../../tests/support/until.ts";
+import { guardOf, startAgentProcess } from "../../../testing/agent-process.ts";
+import { aRow, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
 import { type CgroupHierarchy, hierarchiesOf, openCgroups, readHierarchies } from "./cgroups.ts";
 
 const V1 = `37 31 0:34 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer

@@ -2,7 +2,7 @@ import { closeSync, ftruncateSync, openSync, readFileSync, writeSync } from "nod
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import fsx from "fs-native-extensions";
-import { isStillAlive, type ProcessIdentity, readBootId, readProcess } from "./proc.ts";
+import { isStillAlive, type ProcessIdentity, readBootId, readProcess } from "../child/proc.ts";
 
 /**
  * A lock of the kernel on an open file. It belongs to the open file, not to a process: whoever inherits the descriptor

@@ -4,8 +4,8 @@ import { once } from "node:events";
 import { lchownSync, readdirSync, statSync } from "node:fs";
 import { lchown } from "node:fs/promises";
 import { join } from "node:path";
-import { isRunAsUid, type Owner, type RunAs } from "../run-as.ts";
-import { walk } from "../walk.ts";
+import { isRunAsUid, type Owner, type RunAs } from "../../run-as.ts";
+import { walk } from "../../walk.ts";
 import type { Directories } from "./directories.ts";
 
 /** Decides which user the processes of a deployment run as. */

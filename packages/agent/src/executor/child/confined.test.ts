@@ -9,9 +9,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { aRow, startExecutor, wanted } from "../../testing/executor-fixture.ts";
-import { createOwners, giveDirectory } from "./owners.ts";
+import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
+import { aRow, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
+import { createOwners, giveDirectory } from "../data-directory/owners.ts";
 
 const isRoot = process.getuid?.() === 0;
 

@@ -5,7 +5,7 @@ import {
   type Member,
 } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
-import { createHeldList } from "./list.ts";
+import { createHeldList } from "./deployment-cache.ts";
 import { createRowIndex, FREE_ROWS_MAX } from "./row-index.ts";
 
 type Answer = CallResult<"deployment.list">;

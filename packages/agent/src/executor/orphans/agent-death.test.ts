@@ -2,14 +2,14 @@ import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { descendantsOf, identify, isAlive, signal } from "../../../../tests/support/proc.ts";
-import { type RunningProcess, startProcess } from "../../../../tests/support/process.ts";
-import { repositoryRoot } from "../../../../tests/support/repository.ts";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { until } from "../../../../tests/support/until.ts";
-import { childrenOf, guardOf, startAgentProcess } from "../../testing/agent-process.ts";
-import { aRow, PATIENT, startExecutor, wanted } from "../../testing/executor-fixture.ts";
-import { isStillAlive, readBootId, readProcess } from "./proc.ts";
+import { descendantsOf, identify, isAlive, signal } from "../../../../../tests/support/proc.ts";
+import { type RunningProcess, startProcess } from "../../../../../tests/support/process.ts";
+import { repositoryRoot } from "../../../../../tests/support/repository.ts";
+import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
+import { until } from "../../../../../tests/support/until.ts";
+import { childrenOf, guardOf, startAgentProcess } from "../../../testing/agent-process.ts";
+import { aRow, PATIENT, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
+import { isStillAlive, readBootId, readProcess } from "../child/proc.ts";
 
 // Each of these starts several processes of Node, which takes seconds on a busy machine.
 vi.setConfig({ testTimeout: 120_000 });

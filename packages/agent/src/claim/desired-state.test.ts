@@ -1,7 +1,7 @@
 import type { ListedDeployment } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
 import { describe, expect, test } from "vitest";
-import { wantedHere } from "./wanted.ts";
+import { wantedHere } from "./desired-state.ts";
 
 const me = { address: "a", labels: {}, trusted_package_regexp: "web@.*", custom_command: false };
 let made = 0;

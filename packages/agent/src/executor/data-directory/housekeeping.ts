@@ -1,12 +1,12 @@
 import { renameSync, rmSync } from "node:fs";
 import { readdir, rm, rmdir, stat, utimes } from "node:fs/promises";
 import { join } from "node:path";
-import type { Installer } from "../install/installer.ts";
-import type { ExecutorLog } from "./contract.ts";
+import type { Installer } from "../../install/installer.ts";
+import { removePipes } from "../child/pipes.ts";
+import type { ExecutorLog } from "../contract.ts";
+import { lockPath } from "../orphans/former-children.ts";
 import type { Directories } from "./directories.ts";
-import { lockPath } from "./leftovers.ts";
 import { tryLock } from "./locks.ts";
-import { removePipes } from "./pipes.ts";
 
 export interface HousekeepingOptions {
   directories: Directories;

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Writable } from "node:stream";
-import type { ExecutorLog } from "./contract.ts";
-import { strayMark } from "./environment.ts";
+import { strayMark } from "../child/environment.ts";
+import type { ExecutorLog } from "../contract.ts";
 
 /** Sees to it that no process group outlives this agent, however the agent ends. */
 export interface Guard {

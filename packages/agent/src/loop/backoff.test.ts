@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { jitteredMs, lookAgainMs, spreadMs, turnOf } from "./pace.ts";
+import { jitteredMs, lookAgainMs, spreadMs, turnOf } from "./backoff.ts";
 
 test("the delay after a wake-up grows with the fleet, up to a limit", () => {
   expect(spreadMs(2)).toBeLessThan(50);

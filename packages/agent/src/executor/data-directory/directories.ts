@@ -1,7 +1,7 @@
 import { chmodSync, chownSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { join } from "node:path";
-import type { RunAs } from "../run-as.ts";
-import type { ExecutorLog } from "./contract.ts";
+import type { RunAs } from "../../run-as.ts";
+import type { ExecutorLog } from "../contract.ts";
 
 /**
  * Where things are in the data directory of a node-unit. All of it is its own and closed to other users; the users of its

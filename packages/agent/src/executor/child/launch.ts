@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
-import type { Owner } from "../run-as.ts";
+import type { Owner } from "../../run-as.ts";
+import { type FileLock, identityOf } from "../data-directory/locks.ts";
+import type { Guard } from "../orphans/guard.ts";
 import { signalGroup } from "./group.ts";
-import type { Guard } from "./guard.ts";
-import { type FileLock, identityOf } from "./locks.ts";
 import type { OutputPipes } from "./pipes.ts";
 
 export interface Program {

@@ -1,5 +1,5 @@
 import { TenureError } from "@tenure/protocol";
-import type { Executor } from "./executor/contract.ts";
+import type { Executor } from "./contract.ts";
 
 /** Runs nothing: for a node-unit that only claims, in a bench or a simulation. */
 export async function createNoExecutor(): Promise<Executor> {

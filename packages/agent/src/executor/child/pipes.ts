@@ -3,7 +3,7 @@ import { chownSync, closeSync, constants, openSync, rmSync, statSync } from "nod
 import { Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { promisify } from "node:util";
-import type { Owner } from "../run-as.ts";
+import type { Owner } from "../../run-as.ts";
 
 /** Both outputs of a child: what we read, and what the child gets as its descriptors 1 and 2. */
 export interface OutputPipes {

@@ -1,4 +1,4 @@
-import type { Directories } from "./directories.ts";
+import type { Directories } from "../data-directory/directories.ts";
 import type { Program } from "./launch.ts";
 
 /**

@@ -1,24 +1,24 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import type { Installed } from "../install/installer.ts";
-import { pumpLines } from "../logs/line-pump.ts";
-import type { LogWriter } from "../logs/log-writer.ts";
-import { createTail } from "../logs/tail.ts";
-import type { Cgroups } from "./cgroups.ts";
-import type { ExecutorLog } from "./contract.ts";
-import type { Directories } from "./directories.ts";
+import type { Installed } from "../../install/installer.ts";
+import { pumpLines } from "../../logs/line-pump.ts";
+import type { LogWriter } from "../../logs/log-writer.ts";
+import { createTail } from "../../logs/tail.ts";
+import type { ExecutorLog } from "../contract.ts";
+import type { Directories } from "../data-directory/directories.ts";
+import { type FileLock, readHolder, tryLock } from "../data-directory/locks.ts";
+import { giveDirectory, type Owners } from "../data-directory/owners.ts";
+import type { ChildSpec, Goal } from "../goal.ts";
+import type { Cgroups } from "../orphans/cgroups.ts";
+import { lockPath } from "../orphans/former-children.ts";
+import type { Guard } from "../orphans/guard.ts";
+import type { Strays } from "../orphans/orphans.ts";
 import { childEnvironment } from "./environment.ts";
-import type { ChildSpec, Goal } from "./goal.ts";
 import { groupGone, signalGroup } from "./group.ts";
-import type { Guard } from "./guard.ts";
 import { type Exit, type Launched, launch } from "./launch.ts";
-import { lockPath } from "./leftovers.ts";
-import { type FileLock, readHolder, tryLock } from "./locks.ts";
-import { giveDirectory, type Owners } from "./owners.ts";
 import { openPipes } from "./pipes.ts";
 import { executionOf } from "./program.ts";
-import type { Strays } from "./strays.ts";
 import { wrapped } from "./wrapped.ts";
 
 /** What every child needs of its surroundings. */

@@ -1,10 +1,13 @@
 import { chmodSync, existsSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, test, vi } from "vitest";
-import { type FakeRegistry, startFakeRegistry } from "../../../../tests/support/fake-registry.ts";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { aRow, startExecutor, wanted } from "../../testing/executor-fixture.ts";
-import type { ExecutorOptions } from "./contract.ts";
+import {
+  type FakeRegistry,
+  startFakeRegistry,
+} from "../../../../../tests/support/fake-registry.ts";
+import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
+import { aRow, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
+import type { ExecutorOptions } from "../contract.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 

@@ -1,8 +1,8 @@
 import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { aRow } from "../../testing/executor-fixture.ts";
+import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
+import { aRow } from "../../../testing/executor-fixture.ts";
 import { makeDirectories } from "./directories.ts";
 import { keepHouse } from "./housekeeping.ts";
 import { tryLock } from "./locks.ts";

@@ -1,8 +1,8 @@
 import { readdir } from "node:fs/promises";
 import { setImmediate as nextTurn, setTimeout as wait } from "node:timers/promises";
+import { strayMark } from "../child/environment.ts";
+import { isAlive, readEnvironment, readProcess } from "../child/proc.ts";
 import type { Cgroups } from "./cgroups.ts";
-import { strayMark } from "./environment.ts";
-import { isAlive, readEnvironment, readProcess } from "./proc.ts";
 
 /** Finds processes of a deployment that left its process group: by its cgroup where there is one, and by their environment. */
 export interface Strays {
