@@ -41,7 +41,7 @@ test("npm start: two node-units, what runs where, and what a killed one ran runs
   signal(victim.pid, "SIGKILL"); // the line it told us to type
   await first.waitForLine(/alpha is gone \(SIGKILL\)/, DEADLINE_MS);
   const [, after = ""] = first.stdout().split("alpha is gone");
-  await first.waitForLine(/Bring alpha back/, DEADLINE_MS);
+  await first.waitForLine(/Start alpha again/, DEADLINE_MS);
   expect(nodesOf(first.stdout().split("alpha is gone")[1] ?? after)).toEqual(["bravo"]);
   const before = await demoOf(first, dataDir);
   expect(await first.stop(60_000)).toMatchObject({ code: 0 });

@@ -82,7 +82,7 @@ describe("tenure job", () => {
   test("what is no JSON is explained", async () => {
     const { code, stderr } = await job("submit", "hello", "--pool", "echo");
     expect(code).toBe(1);
-    expect(stderr).toContain("quotes of its own");
+    expect(stderr).toContain("quote a string twice");
   });
 
   test("ls lists by outcome, newest first", async () => {

@@ -11,22 +11,22 @@ export interface CommandEntry {
 export const COMMANDS: readonly CommandEntry[] = [
   {
     name: "dev",
-    summary: "run Tenure on this machine, with embedded stores, to try it out",
+    summary: "run a demo fleet on this machine with embedded stores",
     load: async () => (await import("./commands/dev.ts")).devCommand,
   },
   {
     name: "server",
-    summary: "run one server; prints its URL when it is ready",
+    summary: "run one server instance; prints its URL when ready",
     load: async () => (await import("./commands/server.ts")).serverCommand,
   },
   {
     name: "health",
-    summary: "ask a server whether it and its stores are well",
+    summary: "check that a server and its stores are ready",
     load: async () => (await import("./commands/health.ts")).healthCommand,
   },
   {
     name: "cluster",
-    summary: "list the live instances and the stores behind them",
+    summary: "list instances and their stores",
     load: async () => (await import("./commands/cluster.ts")).clusterCommand,
   },
   {
@@ -51,17 +51,17 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: "events",
-    summary: "show what happened, and follow what happens",
+    summary: "show and follow events",
     load: async () => (await import("./commands/events.ts")).eventsCommand,
   },
   {
     name: "audit",
-    summary: "show who did what",
+    summary: "show who changed what",
     load: async () => (await import("./commands/audit.ts")).auditCommand,
   },
   {
     name: "signer",
-    summary: "list signers, allocate their nonces, settle the open ones",
+    summary: "list signers, allocate and resolve nonces",
     load: async () => (await import("./commands/signer.ts")).signerCommand,
   },
 ];

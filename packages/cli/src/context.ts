@@ -1,6 +1,6 @@
-/** What a command leaves behind for the process: commands set it, `main` answers it. */
+/** State that a command sets for the process; `main` returns the exit code. */
 export interface Context {
   exitCode: number;
-  /** Set by a command that is there for what it does, not for what it prints: a server, a node-unit. */
+  /** Set by a server or a node-unit, which outlives a closed output. */
   keepsRunning?: boolean;
 }

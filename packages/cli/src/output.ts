@@ -2,7 +2,7 @@ import Table from "cli-table3";
 import pc from "picocolors";
 import { printable, printableJson } from "./printable.ts";
 
-/** One object as JSON, or whatever `draw` makes of it for a person. */
+/** Prints a value as JSON with `--json`, else as the text that `draw` returns. */
 export function print<T>(
   value: T,
   { json }: { json?: boolean | undefined },
@@ -29,7 +29,7 @@ const NO_BORDER = Object.fromEntries(
     .map((place) => [place, place === "middle" ? "  " : ""]),
 );
 
-/** A text, or one with a colour of ours: what a text brings along itself is never obeyed. */
+/** A text, optionally coloured. Control characters in the text itself are removed. */
 export type Cell = string | { text: string; paint: (text: string) => string };
 
 export function table(headings: string[], rows: Cell[][]): string {
@@ -46,7 +46,7 @@ function render(cell: Cell): string {
   return typeof cell === "string" ? printable(cell) : cell.paint(printable(cell.text));
 }
 
-/** Names and values below each other, the values aligned. */
+/** One line per name and value, with the values aligned. */
 export function fields(pairs: ReadonlyArray<readonly [string, string]>): string {
   const width = Math.max(...pairs.map(([name]) => name.length));
   return pairs
@@ -54,7 +54,7 @@ export function fields(pairs: ReadonlyArray<readonly [string, string]>): string 
     .join("\n");
 }
 
-/** Enough of a long id to tell it from its neighbours; commands take it whole or by name. */
+/** Shortens a long id for display. Commands take the whole id or the name. */
 export function shortId(id: string): string {
   return id.length > 16 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id;
 }

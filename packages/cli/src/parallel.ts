@@ -1,6 +1,6 @@
 /**
- * Runs `work` for each item, at most `limit` at a time, begun in order. After a failure no other item is begun; the
- * failure is thrown once those under way have ended.
+ * Runs `work` for each item in order, at most `limit` at a time. After a failure no further item starts; the first
+ * failure is thrown when the running ones have ended.
  */
 export async function inParallel<T>(
   items: readonly T[],

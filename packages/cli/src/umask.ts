@@ -1,7 +1,7 @@
 const OWNER_ONLY = 0o077;
 
 /**
- * Makes every file that this process writes from now on readable by its own user only. For programs that keep secrets,
- * called once at their start. Returns the former umask, which their children get back.
+ * Makes every new file of this process readable by its own user only. Programs that keep secrets call it once at start.
+ * Returns the previous umask, which their children get back.
  */
 export const keepFilesPrivate = (): number => process.umask(OWNER_ONLY);

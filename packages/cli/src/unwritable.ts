@@ -1,9 +1,9 @@
 import type { Context } from "./context.ts";
 
-/** 128 + SIGPIPE: how a shell shows the end of a program that wrote to a pipe without a reader. */
+/** 128 + SIGPIPE, as a shell reports it. */
 const BROKEN_PIPE_EXIT_CODE = 141;
 
-/** Ends a command whose output cannot be written, and lets a server or a node-unit go on without it. */
+/** Exits when the output cannot be written. A server or a node-unit continues without output. */
 export function handleUnwritableOutput(context: Context): void {
   process.stderr.on("error", () => {});
   process.stdout.on("error", ({ code, message }: NodeJS.ErrnoException) => {

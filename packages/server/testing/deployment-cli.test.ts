@@ -165,7 +165,7 @@ test("a log is printed, and followed until the deployment is deleted", async () 
   });
   const { code, out, err } = await following;
   expect({ code, out }).toEqual({ code: 1, out: "three" });
-  expect(err).toMatch(/^--- the log broke off; waiting for it to go on\n(.*\n)*NOT_FOUND: /);
+  expect(err).toMatch(/^--- log stream ended; waiting for it to resume\n(.*\n)*NOT_FOUND: /);
 });
 
 test("apply creates many, and finds its own rows when it is run twice at the same time", async () => {

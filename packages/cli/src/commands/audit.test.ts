@@ -36,7 +36,7 @@ test("tenure audit fits 80 columns however long the names are, with a heading pe
     "2026-11-18 (UTC)",
     "05:22:37  TENURE_TOKENS:1  2001:db8:a…ffff  deployment.rollback  0193f0a0-0…0000",
     "05:22:37  TENURE_TOKENS:1  2001:db8:a…ffff  deployment.rollback  0193f0a0-0…0000",
-    "          DEPENDENCY_DOWN: it may or may not have been done",
+    "          DEPENDENCY_DOWN: outcome unknown, the change may have been made",
     "2026-11-19 (UTC)",
     "00:00:00  TENURE_TOKENS:1  2001:db8:a…ffff  brake.release",
   ]);

@@ -5,7 +5,7 @@ import pc from "picocolors";
 import type { Context } from "../context.ts";
 import { print } from "../output.ts";
 import { printable } from "../printable.ts";
-import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+import { connect, type RemoteFlags, withServerFlags } from "../remote.ts";
 
 interface Flags extends RemoteFlags {
   lines: string;
@@ -16,12 +16,12 @@ interface Flags extends RemoteFlags {
 }
 
 export function auditCommand(_: Context): Command {
-  return asksServer(new Command())
-    .option("-n, --lines <number>", "how many of the newest to show", "20")
-    .option("--action <name>", "only these, e.g. deployment.update")
-    .option("--actor <name>", "only what this token did")
-    .option("--subject <id>", "only to this deployment, node, signer …")
-    .option("--tenant <tenant>", "only by this tenant, for a token of all tenants")
+  return withServerFlags(new Command())
+    .option("-n, --lines <number>", "number of newest entries", "20")
+    .option("--action <name>", "only this action, e.g. deployment.update")
+    .option("--actor <name>", "only this token, by name")
+    .option("--subject <id>", "only this deployment, node, signer …")
+    .option("--tenant <tenant>", "only this tenant; needs a token for all tenants")
     .action(async (flags: Flags) => {
       const { lines, action, actor, subject, tenant } = flags;
       const query = { limit: Number(lines), action, actor, subject, tenant };
@@ -31,10 +31,10 @@ export function auditCommand(_: Context): Command {
     });
 }
 
-/** Together with the time and the spaces between them, 80 columns. */
+/** Column widths. With the time and the gaps they add up to 80 columns. */
 const WIDTHS = { name: 15, address: 15, action: 19, subject: 15 };
 
-/** One line of 80 columns per entry under the day it belongs to; `--json` has what is cut short here. */
+/** One line of 80 columns per entry, grouped by day. `--json` has the full values. */
 export function drawAudit(entries: readonly AuditRecord[]): string {
   if (entries.length === 0) return "no entries";
   let day = "";
@@ -57,11 +57,11 @@ function drawEntry({ at, actor, action, outcome, subject = "" }: AuditRecord): s
     fit(subject, WIDTHS.subject).trimEnd(),
   ];
   const line = cells.join("  ").trimEnd();
-  const after = `          ${pc.red(printable(outcome))}: it may or may not have been done`;
+  const after = `          ${pc.red(printable(outcome))}: outcome unknown, the change may have been made`;
   return outcome === "done" ? [line] : [line, after];
 }
 
-/** Exactly so wide; what is too long loses its middle, as ids do. */
+/** Pads or shortens a text to the width, by removing its middle. */
 function fit(text: string, width: number): string {
   const shown = printable(text);
   if (shown.length <= width) return shown.padEnd(width);

@@ -6,11 +6,11 @@ import { confirmed } from "../confirm.ts";
 import type { Context } from "../context.ts";
 import { print, table } from "../output.ts";
 import { printable } from "../printable.ts";
-import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+import { connect, type RemoteFlags, withServerFlags } from "../remote.ts";
 
 /** `tenure cluster`, and `tenure cluster confirm-timeline`. */
 export function clusterCommand(_: Context): Command {
-  return asksServer(new Command())
+  return withServerFlags(new Command())
     .action(async (flags: RemoteFlags) =>
       print(await connect(flags).call(ROUTES.readCluster, {}), flags, draw),
     )
@@ -18,19 +18,18 @@ export function clusterCommand(_: Context): Command {
 }
 
 function confirmTimeline(): Command {
-  return asksServer(
-    new Command("confirm-timeline")
-      .description("accept the history of this Postgres; nonces are given out again")
-      .exitOverride()
-      .showHelpAfterError("(--help shows what there is)"),
+  return withServerFlags(
+    new Command("confirm-timeline").description(
+      "accept the history of this Postgres and resume nonce allocation",
+    ),
   )
-    .option("--yes", "do not ask")
+    .option("--yes", "skip the confirmation prompt")
     .action(async (_flags: RemoteFlags, command: Command) => {
       const flags = command.optsWithGlobals<RemoteFlags & { yes?: boolean }>();
-      const what =
-        "Postgres may lack nonces that were given out: each signer should be raised above what its chain has seen";
-      if (!flags.yes && !(await confirmed(what)))
-        throw new Error(`${what}; nothing was changed (--yes confirms)`);
+      const warning =
+        "Postgres may have lost allocated nonces; raise each signer above the nonces that its chain has seen first";
+      if (!flags.yes && !(await confirmed(warning)))
+        throw new Error(`${warning}; nothing was changed (use --yes to confirm)`);
       print(await connect(flags).call(ROUTES.confirmTimeline, {}), flags, draw);
     });
 }
@@ -60,6 +59,6 @@ function drawTimeline({ timeline }: ClusterView): string[] {
   const { state, reason } = timeline;
   const why = reason ? ` (${printable(reason)})` : "";
   const paint = state === "confirmed" ? pc.green : state === "unknown" ? pc.yellow : pc.red;
-  const next = "; no nonce is given out until: tenure cluster confirm-timeline";
+  const next = "; nonce allocation is stopped, resume it with: tenure cluster confirm-timeline";
   return [`timeline: ${paint(state)}${why}${state === "unconfirmed" ? next : ""}`];
 }

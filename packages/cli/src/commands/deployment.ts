@@ -1,20 +1,18 @@
-import { readFileSync } from "node:fs";
-import { setTimeout as wait } from "node:timers/promises";
-import type { DeploymentCreate, DeploymentView, DeploymentWhy } from "@tenure/protocol";
-import { type Admin, allPages, ROUTES, TenureError } from "@tenure/sdk";
-import { Command, InvalidArgumentError } from "commander";
+import type { DeploymentView, DeploymentWhy } from "@tenure/protocol";
+import { type Admin, allPages, ROUTES } from "@tenure/sdk";
+import { Command } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
-import { type Change, changeFor, needsNewProcess, parseDesired } from "../deployment/desired.ts";
+import { create } from "../deployment/create.ts";
 import { drawList, drawOne, type NodeNames } from "../deployment/draw.ts";
 import { followLog } from "../deployment/follow.ts";
-import { currentStatuses, type RollItem, type RollStep, roll } from "../deployment/rolling.ts";
+import { apply, restart, rollback } from "../deployment/rollout.ts";
+import { listAll, subcommand } from "../deployment/shared.ts";
 import { print } from "../output.ts";
-import { inParallel } from "../parallel.ts";
 import { printable } from "../printable.ts";
-import { asksServer, connect, type RemoteFlags, tenantOf, tokenOf } from "../remote.ts";
+import { connect, type RemoteFlags, tenantOf, tokenOf, withServerFlags } from "../remote.ts";
 
-/** `tenure deployment …`: what should run, and how it runs. */
+/** `tenure deployment …`: declares what should run and shows how it runs. */
 export function deploymentCommand(context: Context): Command {
   const command = new Command();
   for (const add of [
@@ -31,23 +29,14 @@ export function deploymentCommand(context: Context): Command {
     why,
     rm,
   ])
-    command.addCommand(add(context).exitOverride());
+    command.addCommand(add(context));
   return command;
 }
 
-/** Enough to keep a server busy, and few enough to leave it room for others. */
-const CREATES_AT_ONCE = 32;
-
-const named = (name: string, summary: string): Command =>
-  asksServer(new Command(name).description(summary)).option(
-    "--tenant <tenant>",
-    "which tenant, with a token of all of them (TENURE_TENANT)",
-  );
-
 function ls(): Command {
-  return named("ls", "list deployments and where they run")
+  return subcommand("ls", "list deployments and their nodes")
     .option("--type <type>", "daemon or deployment")
-    .option("--node <address>", "only those this node owns")
+    .option("--node <address>", "only deployments that this node owns")
     .action(async (flags: RemoteFlags & { type?: "daemon"; node?: string }) => {
       const admin = connect(flags);
       const items = await listAll(admin, { type: flags.type, address: flags.node });
@@ -57,139 +46,15 @@ function ls(): Command {
 }
 
 function show(): Command {
-  return named("show", "show one deployment and what the nodes say of it")
+  return subcommand("show", "show one deployment and its status on each node")
     .argument("<name>")
     .action(async (id: string, flags: RemoteFlags) =>
       print(await connect(flags).call(ROUTES.readDeployment, { params: { id } }), flags, drawOne),
     );
 }
 
-interface RollFlags extends RemoteFlags {
-  maxUnavailable: number;
-  timeout: number;
-}
-
-function rolls(command: Command): Command {
-  return command
-    .option("--max-unavailable <n>", "how many may be without a process at once", count, 1)
-    .option("--timeout <seconds>", "how long one may take to run again", count, 120);
-}
-
-function apply(context: Context): Command {
-  return rolls(named("apply", "make the fleet what a file says; doing it again changes nothing"))
-    .requiredOption("-f, --file <file>", "YAML or JSON; - reads standard input")
-    .option("--dry-run", "only say what would change")
-    .option("--force", "a lowered lost_after_ms counts at once; two copies are possible")
-    .action(async (flags: RollFlags & { file: string; dryRun?: boolean; force?: boolean }) => {
-      const admin = connect(flags);
-      const desired = parseDesired(readFileSync(flags.file === "-" ? 0 : flags.file, "utf8"));
-      const present = new Map((await listAll(admin)).map((view) => [view.name, view]));
-      const changes = desired.map((one) => changeFor(one, present.get(one.name)));
-      print(
-        changes.map(summarize),
-        flags,
-        (rows) => rows.map(drawChange).join("\n") || "nothing in the file",
-      );
-      if (flags.dryRun) return;
-      const creates = changes.filter(({ action }) => action === "create");
-      await inParallel(creates, CREATES_AT_ONCE, (change) => createOnce(admin, change));
-      const updates = changes.filter(({ action }) => action === "update");
-      await rollAll(
-        admin,
-        flags,
-        context,
-        updates.map((change) => updateItem(admin, change, flags.force)),
-      );
-    });
-}
-
-/**
- * Creates what the file names. A create that was sent to a second server after the first did not answer may find its
- * own row there, and so may two runs of the same file: a row that is as the file says is what was asked for.
- */
-async function createOnce(admin: Admin, { name, fields }: Change): Promise<void> {
-  try {
-    await admin.call(ROUTES.createDeployment, { body: fields as DeploymentCreate });
-  } catch (error) {
-    if (!(error instanceof TenureError) || error.code !== "CONFLICT") throw error;
-    const present = await admin.call(ROUTES.readDeployment, { params: { id: name } });
-    if (changeFor({ ...fields, name }, present).action !== "none") throw error;
-  }
-}
-
-const updateItem = (admin: Admin, change: Change, force = false): RollItem => ({
-  name: change.name,
-  before: change.before,
-  restarts: change.before?.enabled === true && needsNewProcess(change) && isRunning(change.before),
-  change: () =>
-    admin.call(ROUTES.updateDeployment, {
-      params: { id: change.before!.id },
-      // What the comparison was made with: whoever changed it since is not overwritten.
-      body: { ...change.fields, if_revision: change.before!.revision, ...(force && { force }) },
-    }),
-});
-
-interface CreateFlags extends RemoteFlags {
-  name?: string;
-  package?: string;
-  command?: string;
-  arg: string[];
-  env: string[];
-  selector: string[];
-  type?: string;
-  pin?: string;
-  lostAfterMs?: number;
-  disabled?: boolean;
-  count: number;
-}
-
-function create(): Command {
-  const several = (value: string, all: string[]): string[] => [...all, value];
-  return named("create", "create a deployment, or several of the same kind")
-    .option("--name <name>", "with --count they are named <name>-1, <name>-2, …")
-    .option("--package <name@version>", "npm package at an exact version")
-    .option("--command <command>", "only on nodes that allow custom commands")
-    .option("--arg <arg>", "an argument; may be repeated", several, [])
-    .option("--env <NAME=value>", "may be repeated", several, [])
-    .option("--selector <label=value>", "only nodes with this label; may be repeated", several, [])
-    .option("--type <type>", "daemon or deployment")
-    .option("--pin <address>", "bind it to one node")
-    .option("--lost-after-ms <ms>", "how long a lost node keeps it", Number)
-    .option("--disabled", "create it without running it")
-    .option("--count <n>", "how many", count, 1)
-    .action(async (flags: CreateFlags) => {
-      const admin = connect(flags);
-      const made: DeploymentView[] = [];
-      for (let n = 1; n <= flags.count; n++) {
-        const suffix = flags.count > 1 && flags.name !== undefined ? `-${n}` : "";
-        const body = { ...specOf(flags), ...(flags.name && { name: flags.name + suffix }) };
-        made.push(await admin.call(ROUTES.createDeployment, { body }));
-      }
-      print(made, flags, (views) => drawList(views));
-    });
-}
-
-function specOf(flags: CreateFlags): DeploymentCreate {
-  // The last @: the first may belong to a scope.
-  const at = flags.package?.lastIndexOf("@") ?? -1;
-  return {
-    ...(flags.package !== undefined && {
-      package_name: at > 0 ? flags.package.slice(0, at) : flags.package,
-      package_version: at > 0 ? flags.package.slice(at + 1) : "",
-    }),
-    ...(flags.command !== undefined && { command: flags.command }),
-    args: flags.arg,
-    env: pairs(flags.env),
-    selector: pairs(flags.selector),
-    ...(flags.type !== undefined && { type: flags.type }),
-    ...(flags.pin !== undefined && { pin: flags.pin }),
-    ...(flags.lostAfterMs !== undefined && { lost_after_ms: flags.lostAfterMs }),
-    ...(flags.disabled && { enabled: false }),
-  };
-}
-
-const switching = (name: string, enabled: boolean): Command =>
-  named(name, enabled ? "let them run" : "stop them; they keep their node")
+const setEnabled = (name: string, enabled: boolean): Command =>
+  subcommand(name, enabled ? "run deployments" : "stop deployments; they keep their node")
     .argument("<name...>")
     .action(async (ids: string[], flags: RemoteFlags) => {
       const admin = connect(flags);
@@ -200,42 +65,8 @@ const switching = (name: string, enabled: boolean): Command =>
         );
       print(views, flags, (all) => drawList(all));
     });
-const enable = (): Command => switching("enable", true);
-const disable = (): Command => switching("disable", false);
-
-function restart(context: Context): Command {
-  return rolls(named("restart", "restart them one after another; stops at the first that fails"))
-    .argument("<name...>")
-    .action(async (ids: string[], flags: RollFlags) => {
-      const admin = connect(flags);
-      const views = await readAll(admin, ids);
-      const items = views.map((before) => ({
-        name: before.name,
-        before,
-        restarts: true,
-        change: () => admin.call(ROUTES.restartDeployment, { params: { id: before.id } }),
-      }));
-      await rollAll(admin, flags, context, items);
-    });
-}
-
-function rollback(context: Context): Command {
-  return rolls(named("rollback", "go back to the former specification, or to the one named"))
-    .argument("<name...>")
-    .option("--revision <n>", "which one", count)
-    .action(async (ids: string[], flags: RollFlags & { revision?: number }) => {
-      const admin = connect(flags);
-      const views = await readAll(admin, ids);
-      const body = flags.revision === undefined ? {} : { revision: flags.revision };
-      const items = views.map((before) => ({
-        name: before.name,
-        before,
-        restarts: before.enabled && isRunning(before),
-        change: () => admin.call(ROUTES.rollbackDeployment, { params: { id: before.id }, body }),
-      }));
-      await rollAll(admin, flags, context, items);
-    });
-}
+const enable = (): Command => setEnabled("enable", true);
+const disable = (): Command => setEnabled("disable", false);
 
 interface MoveFlags extends RemoteFlags {
   tenant: string;
@@ -243,13 +74,13 @@ interface MoveFlags extends RemoteFlags {
 }
 
 function move(): Command {
-  const command = new Command("move").description("move them to another tenant");
-  return asksServer(command)
+  const command = new Command("move").description("move deployments to another tenant");
+  return withServerFlags(command)
     .argument("<name...>")
-    .requiredOption("--tenant <tenant>", "the tenant they belong to from now on")
+    .requiredOption("--tenant <tenant>", "tenant to move to")
     .option(
       "--force",
-      "also while a node runs them that does not serve it; two copies are possible",
+      "move even if the current node does not serve that tenant; two copies may run",
     )
     .action(async (ids: string[], { tenant, force = false, ...flags }: MoveFlags) => {
       const admin = connect(flags);
@@ -269,12 +100,12 @@ interface LogFlags extends RemoteFlags {
 }
 
 function logs(): Command {
-  return named("logs", "read its log from the node that ran it")
+  return subcommand("logs", "read a deployment's log from its node")
     .argument("<name>")
-    .option("-f, --follow", "go on as it grows")
-    .option("-n, --lines <n>", "how many of the last lines")
-    .option("--node <name>", "of this node, by address or name")
-    .option("--log-file <n>", "0 is the one being written, 1 the newest rotated one")
+    .option("-f, --follow", "keep printing new lines")
+    .option("-n, --lines <n>", "number of lines from the end")
+    .option("--node <name>", "read from this node (address or name)")
+    .option("--log-file <n>", "0: current file, 1: newest rotated file, …")
     .action(async (id: string, flags: LogFlags) => {
       const query = {
         ...(flags.lines !== undefined && { lines: flags.lines }),
@@ -299,7 +130,7 @@ function logs(): Command {
     });
 }
 
-/** A log is followed by its own request, which must name the tenant as well. */
+/** `followLog` sends its own request, which needs the tenant too. */
 function tenantQuery(flags: RemoteFlags): Record<string, string> {
   const tenant = tenantOf(flags);
   return tenant === undefined ? {} : { tenant };
@@ -308,13 +139,13 @@ function tenantQuery(flags: RemoteFlags): Record<string, string> {
 const onMove = (address: string | undefined): void => {
   const text =
     address === undefined
-      ? "the log broke off; waiting for it to go on"
-      : `the log goes on at node ${address}`;
+      ? "log stream ended; waiting for it to resume"
+      : `log continues on node ${address}`;
   process.stderr.write(`${pc.dim(`--- ${printable(text)}`)}\n`);
 };
 
 function why(): Command {
-  return named("why", "say why it is unassigned or not running")
+  return subcommand("why", "explain why a deployment is unassigned or not running")
     .argument("<name>")
     .action(async (id: string, flags: RemoteFlags) =>
       print(
@@ -326,7 +157,7 @@ function why(): Command {
 }
 
 function rm(): Command {
-  return named("rm", "delete them; their nodes stop them")
+  return subcommand("rm", "delete deployments; their nodes stop them")
     .argument("<name...>")
     .action(async (ids: string[], flags: RemoteFlags) => {
       const admin = connect(flags);
@@ -339,14 +170,6 @@ function rm(): Command {
     });
 }
 
-// --- what several commands need ---
-
-const listAll = (
-  admin: Admin,
-  query: { type?: "daemon" | undefined; address?: string | undefined } = {},
-): Promise<DeploymentView[]> =>
-  allPages((page) => admin.call(ROUTES.listDeployments, { query: { ...query, ...page } }));
-
 async function nodeNames(admin: Admin): Promise<NodeNames> {
   const nodes = await allPages((page) =>
     admin.call(ROUTES.listNodes, { query: { online: true, ...page } }),
@@ -354,75 +177,7 @@ async function nodeNames(admin: Admin): Promise<NodeNames> {
   return new Map(nodes.map(({ node_id, name }) => [node_id, name]));
 }
 
-const readAll = async (admin: Admin, ids: readonly string[]): Promise<DeploymentView[]> => {
-  const views: DeploymentView[] = [];
-  for (const id of ids) views.push(await admin.call(ROUTES.readDeployment, { params: { id } }));
-  return views;
-};
-
-async function rollAll(
-  admin: Admin,
-  flags: RollFlags,
-  context: Context,
-  items: readonly RollItem[],
-): Promise<void> {
-  const onStep = ({ name, outcome, reason }: RollStep): void => {
-    const mark = { started: pc.dim("…"), running: pc.green("✓"), failed: pc.red("✗") }[outcome];
-    process.stderr.write(`${mark} ${printable(name)}${reason ? `: ${printable(reason)}` : ""}\n`);
-  };
-  const well = await roll(items, {
-    maxUnavailable: flags.maxUnavailable,
-    limitMs: flags.timeout * 1_000,
-    read: (id) => admin.call(ROUTES.readDeployment, { params: { id } }),
-    pause: () => wait(250),
-    nowMs: () => performance.now(),
-    onStep,
-  });
-  if (!well) context.exitCode = 1;
-}
-
-const isRunning = (view: DeploymentView): boolean =>
-  currentStatuses(view).some(({ state }) => state === "running");
-
-const summarize = ({ name, action, fields, before }: Change) => ({
-  name,
-  action,
-  changes: Object.entries(fields).map(([field, after]) => ({
-    field,
-    // Values of env may be secrets, and what is printed ends in logs.
-    before: field === "env" ? null : (before?.[field as keyof DeploymentView] ?? null),
-    after: field === "env" ? null : (after ?? null),
-  })),
-});
-
-function drawChange({ name, action, changes }: ReturnType<typeof summarize>): string {
-  const mark = { create: pc.green("+"), update: pc.yellow("~"), none: pc.dim("=") }[action];
-  const fields = changes.map(({ field, before, after }) =>
-    field === "env" || action === "create"
-      ? field
-      : `${field}: ${JSON.stringify(before)} → ${JSON.stringify(after)}`,
-  );
-  return `${mark} ${printable(name)} ${printable(action === "none" ? "unchanged" : fields.join(", "))}`;
-}
-
 function drawWhy({ answer, reasons }: DeploymentWhy): string {
   const rest = reasons.filter(({ message }) => message !== answer);
   return [printable(answer), ...rest.map(({ message }) => `  - ${printable(message)}`)].join("\n");
-}
-
-function pairs(texts: readonly string[]): Record<string, string> {
-  return Object.fromEntries(
-    texts.map((text) => {
-      const at = text.indexOf("=");
-      if (at < 1)
-        throw new TenureError("INVALID_REQUEST", { reason: `${text}: must be name=value` });
-      return [text.slice(0, at), text.slice(at + 1)];
-    }),
-  );
-}
-
-function count(text: string): number {
-  if (!/^[1-9]\d{0,5}$/.test(text))
-    throw new InvalidArgumentError("must be a whole number from 1 on");
-  return Number(text);
 }

@@ -2,7 +2,7 @@ import { join, relative, resolve } from "node:path";
 import { Command } from "commander";
 import pc from "picocolors";
 import type { Context } from "../context.ts";
-import { type DevAccess, leavePointer, openDevAccess } from "../dev/access.ts";
+import { type DevAccess, openDevAccess, writePointer } from "../dev/access.ts";
 import { type Demo, startDemo } from "../dev/demo.ts";
 import { EXAMPLES, flag, URL_DEFAULT } from "../dev/draw.ts";
 import { keepFilesPrivate } from "../umask.ts";
@@ -13,12 +13,12 @@ interface Flags {
   demo: boolean;
 }
 
-/** Everything on one machine with nothing to install: what `npm start` runs. */
+/** `tenure dev`, which `npm start` runs: server, node-units and demo deployments on one machine. */
 export function devCommand(context: Context): Command {
   return new Command()
     .option("--port <number>", "port to listen on; 0 picks a free one")
-    .option("--data-dir <directory>", "where the embedded store keeps its files")
-    .option("--no-demo", "only the server, without node-units and deployments to look at")
+    .option("--data-dir <directory>", "directory of the embedded store")
+    .option("--no-demo", "start only the server, without node-units and deployments")
     .action(async (flags: Flags) => {
       context.keepsRunning = true;
       const unitUmask = keepFilesPrivate();
@@ -28,16 +28,19 @@ export function devCommand(context: Context): Command {
       const dataDir = dataDirOf(flags);
       const own = openDevAccess(dataDir);
       const print = (text: string) => void process.stdout.write(`${text}\n`);
-      print(pc.dim("starting (the first start makes the embedded database, some seconds) …"));
+      print(
+        pc.dim("starting (the first start creates the embedded database and takes some seconds) …"),
+      );
       context.exitCode = await runServer({
         overrides: { port: flags.port, data_dir: flags.dataDir },
         logLevel: "warn",
         devAccess: own,
         onReady: (app, { isDevAccess }) => {
           const access = isDevAccess ? own : undefined;
-          const isFound = access === undefined || leavePointer(app.url, access);
+          const pointerWritten = access === undefined || writePointer(app.url, access);
           print(greeting(app, { tookMs: performance.now() - startedAtMs, access }));
-          if (!isFound) print(pc.dim(`  Commands need TENURE_TOKEN="$(cat ${own.tokenFile})"`));
+          if (!pointerWritten)
+            print(pc.dim(`  Commands need TENURE_TOKEN="$(cat ${own.tokenFile})"`));
           if (!flags.demo) return;
           const started = startDemo({
             url: app.url,
@@ -55,19 +58,19 @@ export function devCommand(context: Context): Command {
 }
 
 /**
- * The node-units leave before the server stops. After it they could not say goodbye, and the server would believe at its
- * next start that their former processes still answer.
+ * Stops the node-units before the server. Otherwise they could not sign off, and the next server start would treat their
+ * old processes as still connected.
  */
 function beforeSignals(act: () => Promise<void>): void {
-  let asked = false;
+  let stopping = false;
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
-    const servers = process.listeners(signal);
+    const serverListeners = process.listeners(signal);
     process.removeAllListeners(signal);
     process.on(signal, () => {
-      if (asked) process.exit(1);
-      asked = true;
+      if (stopping) process.exit(1);
+      stopping = true;
       const stopServer = () => {
-        for (const listener of servers) listener(signal);
+        for (const listener of serverListeners) listener(signal);
       };
       act().then(stopServer, stopServer);
     });
@@ -92,13 +95,13 @@ function greeting(
     `  API     ${app.url}/openapi.json`,
     `  metrics ${app.url}/metrics`,
     "",
-    "  Try next, in another terminal:",
+    "  Try in another terminal:",
     `    npx tenure health${flag(app.url)}`,
     `    npx tenure events -f${flag(app.url)}`,
     `    npx tenure signer allocate eip155:1:0x52908400098527886e0f7030069857d2e4169ee7${flag(app.url)}`,
     `    ${env}node ${relative("", join(EXAMPLES, "send-transactions/main.js"))}`,
     "",
-    pc.dim("  Ctrl-C stops it. What it wrote is still there at the next start."),
+    pc.dim("  Ctrl-C stops Tenure. Its data is kept for the next start."),
   ];
   return lines.join("\n");
 }

@@ -3,44 +3,48 @@ import { type Admin, allPages, ROUTES } from "@tenure/sdk";
 import { Command } from "commander";
 import type { Context } from "../context.ts";
 import { ago, fields, print, table } from "../output.ts";
-import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+import { connect, type RemoteFlags, withServerFlags } from "../remote.ts";
 
 export function dlqCommand(_: Context): Command {
   const dlq = new Command();
-  asksServer(dlq.command("ls").description("list dead letters, by instance, oldest first"))
-    .option("--instance <id>", "only those of this instance")
+  withServerFlags(dlq.command("ls").description("list dead letters by instance, oldest first"))
+    .option("--instance <id>", "only this instance")
     .action(async (flags: RemoteFlags & { instance?: string }) => {
       const items = await listAll(connect(flags), flags.instance);
       print({ items }, flags, () => drawList(items));
     });
-  asksServer(dlq.command("show <id>").description("show one, with its bytes")).action(
-    async (id: string, flags: RemoteFlags) => print(await find(connect(flags), id), flags, drawOne),
+  withServerFlags(
+    dlq.command("show <id>").description("show one dead letter and its content"),
+  ).action(async (id: string, flags: RemoteFlags) =>
+    print(await find(connect(flags), id), flags, drawOne),
   );
-  asksServer(
-    dlq.command("redrive <ids...>").description("send them again, each with a new deadline"),
+  withServerFlags(
+    dlq
+      .command("redrive <ids...>")
+      .description("send dead letters again, each with a new deadline"),
   ).action(async (ids: string[], flags: RemoteFlags) => {
     const admin = connect(flags);
     await forEach(ids, flags, {
       act: (id) => admin.call(ROUTES.redriveDlq, { params: { id } }),
-      draw: ({ id, instance_id }) => `${id} went to ${instance_id}`,
+      draw: ({ id, instance_id }) => `${id} sent to ${instance_id}`,
     });
   });
-  asksServer(dlq.command("rm <ids...>").description("discard them for good")).action(
-    async (ids: string[], flags: RemoteFlags) => {
-      const admin = connect(flags);
-      await forEach(ids, flags, {
-        async act(id) {
-          await admin.call(ROUTES.discardDlq, { params: { id } });
-          return { id };
-        },
-        draw: ({ id }) => `${id} is discarded`,
-      });
-    },
-  );
+  withServerFlags(
+    dlq.command("rm <ids...>").description("discard dead letters permanently"),
+  ).action(async (ids: string[], flags: RemoteFlags) => {
+    const admin = connect(flags);
+    await forEach(ids, flags, {
+      async act(id) {
+        await admin.call(ROUTES.discardDlq, { params: { id } });
+        return { id };
+      },
+      draw: ({ id }) => `${id} discarded`,
+    });
+  });
   return dlq;
 }
 
-/** One after the other. The first that fails stops the rest; what was done until then is still said. */
+/** Processes ids in order and stops at the first failure. Completed ones are printed in either case. */
 async function forEach<T>(
   ids: string[],
   flags: RemoteFlags,

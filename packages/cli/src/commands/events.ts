@@ -5,7 +5,7 @@ import pc from "picocolors";
 import type { Context } from "../context.ts";
 import { print, shortId } from "../output.ts";
 import { printable } from "../printable.ts";
-import { asksServer, connect, type RemoteFlags, tokenOf } from "../remote.ts";
+import { connect, type RemoteFlags, tokenOf, withServerFlags } from "../remote.ts";
 
 interface Flags extends RemoteFlags {
   follow?: boolean;
@@ -15,11 +15,11 @@ interface Flags extends RemoteFlags {
 }
 
 export function eventsCommand(_: Context): Command {
-  return asksServer(new Command())
-    .option("-f, --follow", "go on with what happens from now on")
-    .option("-n, --lines <number>", "how many of the newest to show", "20")
-    .option("--event <name>", "only these, e.g. node.left")
-    .option("--subject <id>", "only of this node, deployment, signer …")
+  return withServerFlags(new Command())
+    .option("-f, --follow", "keep printing new events")
+    .option("-n, --lines <number>", "number of newest events", "20")
+    .option("--event <name>", "only this event, e.g. node.left")
+    .option("--subject <id>", "only this node, deployment, signer …")
     .action(async (flags: Flags) => {
       const query = { limit: Number(flags.lines), event: flags.event, subject: flags.subject };
       const { items } = await connect(flags).call(ROUTES.listEvents, { query });
@@ -36,7 +36,7 @@ async function follow(flags: Flags): Promise<void> {
     const options = { url: flags.url, token: tokenOf(flags), signal: stopping.signal };
     for await (const { topic, item } of followStream(options)) {
       const parsed = EventRecord.safeParse(item);
-      if (topic !== "events" || !parsed.success || !isWanted(parsed.data, flags)) continue;
+      if (topic !== "events" || !parsed.success || !matches(parsed.data, flags)) continue;
       process.stdout.write(`${flags.json ? JSON.stringify(parsed.data) : draw(parsed.data)}\n`);
     }
   } catch (error) {
@@ -44,7 +44,7 @@ async function follow(flags: Flags): Promise<void> {
   }
 }
 
-const isWanted = ({ event, subject }: EventRecord, flags: Flags): boolean =>
+const matches = ({ event, subject }: EventRecord, flags: Flags): boolean =>
   (flags.event === undefined || flags.event === event) &&
   (flags.subject === undefined || flags.subject === subject);
 

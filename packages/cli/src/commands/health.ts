@@ -5,11 +5,11 @@ import pc from "picocolors";
 import type { Context } from "../context.ts";
 import { print } from "../output.ts";
 import { printable } from "../printable.ts";
-import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+import { connect, type RemoteFlags, withServerFlags } from "../remote.ts";
 
-/** Exit code 0 only when the server is ready, so that a script can ask too. */
+/** `tenure health`. The exit code is 0 only when the server is ready, for use in scripts. */
 export function healthCommand(context: Context): Command {
-  return asksServer(new Command()).action(async (flags: RemoteFlags) => {
+  return withServerFlags(new Command()).action(async (flags: RemoteFlags) => {
     const health = await connect(flags).call(ROUTES.healthReady, { accept: [503] });
     print(health, flags, draw);
     context.exitCode = health.status === "ready" ? 0 : 1;
@@ -35,7 +35,7 @@ function draw({ status, instance_id, dependencies, nonces }: HealthReady): strin
   ].join("\n");
 }
 
-/** Said only when it is not as it should be. */
+/** Shows the timeline only when it is not confirmed. */
 function drawTimeline(nonces: HealthReady["nonces"]): string[] {
   if (!nonces || nonces.timeline.state === "confirmed") return [];
   const { state, reason } = nonces.timeline;

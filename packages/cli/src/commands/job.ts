@@ -11,12 +11,13 @@ import {
   TenureError,
 } from "@tenure/protocol";
 import { type Admin, ROUTES } from "@tenure/sdk";
-import { Command, InvalidArgumentError, Option } from "commander";
+import { Command, Option } from "commander";
 import type { Context } from "../context.ts";
 import { drawLine, drawList, drawOne, drawStep } from "../job/draw.ts";
 import { createWatch, hasEnded, newSteps } from "../job/watch.ts";
+import { wholeNumber } from "../numbers.ts";
 import { print } from "../output.ts";
-import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+import { connect, type RemoteFlags, withServerFlags } from "../remote.ts";
 
 /** `tenure job submit | ls | show | cancel | watch`. */
 export function jobCommand(context: Context): Command {
@@ -25,8 +26,8 @@ export function jobCommand(context: Context): Command {
   return command;
 }
 
-const named = (name: string, summary: string): Command =>
-  asksServer(new Command(name).description(summary));
+const subcommand = (name: string, summary: string): Command =>
+  withServerFlags(new Command(name).description(summary));
 
 interface SubmitFlags extends RemoteFlags {
   pool: string;
@@ -41,17 +42,17 @@ interface SubmitFlags extends RemoteFlags {
 }
 
 function submit(context: Context): Command {
-  return named("submit", "submit a job and wait for its end; 1 when it did not succeed")
-    .argument("[payload]", "JSON; a text in quotes of its own: '\"hello\"'")
-    .requiredOption("--pool <pool>", "which nodes may run it")
+  return subcommand("submit", "submit a job, wait for its result; 1 if it fails")
+    .argument("[payload]", "JSON; quote a string twice: '\"hello\"'")
+    .requiredOption("--pool <pool>", "pool of workers to run it")
     .option("-f, --file <file>", "read the payload from a file; - is standard input")
-    .option("--request-id <id>", "submitted again under the same id, it is the same job")
-    .option("--service <service>", "only nodes that have it ready")
+    .option("--request-id <id>", "idempotency key: the same id is the same job")
+    .option("--service <service>", "only nodes that offer this service")
     .option("--priority <n>", "0 to 9, higher first", wholeNumber)
-    .option("--timeout-ms <n>", "how long one attempt may run", wholeNumber)
-    .option("--pending-ms <n>", "how long it may wait for a node", wholeNumber)
-    .option("--trace-id <id>", "found again in logs and traces")
-    .option("--wait <seconds>", "how long to wait for the end; 0 does not", wholeNumber, 60)
+    .option("--timeout-ms <n>", "time limit of each attempt", wholeNumber)
+    .option("--pending-ms <n>", "how long to wait for a free node", wholeNumber)
+    .option("--trace-id <id>", "trace id for logs and traces")
+    .option("--wait <seconds>", "time to wait for the result; 0: do not wait", wholeNumber, 60)
     .action(async (payload: string | undefined, flags: SubmitFlags) => {
       const body = {
         request_id: flags.requestId ?? randomUUID(),
@@ -69,8 +70,8 @@ function submit(context: Context): Command {
     });
 }
 
-/** One request is not kept open for longer; asked again under its id, it is the same job. */
-const ASK_MS_MAX = 20_000;
+/** Limit of one request. The next one has the same request id, so it waits for the same job. */
+const REQUEST_WAIT_MS_MAX = 20_000;
 
 async function submitAndWait(
   admin: Admin,
@@ -80,7 +81,7 @@ async function submitAndWait(
   const untilMs = performance.now() + waitMs;
   for (;;) {
     const leftMs = Math.max(0, Math.round(untilMs - performance.now()));
-    const query = { wait_ms: Math.min(leftMs, ASK_MS_MAX) };
+    const query = { wait_ms: Math.min(leftMs, REQUEST_WAIT_MS_MAX) };
     const job = await admin.call(ROUTES.submitJob, { query, body });
     if (hasEnded(job) || performance.now() >= untilMs) return job;
   }
@@ -96,22 +97,24 @@ interface ListFlags extends RemoteFlags {
   cursor?: string;
 }
 
-const lists = (command: Command): Command =>
+const withListFlags = (command: Command): Command =>
   command
     .addOption(new Option("--state <state>", "only in this state").choices(JOB_STATES))
-    .addOption(new Option("--outcome <outcome>", "only ended so").choices(JOB_OUTCOMES))
-    .option("--pool <pool>", "only of this pool")
-    .option("--request-id <id>", "only of this request")
-    .option("--session <id>", "only of this session")
-    .option("--limit <n>", "how many at most", wholeNumber, 50);
+    .addOption(new Option("--outcome <outcome>", "only with this outcome").choices(JOB_OUTCOMES))
+    .option("--pool <pool>", "only this pool")
+    .option("--request-id <id>", "only this request")
+    .option("--session <id>", "only this session")
+    .option("--limit <n>", "maximum number of jobs", wholeNumber, 50);
 
 function ls(): Command {
-  return lists(named("ls", "list recent jobs, newest first"))
-    .option("--cursor <cursor>", "where the page before ended")
+  return withListFlags(subcommand("ls", "list recent jobs, newest first"))
+    .option("--cursor <cursor>", "next_cursor of the previous page")
     .action(async (flags: ListFlags) => {
       const page = await connect(flags).call(ROUTES.listJobs, { query: queryOf(flags) });
       print(page, flags, ({ items, next_cursor }) =>
-        [drawList(items), ...(next_cursor ? [`more: --cursor ${next_cursor}`] : [])].join("\n"),
+        [drawList(items), ...(next_cursor ? [`next page: --cursor ${next_cursor}`] : [])].join(
+          "\n",
+        ),
       );
     });
 }
@@ -127,16 +130,16 @@ const queryOf = ({ state, outcome, pool, requestId, session, limit, cursor }: Li
 });
 
 function show(): Command {
-  return named("show", "show one job: what happened when, on which node, and why")
-    .argument("<job>", "its id, or its request id")
+  return subcommand("show", "show one job with its attempts, nodes and reasons")
+    .argument("<job>", "job id or request id")
     .action(async (id: string, flags: RemoteFlags) =>
       print(await find(connect(flags), id), flags, drawOne),
     );
 }
 
 function cancel(): Command {
-  return named("cancel", "cancel jobs; one that has ended stays as it is")
-    .argument("<job...>", "ids, or request ids")
+  return subcommand("cancel", "cancel jobs; ended jobs are not changed")
+    .argument("<job...>", "job ids or request ids")
     .action(async (ids: string[], flags: RemoteFlags) => {
       const admin = connect(flags);
       const items: Job[] = [];
@@ -151,11 +154,11 @@ function cancel(): Command {
     });
 }
 
-const LOOK_EVERY_MS = 500;
+const POLL_EVERY_MS = 500;
 
 function watch(context: Context): Command {
-  return lists(named("watch", "follow one job to its end, or all as they move"))
-    .argument("[job]", "its id, or its request id; without one: all")
+  return withListFlags(subcommand("watch", "follow one job until it ends, or all jobs"))
+    .argument("[job]", "job id or request id (default: all jobs)")
     .action(async (id: string | undefined, flags: ListFlags) => {
       const stopping = new AbortController();
       process.once("SIGINT", () => stopping.abort());
@@ -176,33 +179,31 @@ async function watchOne(
   let before: Job | undefined;
   for (;;) {
     const job = await find(admin, before?.job_id ?? id);
-    for (const step of newSteps(job, before)) say(step, flags, () => drawStep(job, step));
+    for (const step of newSteps(job, before)) printLine(step, flags, () => drawStep(job, step));
     before = job;
     if (hasEnded(job)) {
       if (!flags.json) process.stdout.write(`${drawLine(job)}\n`);
       if (job.outcome !== "succeeded") context.exitCode = 1;
       return;
     }
-    await wait(LOOK_EVERY_MS, undefined, { signal });
+    await wait(POLL_EVERY_MS, undefined, { signal });
   }
 }
 
-/** By looking again and again: that way it sees the jobs of every instance. */
+/** Polls the list, which has the jobs of every instance. */
 async function watchAll(flags: ListFlags, signal: AbortSignal): Promise<void> {
   const admin = connect(flags);
-  const moved = createWatch();
+  const changedJobs = createWatch();
   for (;;) {
     const { items } = await admin.call(ROUTES.listJobs, { query: queryOf(flags) });
-    for (const job of moved(items)) say(job, flags, () => drawLine(job));
-    await wait(LOOK_EVERY_MS, undefined, { signal });
+    for (const job of changedJobs(items)) printLine(job, flags, () => drawLine(job));
+    await wait(POLL_EVERY_MS, undefined, { signal });
   }
 }
 
-function say(value: object, { json }: RemoteFlags, draw: () => string): void {
+function printLine(value: object, { json }: RemoteFlags, draw: () => string): void {
   process.stdout.write(`${json ? JSON.stringify(value) : draw()}\n`);
 }
-
-// --- what several commands need ---
 
 async function find(admin: Admin, id: string): Promise<Job> {
   if (JobId.safeParse(id).success) return admin.call(ROUTES.readJob, { params: { id } });
@@ -215,17 +216,14 @@ async function find(admin: Admin, id: string): Promise<Job> {
 function payloadOf(argument: string | undefined, file: string | undefined): unknown {
   const text = file === undefined ? argument : readFileSync(file === "-" ? 0 : file, "utf8");
   if (text === undefined)
-    throw new TenureError("INVALID_REQUEST", { reason: "name a payload, or a file with --file" });
+    throw new TenureError("INVALID_REQUEST", {
+      reason: "no payload given; pass it as an argument or with --file",
+    });
   try {
     return JSON.parse(text);
   } catch {
     throw new TenureError("INVALID_REQUEST", {
-      reason: "the payload is not JSON; a text needs quotes of its own: '\"hello\"'",
+      reason: "the payload is not JSON; quote a string twice: '\"hello\"'",
     });
   }
-}
-
-function wholeNumber(text: string): number {
-  if (/^\d{1,10}$/.test(text)) return Number(text);
-  throw new InvalidArgumentError("must be a whole number");
 }

@@ -8,62 +8,64 @@ import { type DrainStep, followDrain } from "../node/drain.ts";
 import { runCommand } from "../node/run.ts";
 import { ago, type Cell, fields, print, shortId, table } from "../output.ts";
 import { printable } from "../printable.ts";
-import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+import { connect, type RemoteFlags, withServerFlags } from "../remote.ts";
 
 export function nodeCommand(context: Context): Command {
   const node = new Command();
-  node.addCommand(runCommand(context).exitOverride(), { isDefault: true });
-  asksServer(node.command("ls").description("list nodes"))
-    .option("--all", "also those that left")
+  node.addCommand(runCommand(context), { isDefault: true });
+  withServerFlags(node.command("ls").description("list nodes"))
+    .option("--all", "include nodes that left")
     .action(async (flags: RemoteFlags & { all?: boolean }) => {
       const nodes = await listAll(connect(flags), flags.all ? {} : { online: true });
       print({ items: nodes }, flags, ({ items }) => drawList(items));
     });
-  asksServer(node.command("show <node>").description("show one node, by address or name")).action(
-    async (id: string, flags: RemoteFlags) =>
-      print(await connect(flags).call(ROUTES.readNode, { params: { id } }), flags, drawOne),
+  withServerFlags(
+    node.command("show <node>").description("show one node (address or name)"),
+  ).action(async (id: string, flags: RemoteFlags) =>
+    print(await connect(flags).call(ROUTES.readNode, { params: { id } }), flags, drawOne),
   );
-  asksServer(
-    node.command("drain <node>").description("give it nothing new and move away what it has"),
+  withServerFlags(
+    node.command("drain <node>").description("give a node no new work; move its deployments away"),
   )
-    .option("--no-wait", "return at once, while its deployments still move")
+    .option("--no-wait", "return at once; the drain continues")
     .action(drain);
-  asksServer(node.command("resume <node>").description("end a drain")).action(
+  withServerFlags(node.command("resume <node>").description("end a drain")).action(
     async (id: string, flags: RemoteFlags) =>
       print(await connect(flags).call(ROUTES.resumeNode, { params: { id } }), flags, drawChange),
   );
-  asksServer(
-    node.command("rm <node>").description("forget a node-unit that is away and owns nothing"),
+  withServerFlags(
+    node.command("rm <node>").description("forget a node-unit that is offline and owns nothing"),
   ).action(async (id: string, flags: RemoteFlags) => {
     await connect(flags).call(ROUTES.removeNode, { params: { id } });
-    print({ removed: id }, flags, () => `${printable(id)} is forgotten`);
+    print({ removed: id }, flags, () => `${printable(id)} forgotten`);
   });
   return node;
 }
 
-const LOOK_EVERY_MS = 250;
+const POLL_EVERY_MS = 250;
 
 async function drain(id: string, flags: RemoteFlags & { wait: boolean }): Promise<void> {
   const admin = connect(flags);
   const { node_id, node_unit } = await admin.call(ROUTES.readNode, { params: { id } });
   const follows = flags.wait && node_unit;
-  // Looked at before anything moves: what goes at once is told, too.
+  // Read before the drain starts, so that a deployment that moves at once is reported too.
   const before = follows ? await ownedBy(admin, node_id) : [];
   const node = await admin.call(ROUTES.drainNode, { params: { id: node_id } });
   if (!follows) return print(node, flags, drawChange);
-  const say = (line: string) => flags.json || process.stdout.write(`${line}\n`);
-  say(drawChange(node));
+  const printLine = (line: string) => flags.json || process.stdout.write(`${line}\n`);
+  printLine(drawChange(node));
   const names = new Map((await listAll(admin, {})).map(({ node_id, name }) => [node_id, name]));
   const steps = await followDrain({
     address: node_id,
     before,
     owned: () => ownedBy(admin, node_id),
-    read: (deployment) => orGone(admin.call(ROUTES.readDeployment, { params: { id: deployment } })),
+    read: (deployment) =>
+      undefinedIfNotFound(admin.call(ROUTES.readDeployment, { params: { id: deployment } })),
     why: async (deployment) =>
       (await admin.call(ROUTES.explainDeployment, { params: { id: deployment } })).answer,
-    pause: () => wait(LOOK_EVERY_MS),
+    pause: () => wait(POLL_EVERY_MS),
     nowMs: () => performance.now(),
-    onStep: (step) => void say(drawStep(step, names)),
+    onStep: (step) => void printLine(drawStep(step, names)),
   });
   print({ node: node_id, steps }, flags, () => `${printable(node.name)} is empty`);
 }
@@ -75,8 +77,8 @@ async function ownedBy(admin: Admin, address: string): Promise<DeploymentView[]>
   return owned.filter(({ enabled }) => enabled);
 }
 
-async function orGone<T>(asked: Promise<T>): Promise<T | undefined> {
-  return asked.catch((error: unknown) => {
+async function undefinedIfNotFound<T>(reading: Promise<T>): Promise<T | undefined> {
+  return reading.catch((error: unknown) => {
     if (error instanceof TenureError && error.code === "NOT_FOUND") return undefined;
     throw error;
   });

@@ -11,10 +11,14 @@ interface Flags {
 
 export function serverCommand(context: Context): Command {
   return new Command()
-    .option("--config <file>", "settings (default: tenure.toml, if there is one)")
+    .option("--config <file>", "configuration file (default: tenure.toml, if it exists)")
     .option("--port <number>", "port to listen on; 0 picks a free one")
-    .option("--data-dir <directory>", "where the embedded store keeps its files")
-    .option("--log-level <level>", "debug, info, warn, error or silent; logs go to stderr", "info")
+    .option("--data-dir <directory>", "directory of the embedded store")
+    .option(
+      "--log-level <level>",
+      "debug, info, warn, error or silent; logs are written to stderr",
+      "info",
+    )
     .action(async (flags: Flags) => {
       context.keepsRunning = true;
       keepFilesPrivate();

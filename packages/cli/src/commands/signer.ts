@@ -8,11 +8,12 @@ import {
   type SignerView,
 } from "@tenure/protocol";
 import { ROUTES } from "@tenure/sdk";
-import { Command, InvalidArgumentError, Option } from "commander";
+import { Command, Option } from "commander";
 import { confirmed } from "../confirm.ts";
 import type { Context } from "../context.ts";
+import { wholeNumber } from "../numbers.ts";
 import { print, table } from "../output.ts";
-import { asksServer, connect, type RemoteFlags } from "../remote.ts";
+import { connect, type RemoteFlags, withServerFlags } from "../remote.ts";
 
 /** `tenure signer ls | show | allocate | resolve | raise | move`. */
 export function signerCommand(_: Context): Command {
@@ -26,21 +27,23 @@ export function signerCommand(_: Context): Command {
 }
 
 function ls(): Command {
-  return asksServer(part("ls", "list the signers"))
-    .option("--limit <n>", "how many at most", wholeNumber, 50)
-    .option("--cursor <cursor>", "where the page before ended")
-    .option("--tenant <tenant>", "only those of this tenant")
+  return subcommand("ls", "list signers")
+    .option("--limit <n>", "maximum number of signers", wholeNumber, 50)
+    .option("--cursor <cursor>", "next_cursor of the previous page")
+    .option("--tenant <tenant>", "only this tenant")
     .action(async (flags: RemoteFlags & { limit: number; cursor?: string; tenant?: string }) => {
       const query = { limit: flags.limit, cursor: flags.cursor, tenant: flags.tenant };
       const page = await connect(flags).call(ROUTES.listSigners, { query });
       print(page, flags, ({ items, next_cursor }) =>
-        [drawSigners(items), ...(next_cursor ? [`more: --cursor ${next_cursor}`] : [])].join("\n"),
+        [drawSigners(items), ...(next_cursor ? [`next page: --cursor ${next_cursor}`] : [])].join(
+          "\n",
+        ),
       );
     });
 }
 
 function show(): Command {
-  return asksServer(part("show", "one signer and its open numbers"))
+  return subcommand("show", "show one signer and its open nonces")
     .argument("<signer>")
     .action(async (signer: string, flags: RemoteFlags) => {
       const admin = connect(flags);
@@ -54,12 +57,12 @@ function show(): Command {
 }
 
 function allocate(): Command {
-  return asksServer(part("allocate", "hand out the next number, or several"))
+  return subcommand("allocate", "allocate the next nonce, or several")
     .argument("<signer>")
-    .option("--count <n>", "how many, all or none", wholeNumber)
-    .option("--request-id <id>", "asked again under the same id, it gets the same answer")
-    .option("--wait-ms <n>", "how long to wait for another instance's lease", wholeNumber)
-    .option("--tenant <tenant>", "of a signer that this opens; for an admin of all tenants")
+    .option("--count <n>", "number of nonces, all or none", wholeNumber)
+    .option("--request-id <id>", "idempotency key: the same id gets the same nonces")
+    .option("--wait-ms <n>", "how long to wait for the signer's lease", wholeNumber)
+    .option("--tenant <tenant>", "tenant of a new signer; needs an admin token for all tenants")
     .action(async (signer: string, flags: AllocateFlags) => {
       const body = { request_id: flags.requestId ?? randomUUID(), count: flags.count };
       const query = { wait_ms: flags.waitMs, tenant: flags.tenant };
@@ -77,15 +80,15 @@ interface AllocateFlags extends RemoteFlags {
 }
 
 function resolve(): Command {
-  return asksServer(part("resolve", "settle a number whose holder fell silent"))
+  return subcommand("resolve", "mark a quarantined nonce used or unused")
     .argument("<signer>")
-    .argument("<nonce>", "the number", wholeNumber)
+    .argument("<nonce>", "the quarantined nonce", wholeNumber)
     .addOption(
-      new Option("--status <status>", "CONSUMED: it was used; RELEASED: it never left")
+      new Option("--status <status>", "CONSUMED: it was used; RELEASED: it was never broadcast")
         .choices(["CONSUMED", "RELEASED"])
         .makeOptionMandatory(),
     )
-    .requiredOption("--reason <text>", "how you know; kept with the number")
+    .requiredOption("--reason <text>", "evidence, stored with the nonce")
     .action(async (signer: string, nonce: number, flags: ResolveFlags) => {
       const body = { status: flags.status, reason: flags.reason };
       const input = { params: { signer, nonce }, body };
@@ -100,11 +103,11 @@ interface ResolveFlags extends RemoteFlags {
 }
 
 function raise(): Command {
-  return asksServer(part("raise", "raise the next number; it never goes down"))
+  return subcommand("raise", "raise the next nonce (it never falls)")
     .argument("<signer>")
-    .argument("<next-nonce>", "the next number to hand out", wholeNumber)
-    .option("--yes", "also when it skips more than ahead_max numbers")
-    .option("--tenant <tenant>", "of a signer that this opens; for an admin of all tenants")
+    .argument("<next-nonce>", "the next nonce to allocate", wholeNumber)
+    .option("--yes", "skip the confirmation for more than ahead_max nonces")
+    .option("--tenant <tenant>", "tenant of a new signer; needs an admin token for all tenants")
     .action(async (signer: string, nextNonce: number, flags: RaiseFlags) => {
       const admin = connect(flags);
       const send = (confirm: boolean | undefined) => {
@@ -115,7 +118,7 @@ function raise(): Command {
       const view = await send(flags.yes).catch(async (error: unknown) => {
         if (!isTenureError(error, "CONFIRMATION_REQUIRED")) throw error;
         if (await confirmed(error.details.reason)) return send(true);
-        throw new Error(`${error.details.reason}; nothing was changed (--yes does it)`);
+        throw new Error(`${error.details.reason}; nothing was changed (use --yes to confirm)`);
       });
       print(view, flags, (each) => drawSigners([each]));
     });
@@ -127,9 +130,9 @@ interface RaiseFlags extends RemoteFlags {
 }
 
 function move(): Command {
-  return asksServer(part("move", "give signers with all their numbers to another tenant"))
+  return subcommand("move", "move signers to another tenant")
     .argument("<signer...>")
-    .requiredOption("--tenant <tenant>", "whose they are from now on")
+    .requiredOption("--tenant <tenant>", "tenant to move to")
     .action(async (signers: string[], { tenant, ...flags }: RemoteFlags & { tenant: string }) => {
       const admin = connect(flags);
       const moved: SignerView[] = [];
@@ -157,7 +160,7 @@ function drawSigners(signers: SignerView[]): string {
 }
 
 function drawNonces(rows: NonceRecord[]): string {
-  if (rows.length === 0) return "no open numbers";
+  if (rows.length === 0) return "no open nonces";
   return table(
     ["NONCE", "STATUS", "HOLD", "LOCKED UNTIL", "REASON"],
     rows.map((row) => [
@@ -183,15 +186,5 @@ function drawAllocated(answer: NonceAllocated): string {
   );
 }
 
-/** A part says itself what is wrong with its command line, as the command it belongs to would. */
-function part(name: string, summary: string): Command {
-  return new Command(name)
-    .description(summary)
-    .exitOverride()
-    .showHelpAfterError("(--help shows what there is)");
-}
-
-function wholeNumber(text: string): number {
-  if (/^\d{1,16}$/.test(text) && Number.isSafeInteger(Number(text))) return Number(text);
-  throw new InvalidArgumentError("must be a whole number");
-}
+const subcommand = (name: string, summary: string): Command =>
+  withServerFlags(new Command(name).description(summary));

@@ -40,7 +40,7 @@ describe("a file", () => {
     [
       "one name twice",
       "[{name: a, package_name: x}, {name: a, package_name: y}]",
-      /a is in the file twice/,
+      /two deployments named a/,
     ],
     ["no YAML", "a: [", /./],
     ["a number as a variable", "- {name: a, package_name: x, env: {A: 1}}", /env\.A/],

@@ -9,19 +9,19 @@ import {
 import { parseAllDocuments } from "yaml";
 import * as z from "zod";
 
-/** One deployment of a file. Its name is how it is found again. */
+/** One deployment of a file, identified by its name. */
 export type Desired = DeploymentCreate & { name: string };
 
 export interface Change {
   name: string;
   action: "create" | "update" | "none";
-  /** Fields that differ, and what the file wants. */
+  /** Fields that differ, with the values of the file. */
   fields: Partial<DeploymentCreate>;
   before: DeploymentView | undefined;
 }
 
 const DEPLOYMENTS_MAX = 10_000;
-// Strict, unlike the server: in a file a mistyped field is a mistake nobody would see.
+// Strict, unlike the server: a misspelled field in a file would go unnoticed.
 const Entry = z.strictObject({ ...DeploymentCreate.shape, name: ClientId });
 const File = z.union([
   z.strictObject({ deployments: z.array(z.unknown()) }).transform((file) => file.deployments),
@@ -38,11 +38,13 @@ export function parseDesired(text: string): Desired[] {
     return value === null ? [] : File.parse(value);
   });
   if (entries.length > DEPLOYMENTS_MAX)
-    throw new Error(`more than ${DEPLOYMENTS_MAX} deployments in one file`);
+    throw new Error(
+      `the file has ${entries.length} deployments; at most ${DEPLOYMENTS_MAX} are allowed`,
+    );
   const desired = entries.map((entry, index) => parseEntry(entry, index));
   const names = desired.map(({ name }) => name);
   const twice = names.find((name, index) => names.indexOf(name) !== index);
-  if (twice !== undefined) throw new Error(`${twice} is in the file twice`);
+  if (twice !== undefined) throw new Error(`the file has two deployments named ${twice}`);
   return desired;
 }
 
@@ -57,11 +59,11 @@ function parseEntry(entry: unknown, index: number): Desired {
   throw new Error(`${place}: ${issues.join("; ")}`);
 }
 
-/** What has to be done. A field the file leaves out stays as it is. */
+/** Compares a deployment of the file with the existing one. Fields that the file omits are not changed. */
 export function changeFor(desired: Desired, before: DeploymentView | undefined): Change {
   const { name } = desired;
   const { package_name, package_version } = { ...before, ...desired };
-  // Refused here, before any row of the file is applied.
+  // Checked here, before any deployment of the file is applied.
   const isNamed = desired.package_name !== undefined || desired.package_version !== undefined;
   if (isNamed && package_name && !isExactVersion(package_version ?? ""))
     throw new Error(`${name}: ${notExact(package_version)}`);
@@ -82,14 +84,14 @@ export function changeFor(desired: Desired, before: DeploymentView | undefined):
   return { name, action: Object.keys(fields).length === 0 ? "none" : "update", fields, before };
 }
 
-/** A pin that somebody set by hand outlives a file that says nothing of it. */
+/** Keeps a pin that was set by hand when the file does not name one. */
 function withPin(desired: Desired, before: DeploymentView): Desired {
   const pinned = before.selector.address;
   if (!desired.selector || desired.pin !== undefined || pinned === undefined) return desired;
   return { ...desired, selector: { ...desired.selector, address: pinned } };
 }
 
-/** What cannot be read is shown with an empty value, which may be just what the file says. */
+/** An unreadable field is shown as an empty value, which could equal the value of the file. */
 const isUnreadable = ({ invalid = [] }: DeploymentView, field: string): boolean =>
   invalid.some(({ path }) => path.split(".", 1)[0] === field);
 
@@ -108,7 +110,7 @@ const sorted = (value: unknown): unknown =>
     ? Object.fromEntries(Object.entries(value).sort(([x], [y]) => (x < y ? -1 : 1)))
     : value;
 
-/** Fields that make a new process of the deployment. The others take effect without one. */
+/** Fields whose change restarts the process. */
 const RUN_FIELDS = ["package_name", "package_version", "command", "args", "env", "type"];
 
 export const needsNewProcess = ({ fields }: Change): boolean =>

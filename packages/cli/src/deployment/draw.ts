@@ -4,7 +4,7 @@ import { type Cell, table } from "../output.ts";
 import { printable } from "../printable.ts";
 import { currentStatuses } from "./rolling.ts";
 
-/** Names of the nodes that are there, by address. */
+/** Names of the present nodes, by address. */
 export type NodeNames = ReadonlyMap<string, string>;
 
 export function drawList(views: DeploymentView[], names: NodeNames = new Map()): string {
@@ -59,7 +59,7 @@ export function drawOne(view: DeploymentView): string {
     ...facts.map(([name, value]) => `  ${name!.padEnd(10)} ${printable(value!)}`),
     "",
     statuses.length === 0
-      ? pc.dim("no node has said anything of it")
+      ? pc.dim("no node has reported a status")
       : table(["NODE", "STATE", "TERM", "PID", "RESTARTS", "LAST ERROR"], statuses),
   ].join("\n");
 }

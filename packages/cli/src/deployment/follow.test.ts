@@ -41,7 +41,7 @@ async function fleet() {
   const moves: (string | undefined)[] = [];
   const lines = followLog({
     ...{ admin: createAdmin({ url }), url, token: undefined, id: "web", query: {} },
-    ...{ signal: ending.signal, lookEveryMs: 20, onMove: (node) => moves.push(node) },
+    ...{ signal: ending.signal, pollEveryMs: 20, onMove: (node) => moves.push(node) },
   });
   return {
     lines,

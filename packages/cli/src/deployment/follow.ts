@@ -10,22 +10,22 @@ export interface FollowLogOptions {
   id: string;
   query: Record<string, string>;
   signal: AbortSignal;
-  /** Called when the log breaks off (`undefined`), and when it goes on at another node. */
+  /** Called with `undefined` when the stream ends, and with the address when it continues on another node. */
   onMove: (address: string | undefined) => void;
-  /** How often to look for another owner. */
-  lookEveryMs?: number;
+  /** How often to check for another owner. */
+  pollEveryMs?: number;
 }
 
 /**
- * Lines of a log as they come, from one owner after another, until the caller ends it or the deployment is deleted.
- * The same node is followed on from where it broke off; another node from the last lines of its own log.
+ * Yields the lines of a log as they are written, from one owner after another, until the caller aborts or the deployment
+ * is deleted. The same node resumes at the last position, another node at the last lines of its own log.
  */
 export async function* followLog(options: FollowLogOptions): AsyncGenerator<string[]> {
-  const { admin, id, query, signal, onMove, lookEveryMs = 1_000 } = options;
+  const { admin, id, query, signal, onMove, pollEveryMs = 1_000 } = options;
   let reached: { node: string | undefined; next: LogPosition } | undefined;
   let followed: string | undefined;
   let opened = false;
-  for (; !signal.aborted; await wait(lookEveryMs, undefined, { signal }).catch(() => {})) {
+  for (; !signal.aborted; await wait(pollEveryMs, undefined, { signal }).catch(() => {})) {
     const moved = new AbortController();
     let watching: Promise<void> | undefined;
     try {
@@ -41,7 +41,7 @@ export async function* followLog(options: FollowLogOptions): AsyncGenerator<stri
       onMove(undefined);
     } catch (error) {
       if (signal.aborted) return;
-      if (!moved.signal.aborted && !(opened && mayPass(error))) throw error;
+      if (!moved.signal.aborted && !(opened && isTemporary(error))) throw error;
       if (!moved.signal.aborted && watching) onMove(undefined);
     } finally {
       moved.abort();
@@ -49,7 +49,7 @@ export async function* followLog(options: FollowLogOptions): AsyncGenerator<stri
     }
   }
 
-  /** The node to follow: "" while there is none, `undefined` where the server chooses one that runs the daemon. */
+  /** The node to follow: "" without an owner, `undefined` for a daemon, where the server chooses a node. */
   async function owner(): Promise<string | undefined> {
     const { type, address } = await admin.call(ROUTES.readDeployment, { params: { id } });
     return query.node ?? (type === "daemon" ? undefined : address);
@@ -72,19 +72,19 @@ export async function* followLog(options: FollowLogOptions): AsyncGenerator<stri
     }
   }
 
-  /** Aborts once another node owns it. A node that handed it over stays connected, so its log does not end. */
+  /** Aborts when the owner changes. The log of the previous owner does not end, because that node stays connected. */
   async function watch(node: string | undefined, moved: AbortController): Promise<void> {
     if (query.node !== undefined || node === undefined) return;
     while (!moved.signal.aborted) {
-      await wait(lookEveryMs, undefined, { signal: moved.signal }).catch(() => {});
+      await wait(pollEveryMs, undefined, { signal: moved.signal }).catch(() => {});
       const now = await owner().catch((): string | undefined => node);
       if (now && now !== node) moved.abort();
     }
   }
 }
 
-/** A connection that broke, an instance or a node that is away for a while, a log that is not begun yet. */
-function mayPass(error: unknown): boolean {
+/** A broken connection, an unavailable instance or node, or a log that does not exist yet. */
+function isTemporary(error: unknown): boolean {
   if (!(error instanceof TenureError)) return error instanceof Error;
   const { what } = error.details as { what?: string };
   return error.retryable || (error.code === "NOT_FOUND" && what !== "deployment");

@@ -95,7 +95,7 @@ test("the first that fails ends it, and the rest stays as it was", async () => {
 test("one that never runs again is a failure after its time", async () => {
   const set = fleet(["a", "b"], () => "starting");
   expect(await roll(set.items, set.options(1))).toBe(false);
-  expect(set.steps.at(-1)).toMatchObject({ name: "a", reason: "it did not run again in time" });
+  expect(set.steps.at(-1)).toMatchObject({ name: "a", reason: "did not run again in time" });
 });
 
 test("a daemon has rolled when it runs on the nodes that are there; one that left is not waited for", async () => {

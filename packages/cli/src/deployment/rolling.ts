@@ -18,16 +18,16 @@ export interface RollStep {
 
 export interface RollItem {
   name: string;
-  /** As it was before; `undefined` for a new one. */
+  /** The previous state; `undefined` for a new deployment. */
   before: DeploymentView | undefined;
-  /** Whether a new process must come. Else `change` alone is the work. */
+  /** Whether to wait for a new process after `change`. */
   restarts: boolean;
   change: () => Promise<unknown>;
 }
 
 /**
- * Changes a set, never more than `maxUnavailable` at a time, each until it runs again. The first that does not
- * ends it: the rest stays as it was, and what failed can be looked at or rolled back. Answers whether all went well.
+ * Changes deployments, at most `maxUnavailable` at a time, and waits until each runs again. Stops at the first failure;
+ * the rest is not changed. Returns whether all succeeded.
  */
 export async function roll(items: readonly RollItem[], options: RollOptions): Promise<boolean> {
   const waiting = [...items];
@@ -35,7 +35,7 @@ export async function roll(items: readonly RollItem[], options: RollOptions): Pr
 
   async function work(): Promise<void> {
     for (let item = waiting.shift(); item && !failed; item = waiting.shift()) {
-      const step = await one(item, options).catch(
+      const step = await changeOne(item, options).catch(
         (error: unknown): RollStep => ({
           name: item!.name,
           outcome: "failed",
@@ -51,41 +51,41 @@ export async function roll(items: readonly RollItem[], options: RollOptions): Pr
   return !failed;
 }
 
-async function one(item: RollItem, options: RollOptions): Promise<RollStep> {
+async function changeOne(item: RollItem, options: RollOptions): Promise<RollStep> {
   const { name } = item;
   options.onStep({ name, outcome: "started" });
   await item.change();
   if (!item.restarts) return { name, outcome: "running" };
-  const former = new Set(item.before ? runningOf(item.before).map(processOf) : []);
+  const previous = new Set(item.before ? runningOf(item.before).map(processOf) : []);
   const deadlineMs = options.nowMs() + options.limitMs;
   for (;;) {
     const view = await options.read(name);
-    const verdict = judge(view, former);
-    if (verdict) return { name, ...verdict };
+    const outcome = outcomeOf(view, previous);
+    if (outcome) return { name, ...outcome };
     if (options.nowMs() >= deadlineMs)
-      return { name, outcome: "failed", reason: "it did not run again in time" };
+      return { name, outcome: "failed", reason: "did not run again in time" };
     await options.pause();
   }
 }
 
-/** `undefined` while it is still on its way. */
-function judge(
+/** `undefined` while the outcome is open. */
+function outcomeOf(
   view: DeploymentView,
-  former: ReadonlySet<string>,
+  previous: ReadonlySet<string>,
 ): Pick<RollStep, "outcome" | "reason"> | undefined {
   if (!view.enabled) return { outcome: "running" };
   const current = currentStatuses(view);
   const broken = current.find(({ state }) => ["failed", "refused", "backoff"].includes(state));
-  if (broken && !former.has(processOf(broken)))
+  if (broken && !previous.has(processOf(broken)))
     return { outcome: "failed", reason: `${broken.state}: ${broken.last_error ?? "see its log"}` };
-  const fresh = runningOf(view).filter((status) => !former.has(processOf(status)));
+  const fresh = runningOf(view).filter((status) => !previous.has(processOf(status)));
   const done = fresh.length > 0 && fresh.length >= current.length;
   return done ? { outcome: "running" } : undefined;
 }
 
 type Status = DeploymentView["status"][number];
 
-/** What the nodes say that run it now: of its term, of nodes that are there, and for a deployment only its owner. */
+/** Statuses of the current term from present nodes; for a deployment only that of its owner. */
 export function currentStatuses(view: DeploymentView): Status[] {
   return view.status.filter(
     ({ generation, address, past }) =>
@@ -98,6 +98,6 @@ export function currentStatuses(view: DeploymentView): Status[] {
 const runningOf = (view: DeploymentView): Status[] =>
   currentStatuses(view).filter(({ state }) => state === "running");
 
-/** One process of it: another pid or another start is another process. */
+/** Identifies a process: another pid or start time is another process. */
 const processOf = ({ address, pid, started_at, generation }: Status): string =>
   JSON.stringify([address, pid, started_at, generation]);

@@ -3,21 +3,21 @@ import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { type DevPointer, devPointerPath, readPrivate } from "@tenure/sdk/dev-token";
 
-/** How programs and the browser of this user, and of no other, get into a `tenure dev`. */
+/** Credentials of a `tenure dev` for programs and browsers of the same user. */
 export interface DevAccess {
   token: string;
   tokenFile: string;
-  /** Signs one browser in, once. */
+  /** Signs in one browser, once. */
   code: string;
 }
 
 const random = (): string => randomBytes(32).toString("base64url");
 
-/** The token of a data directory, made when there is none that only this user could have read. */
+/** Reads the token of a data directory. Creates a new one if none exists or other users could read it. */
 export function openDevAccess(dataDir: string): DevAccess {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   const tokenFile = join(dataDir, "dev-token");
-  return { token: readToken(tokenFile) ?? makeToken(tokenFile), tokenFile, code: random() };
+  return { token: readToken(tokenFile) ?? createToken(tokenFile), tokenFile, code: random() };
 }
 
 function readToken(path: string): string | undefined {
@@ -28,7 +28,7 @@ function readToken(path: string): string | undefined {
   }
 }
 
-function makeToken(path: string): string {
+function createToken(path: string): string {
   const token = random();
   rmSync(path, { force: true });
   writeFileSync(path, `${token}\n`, { mode: 0o600, flag: "wx" });
@@ -36,18 +36,18 @@ function makeToken(path: string): string {
 }
 
 /**
- * Lets the commands of this user find the token by the server's URL, for as long as this process runs. Returns false where
- * the pointer cannot be written; the token must then be given by hand.
+ * Writes the file by which commands of this user find the token for a server URL; removed when this process exits. Returns
+ * false if it cannot be written: commands then need the token.
  */
-export function leavePointer(url: string, { tokenFile }: DevAccess): boolean {
+export function writePointer(url: string, { tokenFile }: DevAccess): boolean {
   const path = devPointerPath(url);
   if (path === undefined) return false;
   try {
     const pointer: DevPointer = { pid: process.pid, token_file: tokenFile };
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
-    const beside = `${path}.${process.pid}`;
-    writeFileSync(beside, JSON.stringify(pointer), { mode: 0o600 });
-    renameSync(beside, path);
+    const temporary = `${path}.${process.pid}`;
+    writeFileSync(temporary, JSON.stringify(pointer), { mode: 0o600 });
+    renameSync(temporary, path);
     process.once("exit", () => rmSync(path, { force: true }));
     return true;
   } catch {

@@ -11,21 +11,21 @@ import { type DemoUnit, startDemoUnit } from "./units.ts";
 
 const FILE = join(EXAMPLES, "demo/deployments.yaml");
 const NAMES = ["alpha", "bravo"] as const;
-const LOOK_EVERY_MS = 200;
-/** A machine that needs longer than this gets the table as it is then. */
+const POLL_EVERY_MS = 200;
+/** After this time the table is shown even if not everything runs. */
 const SHOW_WITHIN_MS = 90_000;
 
 export interface Demo {
   stop(): Promise<void>;
 }
 
-/** Two node-units, a handful of deployments and a session on a server that was just started, and what runs where. */
+/** Starts two node-units, sample deployments and a session on a new server, and shows what runs where. */
 export function startDemo(options: {
   url: string;
   dataDir: string;
   /** The umask that the node-units start with. */
   unitUmask: number;
-  /** `undefined`: the operator has set tokens, or the server needs none. */
+  /** `undefined` if the operator configured tokens or the server needs none. */
   access: DevAccess | undefined;
   print: (text: string) => void;
 }): Demo {
@@ -34,31 +34,29 @@ export function startDemo(options: {
   let jobs: DemoJobs | undefined;
   const { token } = options.access ?? {};
   const given = { url: options.url, ...(token !== undefined && { token }) };
-  const done = run().catch(giveUp);
+  const done = run().catch(reportFailure);
 
-  function giveUp(error: unknown): void {
+  function reportFailure(error: unknown): void {
     if (!stopping.signal.aborted)
-      options.print(
-        `the demo could not be shown: ${error instanceof Error ? error.message : error}`,
-      );
+      options.print(`the demo failed: ${error instanceof Error ? error.message : error}`);
   }
 
   async function run(): Promise<void> {
     const admin = createAdmin(given);
-    if (!(await isOpen(admin))) return;
+    if (!(await isAllowed(admin))) return;
     const desired = parseDesired(readFileSync(FILE, "utf8")).map((one) => withExamples(one, token));
-    await rest(admin, desired);
+    await disableAll(admin, desired);
     for (const name of NAMES) {
       if (stopping.signal.aborted) return;
       units.push(startDemoUnit({ name, ...options }));
     }
-    // By the list that the node-units decide by: one that saw only itself would take everything.
+    // Wait for the list that node-units plan with: a node-unit that sees only itself would claim everything.
     await until(async () => {
       const { members } = await admin.call(ROUTES.readMembership, {});
       return members.length >= units.length;
     });
-    await wake(admin, desired);
-    // A drain may have begun one more move before it was ended.
+    await enableAll(admin, desired);
+    // A drain may have started one more move before it ended.
     const allRun = async () =>
       (await demoOf(admin, desired)).every((view) => isRunning(view) && view.moving_to === "");
     await until(allRun);
@@ -66,16 +64,16 @@ export function startDemo(options: {
     await until(allRun);
     jobs = startDemoJobs(given);
     options.print(drawDemo(await scene(admin, desired)));
-    for (const unit of units) tellLoss(unit).catch(giveUp);
+    for (const unit of units) reportLoss(unit).catch(reportFailure);
 
-    async function tellLoss(unit: DemoUnit): Promise<void> {
+    async function reportLoss(unit: DemoUnit): Promise<void> {
       const end = await unit.exited;
       if (stopping.signal.aborted) return;
       const sent = jobs?.seen().sent ?? 0;
-      const isSettled = ({ answered, failed }: JobsSeen) => answered + failed >= sent;
+      const isComplete = ({ answered, failed }: JobsSeen) => answered + failed >= sent;
       await until(async () => {
-        if (jobs && !isSettled(jobs.seen())) return false;
-        const left = await here(admin);
+        if (jobs && !isComplete(jobs.seen())) return false;
+        const left = await presentUnits(admin);
         const views = await demoOf(admin, desired);
         const isThere = ({ address }: DeploymentView) =>
           left.some(({ node_id, name }) => node_id === address && name !== unit.name);
@@ -87,11 +85,11 @@ export function startDemo(options: {
   }
 
   /**
-   * A former run may have left one node-unit with most of the demo. Draining that one moves them in good order, one
-   * after another; it claims again as soon as both have their share.
+   * Balances the demo after an earlier run that left most of it on one node-unit: drains that node-unit until both own
+   * the same number.
    */
   async function evenOut(admin: Admin, desired: readonly Desired[]): Promise<void> {
-    const nodes = await here(admin);
+    const nodes = await presentUnits(admin);
     if (nodes.some(({ draining }) => draining)) return;
     const before = await shares(admin, desired, nodes);
     const most = before.at(-1);
@@ -106,7 +104,7 @@ export function startDemo(options: {
   }
 
   async function scene(admin: Admin, desired: readonly Desired[]) {
-    const [views, nodes] = await Promise.all([demoOf(admin, desired), here(admin)]);
+    const [views, nodes] = await Promise.all([demoOf(admin, desired), presentUnits(admin)]);
     return { url: options.url, views, nodes, units, jobs: jobs?.seen() };
   }
 
@@ -114,7 +112,7 @@ export function startDemo(options: {
     const deadlineMs = performance.now() + SHOW_WITHIN_MS;
     while (!stopping.signal.aborted && performance.now() < deadlineMs) {
       if (await condition()) return;
-      await wait(LOOK_EVERY_MS, undefined, { signal: stopping.signal, ref: false });
+      await wait(POLL_EVERY_MS, undefined, { signal: stopping.signal, ref: false });
     }
   }
 
@@ -128,15 +126,15 @@ export function startDemo(options: {
   };
 }
 
-/** A child starts in a directory of its own and with nothing of our environment: it is told where its program is. */
+/** Passes the path of the examples: a child has its own directory and not our environment. */
 function withExamples(desired: Desired, token: string | undefined): Desired {
   if (!desired.command?.includes("$EXAMPLES")) return desired;
   const access = token === undefined ? {} : { TENURE_TOKEN: token };
   return { ...desired, env: { ...desired.env, EXAMPLES, NODE: process.execPath, ...access } };
 }
 
-/** With the token of `tenure dev`, or without any. Where an operator has set tokens, the demo cannot start node-units. */
-async function isOpen(admin: Admin): Promise<boolean> {
+/** Whether the demo has access. It has none if the operator configured tokens. */
+async function isAllowed(admin: Admin): Promise<boolean> {
   try {
     await admin.call(ROUTES.listNodes, { query: { limit: 1 } });
     return true;
@@ -148,10 +146,10 @@ async function isOpen(admin: Admin): Promise<boolean> {
 }
 
 /**
- * Disables what a former run left until both node-units are there: the first one would release and claim everything
- * the other owned, and what runs is never moved only to be even.
+ * Disables the demo deployments of an earlier run until both node-units are present. Otherwise the first node-unit would
+ * claim everything, and running deployments are never rebalanced.
  */
-async function rest(admin: Admin, desired: readonly Desired[]): Promise<void> {
+async function disableAll(admin: Admin, desired: readonly Desired[]): Promise<void> {
   for (const { id } of await demoOf(admin, desired))
     await admin.call(ROUTES.updateDeployment, { params: { id }, body: { enabled: false } });
 }
@@ -161,7 +159,7 @@ interface Share {
   owned: number;
 }
 
-/** How many deployments of the demo each node-unit owns, least first. */
+/** Number of demo deployments per node-unit, in ascending order. */
 async function shares(
   admin: Admin,
   desired: readonly Desired[],
@@ -177,11 +175,11 @@ async function shares(
 const isEven = (sorted: readonly Share[]): boolean =>
   (sorted.at(-1)?.owned ?? 0) - (sorted[0]?.owned ?? 0) <= 1;
 
-async function wake(admin: Admin, desired: readonly Desired[]): Promise<void> {
-  const former = new Map((await demoOf(admin, desired)).map((view) => [view.name, view]));
+async function enableAll(admin: Admin, desired: readonly Desired[]): Promise<void> {
+  const existing = new Map((await demoOf(admin, desired)).map((view) => [view.name, view]));
   for (const { name, ...spec } of desired) {
     const body = { ...spec, enabled: true };
-    const known = former.get(name);
+    const known = existing.get(name);
     if (known) await admin.call(ROUTES.updateDeployment, { params: { id: known.id }, body });
     else await admin.call(ROUTES.createDeployment, { body: { ...body, name } as DeploymentCreate });
   }
@@ -193,7 +191,7 @@ async function demoOf(admin: Admin, desired: readonly Desired[]): Promise<Deploy
   return items.filter(({ name }) => names.has(name));
 }
 
-async function here(admin: Admin): Promise<NodeView[]> {
+async function presentUnits(admin: Admin): Promise<NodeView[]> {
   const { items } = await admin.call(ROUTES.listNodes, { query: { online: true, limit: 500 } });
   return items.filter(({ node_unit }) => node_unit);
 }

@@ -13,21 +13,21 @@ export interface DemoScene {
   jobs: Readonly<JobsSeen> | undefined;
 }
 
-/** What runs where, and the lines to type next. */
+/** Shows what runs where, and commands to try. */
 export function drawDemo(scene: DemoScene): string {
   const { units, url } = scene;
   const victim = units[0];
   const unitLines = units.map(({ name, pid }) => `  ${name} has pid ${pid}`);
   return [
     "",
-    `${pc.green("●")} ${pc.bold("Two node-units run on this machine, and this on them")}`,
+    `${pc.green("●")} ${pc.bold("Two node-units are running these deployments")}`,
     "",
-    indented(drawPlaces(scene)),
+    indented(drawDeployments(scene)),
     "",
     ...unitLines,
-    "  A sample session sends two jobs a second to the echo workers.",
+    "  A sample session sends two jobs per second to the echo workers.",
     "",
-    "  Kill one, and watch its deployments move to the other, and the jobs of its workers with them:",
+    "  Kill one node-unit: its deployments and their jobs move to the other one.",
     `    ${pc.cyan(`kill -9 ${victim?.pid}`)}`,
     `    npx tenure events -f${flag(url)}`,
     `    npx tenure deployment ls${flag(url)}`,
@@ -36,17 +36,17 @@ export function drawDemo(scene: DemoScene): string {
   ].join("\n");
 }
 
-/** After a node-unit ended, though nobody stopped the demo. */
+/** Shown after a node-unit exits while the demo runs. */
 export function drawLoss(scene: DemoScene & { unit: DemoUnit; end: string }): string {
   const { unit, end, url, jobs } = scene;
   return [
     "",
-    `${pc.yellow("●")} ${pc.bold(`${unit.name} is gone`)} (${end}); what it owned runs elsewhere`,
+    `${pc.yellow("●")} ${pc.bold(`${unit.name} is gone`)} (${end}); its deployments run on the other node-unit`,
     "",
-    indented(drawPlaces(scene)),
+    indented(drawDeployments(scene)),
     "",
     ...(jobs ? [`  ${drawJobs(jobs)}`, ""] : []),
-    `  Bring ${unit.name} back, in another terminal:`,
+    `  Start ${unit.name} again in another terminal:`,
     `    ENABLE_CUSTOM_COMMAND=true npx tenure node run --name ${unit.name} --url ${url} --data-dir ${unit.directory}`,
     "",
   ].join("\n");
@@ -54,19 +54,19 @@ export function drawLoss(scene: DemoScene & { unit: DemoUnit; end: string }): st
 
 function drawJobs({ sent, answered, failed, again, slowestMs }: JobsSeen): string {
   const slowest = `the slowest took ${(slowestMs / 1_000).toFixed(1)} s`;
-  return `jobs: ${sent} sent, ${answered} answered (${again} by another attempt), ${failed} failed; ${slowest}`;
+  return `jobs: ${sent} sent, ${answered} succeeded (${again} after a retry), ${failed} failed; ${slowest}`;
 }
 
-function drawPlaces({ views, nodes }: DemoScene): string {
+function drawDeployments({ views, nodes }: DemoScene): string {
   const names = new Map(nodes.map(({ node_id, name }) => [node_id, name]));
   const rows = [...views]
     .sort((a, b) => (a.type === b.type ? compare(a.name, b.name) : compare(b.type, a.type)))
-    .flatMap((view) => placesOf(view, names));
+    .flatMap((view) => rowsOf(view, names));
   return table(["DEPLOYMENT", "TYPE", "NODE", "STATE", "PID", "TERM"], rows);
 }
 
-/** One line per node that runs it: one for a deployment, one per node for a daemon. */
-function placesOf(view: DeploymentView, names: ReadonlyMap<string, string>): Cell[][] {
+/** One row for a deployment, one row per node for a daemon. */
+function rowsOf(view: DeploymentView, names: ReadonlyMap<string, string>): Cell[][] {
   const current = view.status.filter(
     ({ address, generation }) =>
       generation === view.generation &&
@@ -87,7 +87,7 @@ function placesOf(view: DeploymentView, names: ReadonlyMap<string, string>): Cel
 const indented = (text: string): string => text.replace(/^/gm, "  ");
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
-/** Copied here by the build, so that an installed package has them too. */
+/** Copied here by the build, so that the installed package contains them. */
 export const EXAMPLES = fileURLToPath(new URL("../examples", import.meta.url));
 export const URL_DEFAULT = "http://127.0.0.1:7070";
 export const flag = (url: string): string => (url === URL_DEFAULT ? "" : ` --url ${url}`);

@@ -2,15 +2,15 @@ import { setTimeout as wait } from "node:timers/promises";
 import { Session } from "@tenure/sdk";
 
 const EVERY_MS = 500;
-/** Long enough that a killed worker has some in hand, short enough to be answered at once. */
+/** Long enough that a killed worker has running jobs, short enough for quick results. */
 const WORK_MS = 300;
 
-/** What a sample session has seen of its jobs. */
+/** Counters of the sample session. */
 export interface JobsSeen {
   sent: number;
   answered: number;
   failed: number;
-  /** Answered by a second attempt or a later one: the first was lost with its worker. */
+  /** Succeeded after a retry, because the first worker was lost. */
   again: number;
   slowestMs: number;
 }
@@ -20,7 +20,7 @@ export interface DemoJobs {
   stop(): Promise<void>;
 }
 
-/** A session that sends a job to the echo workers twice a second. */
+/** Starts a session that sends two jobs per second to the echo workers. */
 export function startDemoJobs(options: { url: string; token?: string }): DemoJobs {
   const session = new Session(options);
   const stopping = new AbortController();

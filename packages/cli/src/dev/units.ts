@@ -20,8 +20,8 @@ export interface DemoUnit {
 }
 
 /**
- * A node-unit in a process of its own, as on another machine. Its own session: Ctrl-C is for `tenure dev`, which then
- * stops it in good order. The channel ends it when `tenure dev` itself is killed.
+ * Starts a node-unit as a separate process with its own session: Ctrl-C reaches only `tenure dev`, which then stops it
+ * gracefully. The IPC channel ends it when `tenure dev` is killed.
  */
 export function startDemoUnit(options: {
   name: string;
@@ -43,7 +43,7 @@ export function startDemoUnit(options: {
   });
   closeSync(log);
   const exited = endOf(child);
-  // The channel is only there to break; it must not keep this process alive.
+  // The channel only signals the end of this process; it must not keep it alive.
   child.channel?.unref();
   child.unref();
   return {
@@ -54,14 +54,14 @@ export function startDemoUnit(options: {
     exited,
     async stop() {
       child.kill("SIGTERM");
-      const inTime = await Promise.race([exited, wait(STOP_LIMIT_MS, "", { ref: false })]);
-      if (inTime === "") child.kill("SIGKILL");
+      const end = await Promise.race([exited, wait(STOP_LIMIT_MS, "", { ref: false })]);
+      if (end === "") child.kill("SIGKILL");
       await exited;
     },
   };
 }
 
-/** Nothing of a node-unit that somebody runs for real on this machine. */
+/** Our environment without the settings of another node-unit on this machine. */
 function environmentOf({
   name,
   url,

@@ -41,9 +41,9 @@ export function drawOne(job: Job): string {
   return [fields(known), "", drawTimeline(job)].join("\n");
 }
 
-/** What happened when, where, and why; the second column counts from the submission. */
+/** The steps of a job. The column AFTER counts from the submission. */
 function drawTimeline({ created_at, timeline }: Job): string {
-  if (timeline.length === 0) return pc.dim("its timeline is not kept any more");
+  if (timeline.length === 0) return pc.dim("the timeline is no longer kept");
   return table(
     ["AT", "AFTER", "STATE", "ATTEMPT", "NODE", "INSTANCE", "WHY"],
     timeline.map((entry): Cell[] => [
@@ -58,14 +58,14 @@ function drawTimeline({ created_at, timeline }: Job): string {
   );
 }
 
-/** One step on a line of its own, for those who follow. */
+/** One line per step, for `tenure job watch JOB`. */
 export function drawStep({ created_at }: Job, entry: JobTimelineEntry): string {
   const where = entry.node_id ? ` on ${printable(shortId(entry.node_id))}` : "";
   const why = entry.reason ? pc.dim(` ${printable(entry.reason)}`) : "";
   return `${pc.dim(timeOf(entry.at))} ${since(created_at, entry.at).padStart(9)}  ${pc.bold(entry.state.padEnd(10))} attempt ${entry.attempt_id}${where}${why}`;
 }
 
-/** One job on a line of its own, for those who follow them all. */
+/** One line per job, for `tenure job watch`. */
 export function drawLine(job: Job): string {
   const { text, paint } = stateOf(job);
   const where = job.node_id ? ` on ${printable(shortId(job.node_id))}` : "";
@@ -79,7 +79,7 @@ function stateOf({ state, outcome }: Job): { text: string; paint: (text: string)
   return { text: outcome, paint: outcome === "succeeded" ? pc.green : pc.red };
 }
 
-/** The day is rarely the question. */
+/** Time of day without the date. */
 const timeOf = (at: string): string => at.slice(11, 23);
 
 function since(from: string, at: string): string {

@@ -14,7 +14,7 @@ const job = (n: number, fields: Partial<Job> = {}): Job => ({
 });
 
 describe("watching all jobs", () => {
-  test("tells each once, and again when it has moved", () => {
+  test("a job is returned once, and again when it changed", () => {
     const watch = createWatch();
     expect(watch([job(2), job(1)])).toEqual([job(1), job(2)]);
     expect(watch([job(2), job(1)])).toEqual([]);
@@ -22,7 +22,7 @@ describe("watching all jobs", () => {
     expect(watch([job(3), job(2), running])).toEqual([running, job(3)]);
   });
 
-  test("tells an end once: that its slot is free is no news", () => {
+  test("an ended job is returned once, not again when its slot is released", () => {
     const watch = createWatch();
     const finished = job(1, { state: "FINISHED", outcome: "succeeded" });
     expect(watch([finished])).toEqual([finished]);
@@ -37,7 +37,7 @@ describe("watching all jobs", () => {
   });
 });
 
-test("steps of a job are told as they come", () => {
+test("new steps of a job are returned once", () => {
   const at = "2026-01-31T12:00:00.000Z";
   const [created, finished] = (["CREATED", "FINISHED"] as const).map((state) => ({
     at,

@@ -30,7 +30,7 @@ function fleetOf(
     before,
     owned: async () => now().flatMap((one) => (one?.address === "old" ? [one] : [])),
     read: async (id) => now().find((one) => one?.id === id),
-    why: async (id) => `nobody can run ${id}`,
+    why: async (id) => `no node can run ${id}`,
     pause: async () => void at++,
     nowMs: () => at * stepMs,
     onStep: (step) => steps.push(step),
@@ -38,7 +38,7 @@ function fleetOf(
   return { done, steps };
 }
 
-test("each deployment is told when it runs elsewhere, with the time nobody ran it", async () => {
+test("each deployment that runs on another node is reported, with its downtime", async () => {
   const stopped = status("old", "stopped", 1);
   const { done } = fleetOf([
     [view("a"), view("b")],
@@ -55,7 +55,7 @@ test("each deployment is told when it runs elsewhere, with the time nobody ran i
   ]);
 });
 
-test("what moved before the first look is told, too", async () => {
+test("a deployment that moved before the first poll is reported", async () => {
   const { done } = fleetOf([[onNew("a", status("new", "running", 1, 2))]], { before: [view("a")] });
   expect(await done).toEqual([{ kind: "moved", name: "a", to: "new", gapMs: undefined }]);
 });
@@ -71,10 +71,10 @@ test("one that is deleted or disabled meanwhile holds nothing up", async () => {
   ]);
 });
 
-test("a drain that does not move says what keeps it", async () => {
+test("a drain that does not progress reports the reason", async () => {
   const waiting = Array.from({ length: 100 }, () => [view("a")]);
   const { done, steps } = fleetOf([...waiting, [onNew("a", status("new", "running", 1, 2))]]);
   await done;
-  expect(steps[0]).toEqual({ kind: "stuck", name: "a", why: "nobody can run a" });
+  expect(steps[0]).toEqual({ kind: "stuck", name: "a", why: "no node can run a" });
   expect(steps.at(-1)?.kind).toBe("moved");
 });

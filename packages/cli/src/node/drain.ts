@@ -1,19 +1,19 @@
 import type { DeploymentView } from "@tenure/protocol";
 
-/** One deployment on its way off a draining node. */
+/** Progress of one deployment of a draining node. */
 export type DrainStep =
   | { kind: "moved"; name: string; to: string; gapMs: number | undefined }
   | { kind: "gone"; name: string }
-  /** Nothing has moved for a while; `why` says what keeps it. */
+  /** Nothing has moved for `STUCK_MS`; `why` explains it. */
   | { kind: "stuck"; name: string; why: string };
 
 export interface DrainOptions {
   address: string;
-  /** What the node owned before it was told to drain. */
+  /** Deployments of the node before the drain. */
   before: readonly DeploymentView[];
-  /** What the node still owns. */
+  /** Deployments that the node still owns. */
   owned: () => Promise<readonly DeploymentView[]>;
-  /** `undefined` when it was deleted. */
+  /** `undefined` if it was deleted. */
   read: (id: string) => Promise<DeploymentView | undefined>;
   why: (id: string) => Promise<string>;
   pause: () => Promise<void>;
@@ -21,10 +21,10 @@ export interface DrainOptions {
   onStep: (step: DrainStep) => void;
 }
 
-/** Beyond a long stop and a quick install something is worth a word. */
+/** Longer than a usual stop and install; then the reason is shown. */
 const STUCK_MS = 20_000;
 
-/** Follows a drain until the node owns nothing and everything it owned runs elsewhere. */
+/** Follows a drain until the node owns nothing and all its deployments run on other nodes. */
 export async function followDrain(options: DrainOptions): Promise<DrainStep[]> {
   const done: DrainStep[] = [];
   const open = new Map(options.before.map((view) => [view.id, view]));
@@ -35,7 +35,7 @@ export async function followDrain(options: DrainOptions): Promise<DrainStep[]> {
     const still = new Set(owned.map(({ id }) => id));
     for (const [id, { name }] of [...open]) {
       if (still.has(id)) continue;
-      const step = judge(name, await options.read(id), options.address);
+      const step = stepOf(name, await options.read(id), options.address);
       if (!step) continue;
       open.delete(id);
       done.push(step);
@@ -53,8 +53,8 @@ export async function followDrain(options: DrainOptions): Promise<DrainStep[]> {
   }
 }
 
-/** `undefined` while nobody runs it yet. */
-function judge(
+/** `undefined` while no node runs it. */
+function stepOf(
   name: string,
   view: DeploymentView | undefined,
   from: string,
@@ -68,7 +68,7 @@ function judge(
   return { kind: "moved", name, to: view.address, gapMs: gapOf(view, from, running) };
 }
 
-/** From the former owner's last word to the new one's first process, both by the database's clock. */
+/** Time between the previous owner's `stopped` and the new owner's `running`, by the database clock. */
 function gapOf(
   view: DeploymentView,
   from: string,

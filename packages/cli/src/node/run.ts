@@ -5,7 +5,7 @@ import { printable } from "../printable.ts";
 import { keepFilesPrivate } from "../umask.ts";
 import { VERSION } from "../version.ts";
 
-// The agent's own names, written again: to load the agent for them would cost every `--help`.
+// Repeated from the agent, because loading the agent would slow down every `--help`.
 const LOG_LEVELS = ["info", "warn", "error", "silent"] as const;
 
 interface Flags {
@@ -15,15 +15,17 @@ interface Flags {
   logLevel: (typeof LOG_LEVELS)[number];
 }
 
-/** `tenure node run`: this machine becomes a node-unit, until it is told to stop. */
+/** `tenure node run`: runs a node-unit until a signal stops it. */
 export function runCommand(context: Context): Command {
   return new Command("run")
-    .description("run a node-unit on this machine; its settings are in the environment")
-    .option("--url <url>", "the server, or several with commas between (HOST_URL)")
-    .option("--name <name>", "name to show (NODE_UNIT_NAME)")
-    .option("--data-dir <directory>", "key, packages and logs (NODE_UNIT_DATA_DIR)")
+    .description("run a node-unit on this machine; configured by environment variables")
+    .option("--url <url>", "server URL, or several separated by commas (HOST_URL)")
+    .option("--name <name>", "display name (NODE_UNIT_NAME)")
+    .option("--data-dir <directory>", "directory for key, packages and logs (NODE_UNIT_DATA_DIR)")
     .addOption(
-      new Option("--log-level <level>", "logs go to stderr").choices(LOG_LEVELS).default("info"),
+      new Option("--log-level <level>", "logs are written to stderr")
+        .choices(LOG_LEVELS)
+        .default("info"),
     )
     .action(async (flags: Flags) => {
       context.keepsRunning = true;
@@ -31,7 +33,7 @@ export function runCommand(context: Context): Command {
     });
 }
 
-/** Beyond the time that the children have to stop. */
+/** Added to the stop grace of the children. */
 const STOP_LIMIT_MS = 15_000;
 
 async function runNode(flags: Flags): Promise<number> {
@@ -47,7 +49,7 @@ async function runNode(flags: Flags): Promise<number> {
       version: VERSION,
       childUmask,
       onReady: once(({ instanceId }) =>
-        say(`node-unit ${agent.name} (${agent.address}) is connected to ${instanceId}`),
+        printLine(`node-unit ${agent.name} (${agent.address}) is connected to ${instanceId}`),
       ),
     });
     await stopping;
@@ -63,7 +65,7 @@ async function runNode(flags: Flags): Promise<number> {
   }
 }
 
-/** What a flag says goes before the environment. Of a `tenure dev` on this machine the token is found. */
+/** Flags override the environment. The token of a `tenure dev` on this machine is used if none is set. */
 function environmentOf({ url, name, dataDir }: Flags): NodeJS.ProcessEnv {
   const { HOST_URL = "", HOST_TOKEN, HOST_TOKEN_FILE } = process.env;
   const devToken = HOST_TOKEN || HOST_TOKEN_FILE ? undefined : findDevToken(url ?? HOST_URL);
@@ -77,16 +79,16 @@ function environmentOf({ url, name, dataDir }: Flags): NodeJS.ProcessEnv {
 }
 
 /**
- * The first signal asks, the second insists: the children end with this process either way. Whoever started it with a
- * channel, as `tenure dev` does, also ends it by going away.
+ * Resolves at the first signal; the second one exits at once. A process started with an IPC channel, as by `tenure dev`,
+ * also stops when the parent disconnects.
  */
 function stopSignal(): Promise<void> {
   return new Promise((resolve) => {
-    let asked = false;
+    let stopping = false;
     for (const signal of ["SIGINT", "SIGTERM"] as const) {
       process.on(signal, () => {
-        if (asked) process.exit(1);
-        asked = true;
+        if (stopping) process.exit(1);
+        stopping = true;
         resolve();
       });
     }
@@ -103,4 +105,4 @@ function once<T>(act: (value: T) => void): (value: T) => void {
   };
 }
 
-const say = (line: string): void => void process.stdout.write(`${printable(line)}\n`);
+const printLine = (line: string): void => void process.stdout.write(`${printable(line)}\n`);
