@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { until } from "../../../tests/support/until.ts";
 import { openServer } from "../testing/databases.ts";
 import { createEventTail, createNodeDiff } from "./changes.ts";
-import type { Change } from "./http/stream.ts";
+import type { Change } from "./http/routes/stream.ts";
 import { systemClock } from "./kernel/clock.ts";
 import { silentLog } from "./kernel/log.ts";
 import { appendEvent } from "./store/event-store.ts";

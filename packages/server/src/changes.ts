@@ -1,6 +1,6 @@
 import { DEFAULT_TENANT, type NodeView } from "@tenure/protocol";
-import { renderEvent } from "./http/events.ts";
-import type { Change } from "./http/stream.ts";
+import { renderEvent } from "./http/routes/events.ts";
+import type { Change } from "./http/routes/stream.ts";
 import type { Clock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
 import { every, type Service } from "./kernel/service.ts";

@@ -24,10 +24,10 @@ import type { Random } from "../kernel/random.ts";
 import type { NodeConnection, Nodes } from "../membership/nodes.ts";
 import { closeCodeOf, type NodePrincipal } from "./admission.ts";
 import type { CallBudget } from "./call-budget.ts";
-import { createCallLine } from "./call-line.ts";
+import { createCallLine } from "./call-queue.ts";
 import { type Challenge, createChallenge } from "./challenge.ts";
-import { type Closed, type FrameLimits, speak } from "./frames.ts";
-import { createNodeLine } from "./node-line.ts";
+import { type Closed, type FrameLimits, speak } from "./message-socket.ts";
+import { createNodeLine } from "./node-rpc.ts";
 import type { TokenNodes } from "./token-nodes.ts";
 
 export interface NodeSocketOptions {

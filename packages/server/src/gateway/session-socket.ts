@@ -12,7 +12,7 @@ import { parseSessionMessage, type SessionMessage } from "../jobs/api/raw-json.t
 import type { SessionJobs } from "../jobs/api/session-api.ts";
 import type { SessionConnection, Sessions } from "../membership/sessions.ts";
 import { closeCodeOf, type SocketPrincipal } from "./admission.ts";
-import { type FrameLimits, speak } from "./frames.ts";
+import { type FrameLimits, speak } from "./message-socket.ts";
 
 export interface SessionSocketOptions {
   instanceId: string;

@@ -13,8 +13,8 @@ import type { Connections } from "./connections.ts";
 import { sessionIdsIn } from "./cookie.ts";
 import { notFound, renderFailure } from "./failure.ts";
 import { type HostGuard, hasTwoHosts } from "./hosts.ts";
-import { describeApi } from "./openapi.ts";
 import type { Served } from "./route.ts";
+import { describeApi } from "./routes/openapi.ts";
 import type { Site } from "./site.ts";
 
 export interface HttpOptions {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../tests/support/database.ts";
-import { type Answer, openApp, openAppDatabase, type TestApp } from "../../testing/apps.ts";
+import type { TestDatabase } from "../../../../../tests/support/database.ts";
+import { type Answer, openApp, openAppDatabase, type TestApp } from "../../../testing/apps.ts";
 
 let database: TestDatabase;
 let app: TestApp;

@@ -1,10 +1,10 @@
 import { Stats } from "@tenure/protocol";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../tests/support/database.ts";
-import { openApp, openAppDatabase, type TestApp } from "../../testing/apps.ts";
-import { openPostgres } from "../store/postgres.ts";
-import { sql } from "../store/sql.ts";
-import { endedCookies, sessionCookie, sessionIdsIn } from "./cookie.ts";
+import type { TestDatabase } from "../../../../../tests/support/database.ts";
+import { openApp, openAppDatabase, type TestApp } from "../../../testing/apps.ts";
+import { openPostgres } from "../../store/postgres.ts";
+import { sql } from "../../store/sql.ts";
+import { endedCookies, sessionCookie, sessionIdsIn } from "../cookie.ts";
 
 const API = "/api/v1";
 const ADMIN = "rule;=é-of-sixteen";

@@ -1,8 +1,8 @@
 import { ANY_TENANT, type AuditRecord, ROUTES, TenureError } from "@tenure/protocol";
-import type { Audit } from "../audit/audit.ts";
-import type { AuditRow } from "../audit/audit-store.ts";
-import { type Served, serve } from "./route.ts";
-import { tenantOf } from "./scope.ts";
+import type { Audit } from "../../audit/audit.ts";
+import type { AuditRow } from "../../audit/audit-store.ts";
+import { type Served, serve } from "../route.ts";
+import { tenantOf } from "../scope.ts";
 
 export function auditRoutes(audit: Pick<Audit, "list">): Served[] {
   return [

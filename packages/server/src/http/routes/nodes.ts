@@ -10,11 +10,11 @@ import {
   TenureError,
   type ViewState,
 } from "@tenure/protocol";
-import type { Act } from "../audit/actor.ts";
-import type { Scope } from "../kernel/scope.ts";
-import { membersFor } from "../membership/visible-members.ts";
-import { type Served, serve } from "./route.ts";
-import { requireOperator } from "./scope.ts";
+import type { Act } from "../../audit/actor.ts";
+import type { Scope } from "../../kernel/scope.ts";
+import { membersFor } from "../../membership/visible-members.ts";
+import { type Served, serve } from "../route.ts";
+import { requireOperator } from "../scope.ts";
 
 export interface NodesSource {
   page: (filter: {

@@ -1,6 +1,6 @@
 import { ROUTES, type SessionView, serves, TenureError } from "@tenure/protocol";
-import type { CallerOf } from "./job-callers.ts";
-import { type Served, serve } from "./route.ts";
+import type { CallerOf } from "../job-callers.ts";
+import { type Served, serve } from "../route.ts";
 
 export interface SessionsSource {
   list(page: { offset: number; limit: number }): Promise<{ views: ListedView[]; seen: number }>;

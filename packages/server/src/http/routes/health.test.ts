@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
-import { openApp, openAppDatabase } from "../../testing/apps.ts";
-import { openPostgres } from "../store/postgres.ts";
+import { until } from "../../../../../tests/support/until.ts";
+import { openApp, openAppDatabase } from "../../../testing/apps.ts";
+import { openPostgres } from "../../store/postgres.ts";
 
 test("an instance whose Postgres takes no write is not ready, and says why to its operators", async () => {
   const database = await openAppDatabase();

@@ -6,11 +6,11 @@ import {
   TenureError,
 } from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import type { DeploymentAdmin } from "../deployments/deployment-admin.ts";
-import { FORWARDED_HEADER, type FollowedLog } from "../deployments/node-relay.ts";
-import { mayForward, type Principal } from "./auth.ts";
-import { type Served, serve } from "./route.ts";
-import { requireAllTenants, tenantToWrite } from "./scope.ts";
+import type { DeploymentAdmin } from "../../deployments/deployment-admin.ts";
+import { FORWARDED_HEADER, type FollowedLog } from "../../deployments/node-relay.ts";
+import { mayForward, type Principal } from "../auth.ts";
+import { type Served, serve } from "../route.ts";
+import { requireAllTenants, tenantToWrite } from "../scope.ts";
 
 export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
   return [

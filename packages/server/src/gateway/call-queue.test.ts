@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createCallBudgets } from "./call-budget.ts";
-import { createCallLine } from "./call-line.ts";
+import { createCallLine } from "./call-queue.ts";
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 

@@ -1,10 +1,10 @@
 import { type Actor, ROUTES, type TimelineStatus } from "@tenure/protocol";
-import type { Health } from "../health.ts";
-import type { Scope } from "../kernel/scope.ts";
-import type { Instance } from "../membership/instance-store.ts";
-import { VERSION } from "../version.ts";
-import { type Served, serve } from "./route.ts";
-import { requireOperator } from "./scope.ts";
+import type { Health } from "../../health.ts";
+import type { Scope } from "../../kernel/scope.ts";
+import type { Instance } from "../../membership/instance-store.ts";
+import { VERSION } from "../../version.ts";
+import { type Served, serve } from "../route.ts";
+import { requireOperator } from "../scope.ts";
 
 export interface ClusterSource {
   instanceId: string;

@@ -9,11 +9,11 @@ import {
   type SignerView,
   TenureError,
 } from "@tenure/protocol";
-import type { Act } from "../audit/actor.ts";
-import { isOfAllTenants, type Principal } from "./auth.ts";
-import { type Served, serve } from "./route.ts";
-import { requireAllTenants, tenantOf } from "./scope.ts";
-import type { SignerAccessRules, SignerWrite, SignerWriteAccess } from "./signer-access.ts";
+import type { Act } from "../../audit/actor.ts";
+import { isOfAllTenants, type Principal } from "../auth.ts";
+import { type Served, serve } from "../route.ts";
+import { requireAllTenants, tenantOf } from "../scope.ts";
+import type { SignerAccessRules, SignerWrite, SignerWriteAccess } from "../signer-access.ts";
 
 interface Arrival {
   forwarded: boolean;

@@ -1,17 +1,17 @@
 import Fastify, { type FastifyInstance } from "fastify";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { uniqueKeyPrefix } from "../../../../tests/support/redis.ts";
-import { until } from "../../../../tests/support/until.ts";
-import { redisSettings } from "../../testing/hot-stores.ts";
-import type { Delivery, Destination } from "../delivery/contract.ts";
-import { createDelivery } from "../delivery/delivery.ts";
-import { deliveryKeys } from "../delivery/delivery-keys.ts";
-import { systemClock } from "../kernel/clock.ts";
-import { silentLog } from "../kernel/log.ts";
-import { announcePresence } from "../membership/presence-store.ts";
-import { openRedis, type RedisStore, waitUntilReady } from "../store/redis.ts";
+import { uniqueKeyPrefix } from "../../../../../tests/support/redis.ts";
+import { until } from "../../../../../tests/support/until.ts";
+import { redisSettings } from "../../../testing/hot-stores.ts";
+import type { Delivery, Destination } from "../../delivery/contract.ts";
+import { createDelivery } from "../../delivery/delivery.ts";
+import { deliveryKeys } from "../../delivery/delivery-keys.ts";
+import { systemClock } from "../../kernel/clock.ts";
+import { silentLog } from "../../kernel/log.ts";
+import { announcePresence } from "../../membership/presence-store.ts";
+import { openRedis, type RedisStore, waitUntilReady } from "../../store/redis.ts";
+import { renderFailure } from "../failure.ts";
 import { dlqRoutes } from "./dlq.ts";
-import { renderFailure } from "./failure.ts";
 
 const JOB_ID = "018f4e1a-0000-7000-8000-000000000001";
 const JUNK = Buffer.from([0x00, 0xff, 0x7b]);

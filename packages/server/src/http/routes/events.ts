@@ -1,7 +1,7 @@
 import { ROUTES, TenureError } from "@tenure/protocol";
-import type { Scope } from "../kernel/scope.ts";
-import type { Principal } from "./auth.ts";
-import { type Served, serve } from "./route.ts";
+import type { Scope } from "../../kernel/scope.ts";
+import type { Principal } from "../auth.ts";
+import { type Served, serve } from "../route.ts";
 
 interface EventRow {
   id: number;

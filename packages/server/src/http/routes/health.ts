@@ -1,9 +1,9 @@
 import { DEFAULT_TENANT, ROUTES, serves, type TimelineStatus } from "@tenure/protocol";
-import type { Health } from "../health.ts";
-import type { Telemetry } from "../telemetry.ts";
-import { ANYBODY, type Principal } from "./auth.ts";
-import { type Served, serve } from "./route.ts";
-import { requireOperator } from "./scope.ts";
+import type { Health } from "../../health.ts";
+import type { Telemetry } from "../../telemetry.ts";
+import { ANYBODY, type Principal } from "../auth.ts";
+import { type Served, serve } from "../route.ts";
+import { requireOperator } from "../scope.ts";
 
 export function healthRoutes(options: {
   health: () => Promise<Health>;

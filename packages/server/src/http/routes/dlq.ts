@@ -1,7 +1,7 @@
 import { type DlqEntry, DlqId, ROUTES, serves, TenureError } from "@tenure/protocol";
-import type { DeadLetter, DeadLetters, LetterId, Redriven } from "../delivery/contract.ts";
-import type { Scope } from "../kernel/scope.ts";
-import { type Served, serve } from "./route.ts";
+import type { DeadLetter, DeadLetters, LetterId, Redriven } from "../../delivery/contract.ts";
+import type { Scope } from "../../kernel/scope.ts";
+import { type Served, serve } from "../route.ts";
 
 export interface LettersSource extends DeadLetters {
   /** Whose job it is; `undefined` when nothing is known of it any more. */

@@ -1,7 +1,7 @@
 import { ErrorBody, ROUTES, type Role, type Route, type RouteName, Tenant } from "@tenure/protocol";
 import * as z from "zod";
-import { VERSION } from "../version.ts";
-import { type Served, serve } from "./route.ts";
+import { VERSION } from "../../version.ts";
+import { type Served, serve } from "../route.ts";
 
 /** `/openapi.json`: what this server serves, made from the very table it serves by. */
 export function describeApi(routes: readonly Route[]): Served {

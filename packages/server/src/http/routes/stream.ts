@@ -7,10 +7,10 @@ import {
   sharesTenant,
 } from "@tenure/protocol";
 import type { FastifyReply } from "fastify";
-import type { Scope } from "../kernel/scope.ts";
+import type { Scope } from "../../kernel/scope.ts";
+import { type Served, serve } from "../route.ts";
 import { eventShownTo } from "./events.ts";
 import { shownNode } from "./nodes.ts";
-import { type Served, serve } from "./route.ts";
 
 export type Topic = StreamItem["topic"];
 

@@ -1,16 +1,16 @@
 import { timingSafeEqual } from "node:crypto";
 import { ROUTES, type Role, TenureError } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
-import type { ConsoleSessions } from "../access/console-sessions.ts";
-import type { Audit } from "../audit/audit.ts";
-import type { SignInLimit } from "../audit/sign-in-limit.ts";
-import { tokenSha256 } from "../config.ts";
-import type { Telemetry } from "../telemetry.ts";
-import { actorOf } from "./audited.ts";
-import type { Authenticator, Principal } from "./auth.ts";
-import { clientAddress, peerAddress, type TrustedProxies } from "./client-address.ts";
-import { endedCookies, sessionCookie, sessionIdsIn } from "./cookie.ts";
-import { type Served, serve } from "./route.ts";
+import type { ConsoleSessions } from "../../access/console-sessions.ts";
+import type { Audit } from "../../audit/audit.ts";
+import type { SignInLimit } from "../../audit/sign-in-limit.ts";
+import { tokenSha256 } from "../../config.ts";
+import type { Telemetry } from "../../telemetry.ts";
+import { actorOf } from "../audited.ts";
+import type { Authenticator, Principal } from "../auth.ts";
+import { clientAddress, peerAddress, type TrustedProxies } from "../client-address.ts";
+import { endedCookies, sessionCookie, sessionIdsIn } from "../cookie.ts";
+import { type Served, serve } from "../route.ts";
 
 /** Whom the console shows something: the others' tokens are for programs. */
 const CONSOLE_ROLES: readonly Role[] = ROUTES.readPrincipal.roles;

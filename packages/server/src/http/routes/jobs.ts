@@ -1,9 +1,9 @@
 import { ROUTES } from "@tenure/protocol";
-import { payloadOfRequest } from "../jobs/api/raw-json.ts";
-import type { HttpJobs } from "../jobs/api/session-api.ts";
-import type { CallerOf } from "./job-callers.ts";
-import { JsonReply, type Served, serve } from "./route.ts";
-import { tenantToWrite } from "./scope.ts";
+import { payloadOfRequest } from "../../jobs/api/raw-json.ts";
+import type { HttpJobs } from "../../jobs/api/session-api.ts";
+import type { CallerOf } from "../job-callers.ts";
+import { JsonReply, type Served, serve } from "../route.ts";
+import { tenantToWrite } from "../scope.ts";
 
 /** The caller's span by W3C's `traceparent`; of a later version what version 00 has of it, else nothing. */
 function traceOf(header: unknown): string | undefined {

@@ -1,8 +1,8 @@
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../tests/support/database.ts";
-import { openApp, openAppDatabase, type TestApp } from "../../testing/apps.ts";
+import type { TestDatabase } from "../../../../../tests/support/database.ts";
+import { openApp, openAppDatabase, type TestApp } from "../../../testing/apps.ts";
 
 let database: TestDatabase;
 let app: TestApp;

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
 import * as z from "zod";
 import { until } from "../../../../tests/support/until.ts";
-import { FRAME_LIMITS, type FrameLimits, type MessageSocket, speak } from "./frames.ts";
+import { FRAME_LIMITS, type FrameLimits, type MessageSocket, speak } from "./message-socket.ts";
 
 const Numbered = z.discriminatedUnion("type", [z.object({ type: z.literal("n"), n: z.int() })]);
 type Numbered = z.infer<typeof Numbered>;

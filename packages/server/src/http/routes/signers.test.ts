@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../tests/support/database.ts";
-import { until } from "../../../../tests/support/until.ts";
-import { type Answer, openApp, openAppDatabase, type TestApp } from "../../testing/apps.ts";
+import type { TestDatabase } from "../../../../../tests/support/database.ts";
+import { until } from "../../../../../tests/support/until.ts";
+import { type Answer, openApp, openAppDatabase, type TestApp } from "../../../testing/apps.ts";
 
 const newSigner = () => `eip155:1:0x${randomUUID().replaceAll("-", "")}00000000`;
 const path = (signer: string, rest = "") =>
