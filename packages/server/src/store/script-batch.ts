@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { atEndOfTurn } from "../kernel/turn.ts";
+import { atEndOfTurn } from "../kernel/tick.ts";
 import { CLOCK, SCRIPTS, type SomeScript } from "./script.ts";
 
 /** One script, started by somebody in this turn of the loop. */

@@ -1,6 +1,6 @@
 import { type NodeJobError, TenureError, toErrorMessage } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
-import { atEndOfTurn } from "../../kernel/turn.ts";
+import { atEndOfTurn } from "../../kernel/tick.ts";
 import { progressFrame, resultText, updateFrame } from "../api/frames.ts";
 import type { NodeMessage, ResultReport } from "../api/raw-json.ts";
 import { isStoreDown, type JobsContext } from "../context.ts";

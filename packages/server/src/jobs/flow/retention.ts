@@ -1,4 +1,4 @@
-import { perTurn } from "../../kernel/per-turn.ts";
+import { perTurn } from "../../kernel/batch.ts";
 import { every, type Service } from "../../kernel/service.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import type { JobsContext } from "../context.ts";

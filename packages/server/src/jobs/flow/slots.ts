@@ -1,4 +1,4 @@
-import { perTurn } from "../../kernel/per-turn.ts";
+import { perTurn } from "../../kernel/batch.ts";
 import type { JobsContext } from "../context.ts";
 import type { RosterNode } from "../memory/node-pool.ts";
 import {

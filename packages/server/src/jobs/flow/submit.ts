@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { compactJson, type FinalizeReason, type JsonText, TenureError } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { createGate } from "../../kernel/gate.ts";
-import { perTurn } from "../../kernel/per-turn.ts";
+import { perTurn } from "../../kernel/batch.ts";
 import { uuid7 } from "../../kernel/random.ts";
 import type { JobSpecText } from "../api/raw-json.ts";
 import type { JobsContext, JobsSettings } from "../context.ts";

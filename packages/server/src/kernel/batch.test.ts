@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { perTurn } from "./per-turn.ts";
+import { perTurn } from "./batch.ts";
 
 test("what is asked in one turn is asked together, by key, and answered apart", async () => {
   const asked: [string, number[]][] = [];

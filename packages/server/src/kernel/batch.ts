@@ -1,4 +1,4 @@
-import { atEndOfTurn } from "./turn.ts";
+import { atEndOfTurn } from "./tick.ts";
 
 /** Whoever asks together does so in one call of a script, which takes some thousands of arguments and no more. */
 const TOGETHER_MAX = 1_000;

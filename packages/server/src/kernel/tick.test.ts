@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { atEndOfTurn } from "./turn.ts";
+import { atEndOfTurn } from "./tick.ts";
 
 test("what is gathered in a turn is sent in the same turn, after everything else that is gathered", async () => {
   const done: string[] = [];
