@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import { perTurn } from "./batch.ts";
+import { batchPerTick, batchWhileBusy } from "./batch.ts";
 
-test("what is asked in one turn is asked together, by key, and answered apart", async () => {
+test("calls of one tick run as one batch per key and are answered one by one", async () => {
   const asked: [string, number[]][] = [];
-  const double = perTurn<number, number>(async (key, items) => {
+  const double = batchPerTick<number, number>(async (key, items) => {
     asked.push([key, items]);
     return items.map((item) => item * 2);
   });
@@ -18,8 +18,8 @@ test("what is asked in one turn is asked together, by key, and answered apart", 
   ]);
 });
 
-test("a failure reaches everybody of its key, and nobody else", async () => {
-  const ask = perTurn<number, string>(async (key, items) => {
+test("a failed batch rejects the calls of its key only", async () => {
+  const ask = batchPerTick<number, string>(async (key, items) => {
     if (key === "bad") throw new Error("no");
     return items.map(String);
   });
@@ -27,13 +27,24 @@ test("a failure reaches everybody of its key, and nobody else", async () => {
   expect(answers.map(({ status }) => status)).toEqual(["rejected", "fulfilled", "rejected"]);
 });
 
-test("a burst is asked in parts, in its order", async () => {
+test("a burst of calls is split into batches in order", async () => {
   const sizes: number[] = [];
-  const ask = perTurn<number, number>(async (_, items) => {
+  const ask = batchPerTick<number, number>(async (_, items) => {
     sizes.push(items.length);
     return items;
   });
   const items = Array.from({ length: 2_500 }, (_, n) => n);
   expect(await Promise.all(items.map((item) => ask("a", item)))).toEqual(items);
   expect(sizes).toEqual([1_000, 1_000, 500]);
+});
+
+test("calls that come while a batch runs are the next batch", async () => {
+  const batches: number[][] = [];
+  const double = batchWhileBusy<number, number>(async (items) => {
+    batches.push(items);
+    await new Promise((resolve) => setImmediate(resolve));
+    return items.map((item) => item * 2);
+  });
+  expect(await Promise.all([1, 2, 3].map(double))).toEqual([2, 4, 6]);
+  expect(batches).toEqual([[1], [2, 3]]);
 });

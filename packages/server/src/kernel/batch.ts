@@ -1,52 +1,79 @@
-import { atEndOfTurn } from "./tick.ts";
+import { atEndOfTick } from "./tick.ts";
 
-/** Whoever asks together does so in one call of a script, which takes some thousands of arguments and no more. */
-const TOGETHER_MAX = 1_000;
+/** The items of a batch become the arguments of one script, and Lua's `unpack` takes a few thousand at most. */
+const BATCH_MAX = 1_000;
+
+interface Call<Item, Answer> {
+  item: Item;
+  resolve: (answer: Answer) => void;
+  reject: (error: unknown) => void;
+}
+
+/** Runs a batch and resolves its calls in order. An error rejects all of them. */
+async function answerAll<Item, Answer>(
+  calls: readonly Call<Item, Answer>[],
+  run: (items: Item[]) => Promise<readonly Answer[]>,
+): Promise<void> {
+  try {
+    const answers = await run(calls.map(({ item }) => item));
+    for (const [index, { resolve }] of calls.entries()) resolve(answers[index] as Answer);
+  } catch (error) {
+    for (const { reject } of calls) reject(error);
+  }
+}
 
 /**
- * Gathers what is asked for within one turn of the event loop, by key, and asks for it together.
- *
- * The sibling of `gather`, which waits for the answer before: here nothing waits for longer than the turn, and
- * batches of one key overlap. `together` answers in the order of the items.
+ * Collects the calls of one tick of the event loop by key, and runs each key's calls as one batch. Batches of a key may
+ * overlap: a call waits for the end of the tick and for nothing else. `run` answers in the order of the items.
  */
-export function perTurn<Item, Answer>(
-  together: (key: string, items: Item[]) => Promise<readonly Answer[]>,
+export function batchPerTick<Item, Answer>(
+  run: (key: string, items: Item[]) => Promise<readonly Answer[]>,
 ): (key: string, item: Item) => Promise<Answer> {
-  interface Asked {
-    item: Item;
-    resolve: (answer: Answer) => void;
-    reject: (error: unknown) => void;
-  }
-  let turn: Map<string, Asked[]> | undefined;
+  let tick: Map<string, Call<Item, Answer>[]> | undefined;
 
-  function ask(): void {
-    const batches = turn;
-    turn = undefined;
-    for (const [key, asked] of batches ?? [])
-      for (let from = 0; from < asked.length; from += TOGETHER_MAX)
-        void answer(key, asked.slice(from, from + TOGETHER_MAX));
-  }
-
-  async function answer(key: string, asked: Asked[]): Promise<void> {
-    try {
-      const answers = await together(
-        key,
-        asked.map(({ item }) => item),
-      );
-      for (const [index, { resolve }] of asked.entries()) resolve(answers[index] as Answer);
-    } catch (error) {
-      for (const { reject } of asked) reject(error);
-    }
+  function flush(): void {
+    const batches = tick ?? [];
+    tick = undefined;
+    for (const [key, calls] of batches)
+      for (let from = 0; from < calls.length; from += BATCH_MAX)
+        void answerAll(calls.slice(from, from + BATCH_MAX), (items) => run(key, items));
   }
 
   return (key, item) =>
     new Promise((resolve, reject) => {
-      if (!turn) {
-        turn = new Map();
-        atEndOfTurn("gather", ask);
+      if (!tick) {
+        tick = new Map();
+        atEndOfTick("batch", flush);
       }
-      const asked = turn.get(key);
-      if (asked) asked.push({ item, resolve, reject });
-      else turn.set(key, [{ item, resolve, reject }]);
+      const calls = tick.get(key);
+      if (calls) calls.push({ item, resolve, reject });
+      else tick.set(key, [{ item, resolve, reject }]);
+    });
+}
+
+/**
+ * Runs the first call at once and collects the calls that come while it runs: they are the next batch. No timer decides:
+ * the slower the store, the larger the batches. `run` answers in the order of the items.
+ */
+export function batchWhileBusy<Item, Answer>(
+  run: (items: Item[]) => Promise<readonly Answer[]>,
+): (item: Item) => Promise<Answer> {
+  let waiting: Call<Item, Answer>[] = [];
+  let isRunning = false;
+
+  async function drain(): Promise<void> {
+    isRunning = true;
+    while (waiting.length > 0) {
+      const calls = waiting.slice(0, BATCH_MAX);
+      waiting = waiting.slice(BATCH_MAX);
+      await answerAll(calls, run);
+    }
+    isRunning = false;
+  }
+
+  return (item) =>
+    new Promise((resolve, reject) => {
+      waiting.push({ item, resolve, reject });
+      if (!isRunning) void drain();
     });
 }

@@ -1,4 +1,5 @@
 import { randomBytes } from "node:crypto";
+import { v7 } from "uuid";
 
 /** Where chance comes from. Tests and the simulation pass a seeded one and get the same run again. */
 export interface Random {
@@ -23,26 +24,9 @@ function fromPool(count: number): Buffer {
   return bytes;
 }
 
-/** A UUID (v7): 48 bits of wall time, then chance, so that ids made later sort later. */
-export function uuid7(random: Random, wallMs: number): string {
-  const bytes = random.bytes(16);
-  bytes.writeUIntBE(wallMs, 0, 6);
-  bytes[6] = 0x70 | (bytes[6]! & 0x0f);
-  bytes[8] = 0x80 | (bytes[8]! & 0x3f);
-  const hex = bytes.toString("hex");
-  return [
-    hex.slice(0, 8),
-    hex.slice(8, 12),
-    hex.slice(12, 16),
-    hex.slice(16, 20),
-    hex.slice(20),
-  ].join("-");
-}
-
-/** `ms` give or take a fifth, so that many processes started together do not stay in step. */
-export function jittered(ms: number, random: Random): number {
-  return ms * (0.8 + 0.4 * random.fraction());
-}
+/** A version 7 UUID: 48 bits of wall time, then random bits, so that later ids sort later. */
+export const uuid7 = (random: Random, wallMs: number): string =>
+  v7({ random: random.bytes(16), msecs: wallMs });
 
 /** The same things in an order of chance. */
 export function shuffled<T>(things: readonly T[], random: Random): T[] {

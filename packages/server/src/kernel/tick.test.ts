@@ -1,23 +1,23 @@
 import { expect, test } from "vitest";
-import { atEndOfTurn } from "./tick.ts";
+import { atEndOfTick } from "./tick.ts";
 
-test("what is gathered in a turn is sent in the same turn, after everything else that is gathered", async () => {
+test("all batches of a tick run before its sends, also a batch scheduled by a batch", async () => {
   const done: string[] = [];
-  atEndOfTurn("send", () => done.push("sent"));
-  atEndOfTurn("gather", () => {
-    done.push("gathered");
-    atEndOfTurn("gather", () => done.push("gathered further"));
+  atEndOfTick("send", () => done.push("sent"));
+  atEndOfTick("batch", () => {
+    done.push("batch");
+    atEndOfTick("batch", () => done.push("second batch"));
   });
   const afterwards = new Promise((resolve) => setImmediate(resolve));
   expect(done).toEqual([]);
   await afterwards;
-  expect(done).toEqual(["gathered", "gathered further", "sent"]);
+  expect(done).toEqual(["batch", "second batch", "sent"]);
 });
 
-test("the next turn has an end of its own", async () => {
+test("callbacks scheduled in the next tick run at its own end", async () => {
   for (const word of ["first", "second"]) {
     const done: string[] = [];
-    atEndOfTurn("send", () => done.push(word));
+    atEndOfTick("send", () => done.push(word));
     await new Promise((resolve) => setImmediate(resolve));
     expect(done).toEqual([word]);
   }

@@ -1,32 +1,32 @@
-const gathering: (() => void)[] = [];
-const sending: (() => void)[] = [];
-let isPlanned = false;
+const batches: (() => void)[] = [];
+const sends: (() => void)[] = [];
+let isScheduled = false;
 
 /**
- * Puts something off to the end of this turn of the event loop: first everybody who gathers, then everybody who sends.
+ * Schedules a callback for the end of this tick of the event loop: first all of `batch`, then all of `send`.
  *
- * What was gathered goes out through somebody who gathers, too. With a `setImmediate` each, the second would always be
- * a turn later than the first: a round of the loop, a write and a wake-up more, for nothing.
+ * A batch that is closed usually starts a command, which is itself collected and sent. With a `setImmediate` each, the
+ * send would always be one tick later than the batch: another round of the loop, another write and wake-up.
  */
-export function atEndOfTurn(stage: "gather" | "send", act: () => void): void {
-  (stage === "gather" ? gathering : sending).push(act);
-  plan();
+export function atEndOfTick(stage: "batch" | "send", callback: () => void): void {
+  (stage === "batch" ? batches : sends).push(callback);
+  schedule();
 }
 
-function plan(): void {
-  if (isPlanned) return;
-  isPlanned = true;
-  setImmediate(endTurn);
+function schedule(): void {
+  if (isScheduled) return;
+  isScheduled = true;
+  setImmediate(endTick);
 }
 
-/** Who is called may put off more, which belongs to this turn, too. One that throws does not keep the others from theirs. */
-function endTurn(): void {
+/** Callbacks may schedule more work for the same tick. A throwing callback does not skip the rest. */
+function endTick(): void {
   try {
-    for (let act = next(); act; act = next()) act();
+    for (let callback = next(); callback; callback = next()) callback();
   } finally {
-    isPlanned = false;
-    if (gathering.length + sending.length > 0) plan();
+    isScheduled = false;
+    if (batches.length + sends.length > 0) schedule();
   }
 }
 
-const next = (): (() => void) | undefined => gathering.shift() ?? sending.shift();
+const next = (): (() => void) | undefined => batches.shift() ?? sends.shift();

@@ -15,8 +15,8 @@ import {
   TenureError,
   type ViewState,
 } from "@tenure/protocol";
+import { batchWhileBusy } from "../kernel/batch.ts";
 import type { Clock } from "../kernel/clock.ts";
-import { gather } from "../kernel/gather.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { PostgresStore } from "../store/db.ts";
@@ -159,8 +159,8 @@ export function createNodes(options: NodesOptions): Nodes {
   let stopping = false;
   const pages = createMemberPages(options.members.current);
 
-  const nextEpoch = gather<undefined, number>((calls) => nextEpochs(db, calls.length));
-  const renewInPostgres = gather<NodeTerm, boolean>(async (terms) => {
+  const nextEpoch = batchWhileBusy<undefined, number>((calls) => nextEpochs(db, calls.length));
+  const renewInPostgres = batchWhileBusy<NodeTerm, boolean>(async (terms) => {
     const renewed = await renewPresence(presenceDb, terms, presenceTtlMs);
     return terms.map(({ address }) => renewed.has(address));
   });

@@ -5,8 +5,8 @@ import {
   type SessionView,
   TenureError,
 } from "@tenure/protocol";
+import { batchWhileBusy } from "../kernel/batch.ts";
 import type { Clock } from "../kernel/clock.ts";
-import { gather } from "../kernel/gather.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { Db } from "../store/db.ts";
@@ -94,7 +94,7 @@ const REPLACED_HERE = "a newer connection of this session took its place";
 export function createSessions(options: SessionsOptions): Sessions {
   const { instanceId, db, hot, clock, random, log, ownerTtlMs } = options;
   const held = new Map<string, Held>();
-  const nextEpoch = gather<undefined, number>((calls) => nextEpochs(db, calls.length));
+  const nextEpoch = batchWhileBusy<undefined, number>((calls) => nextEpochs(db, calls.length));
   const lastSeen = lastSeenKeys.sessions(hot.prefix);
   const quota = createSessionQuota({
     ...{ max: options.tokenSessionsMax, goneAfterMs: options.goneAfterMs, clock },

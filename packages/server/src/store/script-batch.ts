@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { atEndOfTurn } from "../kernel/tick.ts";
+import { atEndOfTick } from "../kernel/tick.ts";
 import { CLOCK, SCRIPTS, type SomeScript } from "./script.ts";
 
 /** One script, started by somebody in this turn of the loop. */
@@ -70,7 +70,7 @@ export function batchScripts(
 
   return (call) =>
     new Promise((resolve, reject) => {
-      if (started.length === 0) atEndOfTurn("send", flush);
+      if (started.length === 0) atEndOfTick("send", flush);
       started.push({ call, resolve, reject });
     });
 }

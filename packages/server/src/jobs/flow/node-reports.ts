@@ -1,6 +1,6 @@
 import { type NodeJobError, TenureError, toErrorMessage } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
-import { atEndOfTurn } from "../../kernel/tick.ts";
+import { atEndOfTick } from "../../kernel/tick.ts";
 import { progressFrame, resultText, updateFrame } from "../api/frames.ts";
 import type { NodeMessage, ResultReport } from "../api/raw-json.ts";
 import { isStoreDown, type JobsContext } from "../context.ts";
@@ -97,7 +97,7 @@ export function createReports(context: JobsContext, story: ReportsStory): Report
   function inThisTurn(key: string): void {
     if (!turn) {
       turn = new Set();
-      atEndOfTurn("gather", () => {
+      atEndOfTick("batch", () => {
         const keys = turn ?? [];
         turn = undefined;
         for (const each of keys) void write(each);

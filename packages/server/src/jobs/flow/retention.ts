@@ -1,4 +1,4 @@
-import { perTurn } from "../../kernel/batch.ts";
+import { batchPerTick } from "../../kernel/batch.ts";
 import { every, type Service } from "../../kernel/service.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import type { JobsContext } from "../context.ts";
@@ -74,11 +74,11 @@ export function createRetention(context: JobsContext): Retention {
   let dropped = 0;
   let loggedMs = Number.NEGATIVE_INFINITY;
 
-  const leave = perTurn<EndedJob, void>(async (shard, jobs) => {
+  const leave = batchPerTick<EndedJob, void>(async (shard, jobs) => {
     await endDue(hot, Number(shard), jobs, { keepMs, leaves: true });
     return [];
   });
-  const note = perTurn<EndedJob, void>(async (shard, jobs) => {
+  const note = batchPerTick<EndedJob, void>(async (shard, jobs) => {
     await endDue(hot, Number(shard), jobs, { keepMs, leaves: false });
     return [];
   });

@@ -1,4 +1,4 @@
-import { perTurn } from "../../kernel/batch.ts";
+import { batchPerTick } from "../../kernel/batch.ts";
 import type { JobsContext } from "../context.ts";
 import type { RosterNode } from "../memory/node-pool.ts";
 import {
@@ -20,7 +20,7 @@ export function createSlots(
   { hot, roster, settings }: Pick<JobsContext, "hot" | "roster" | "settings">,
   onFreed: (nodeId: string) => void,
 ): Slots {
-  const reserve = perTurn<WantedSlot, SlotAnswer>(async (nodeId, jobs) => {
+  const reserve = batchPerTick<WantedSlot, SlotAnswer>(async (nodeId, jobs) => {
     const node = roster.get(nodeId);
     const capacity = Math.max(0, (node?.capacity ?? 0) - (node?.stuck ?? 0));
     const wanted = jobs.map(({ jobId, attemptId, service }) => ({ jobId, attemptId, service }));
@@ -29,7 +29,7 @@ export function createSlots(
     roster.counted(nodeId, reserved);
     return answers;
   });
-  const free = perTurn<JobAttempt, void>(async (nodeId, slots) => {
+  const free = batchPerTick<JobAttempt, void>(async (nodeId, slots) => {
     const { reserved } = await freeSlots(hot, nodeId, slots);
     roster.counted(nodeId, reserved);
     onFreed(nodeId);

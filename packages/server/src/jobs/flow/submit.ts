@@ -1,8 +1,8 @@
 import { hash } from "node:crypto";
 import { compactJson, type FinalizeReason, type JsonText, TenureError } from "@tenure/protocol";
+import pLimit from "p-limit";
 import { failpoint } from "#failpoint";
-import { createGate } from "../../kernel/gate.ts";
-import { perTurn } from "../../kernel/batch.ts";
+import { batchPerTick } from "../../kernel/batch.ts";
 import { uuid7 } from "../../kernel/random.ts";
 import type { JobSpecText } from "../api/raw-json.ts";
 import type { JobsContext, JobsSettings } from "../context.ts";
@@ -70,18 +70,18 @@ const WRITING_MAX = 256;
 export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
   const { hot, instanceId, clock, random, settings, book, waiting, meter } = context;
   const limits = createTenantLimits(context);
-  const pass = createGate(WRITING_MAX);
+  const limit = pLimit(WRITING_MAX);
   /** By pool: let in, but not yet placed or waiting. */
   const entering = new Map<string, number>();
   /** The same by tenant: with how many different needs. */
   const enteringNeeds = createNeedCounts();
   /** Jobs whose submit here never heard what became of it. */
   const orphans = new Set<string>();
-  const enter = perTurn<DueEntry, void>(async (_, entries) => {
+  const enter = batchPerTick<DueEntry, void>(async (_, entries) => {
     await enterDue(hot, entries);
     return [];
   });
-  const list = perTurn<RecentJob, void>(async (_, jobs) => {
+  const list = batchPerTick<RecentJob, void>(async (_, jobs) => {
     await addRecent(hot, jobs, { keepMs: settings.retentionMs });
     return [];
   });
@@ -170,14 +170,14 @@ export function createSubmit(context: JobsContext, story: SubmitStory): Submit {
 
   async function begin(submission: Submission, atMyTurn?: () => Promise<void>): Promise<Submitted> {
     const { text: payload } = submission.payload;
-    const known = submission.again && (await pass(() => find(submission)));
+    const known = submission.again && (await limit(() => find(submission)));
     if (known) return duplicateOf(submission, known);
     for (let tries = 0; tries < TRIES_MAX; tries++) {
       const spec = specOf(submission);
       const { jobId } = spec;
       const suitor = { ...spec, ttlMs: bindingTtlMs(spec, settings) };
       const asksAhead = atMyTurn === undefined;
-      const { answer, bound, ahead } = await pass(() =>
+      const { answer, bound, ahead } = await limit(() =>
         write(spec, { payload, suitor, asksAhead }),
       );
       await failpoint("submit.after-binding");

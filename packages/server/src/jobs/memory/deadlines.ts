@@ -1,5 +1,5 @@
+import TinyQueue from "tinyqueue";
 import type { Clock } from "../../kernel/clock.ts";
-import { createHeap } from "../../kernel/heap.ts";
 import { every, type Service } from "../../kernel/service.ts";
 
 /** Local alarms, one per key. The due index finds what an instance that dies would have been woken for. */
@@ -25,7 +25,7 @@ export function createDeadlines(options: {
   const bucketOf = new Map<string, number>();
   const buckets = new Map<number, Set<string>>();
   /** The buckets, the earliest first and each once. One that was emptied meanwhile stays until it is at the front. */
-  const order = createHeap<number>((a, b) => a < b);
+  const order = new TinyQueue<number>();
   const ordered = new Set<number>();
   let alarm = Number.POSITIVE_INFINITY;
 
@@ -37,7 +37,7 @@ export function createDeadlines(options: {
   }
 
   function earliest(): number | undefined {
-    for (let bucket = order.first(); bucket !== undefined; bucket = order.first()) {
+    for (let bucket = order.peek(); bucket !== undefined; bucket = order.peek()) {
       if (buckets.has(bucket)) return bucket;
       order.pop();
       ordered.delete(bucket);

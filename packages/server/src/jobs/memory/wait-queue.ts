@@ -1,4 +1,5 @@
-import { createHeap, createIndexedHeap, type Heap, type IndexedHeap } from "../../kernel/heap.ts";
+import TinyQueue from "tinyqueue";
+import { createIndexedHeap, type IndexedHeap } from "../../kernel/heap.ts";
 import type { Offers } from "../policy/offers.ts";
 
 /** A job that waits for a slot. */
@@ -362,15 +363,15 @@ interface Place<W> {
 
 function createLine<W extends Waiter>(of: Pick<Line<W>, "tenant" | "need" | "service">): Line<W> {
   const places = new Map<string, Place<W>>();
-  const lanes = new Map<number, Heap<Place<W>>>();
+  const lanes = new Map<number, TinyQueue<Place<W>>>();
   const sizes = new Map<number, number>();
   let arrivals = 0;
   /** Kept, because heaps of lines compare it again and again. */
   let first: W | undefined;
 
-  function headOf(lane: Heap<Place<W>>): W | undefined {
-    while (lane.first()?.hasLeft) lane.pop();
-    return lane.first()?.waiter;
+  function headOf(lane: TinyQueue<Place<W>>): W | undefined {
+    while (lane.peek()?.hasLeft) lane.pop();
+    return lane.peek()?.waiter;
   }
 
   function findFirst(): W | undefined {
@@ -386,7 +387,7 @@ function createLine<W extends Waiter>(of: Pick<Line<W>, "tenant" | "need" | "ser
     add(waiter) {
       const { jobId, priority } = waiter;
       grow(sizes, priority, 1);
-      const lane = lanes.get(priority) ?? createHeap<Place<W>>(isOlder);
+      const lane = lanes.get(priority) ?? new TinyQueue<Place<W>>([], byAge);
       const place = { waiter, order: arrivals++, hasLeft: false };
       lanes.set(priority, lane);
       lane.push(place);
@@ -409,9 +410,8 @@ function createLine<W extends Waiter>(of: Pick<Line<W>, "tenant" | "need" | "ser
   };
 }
 
-function isOlder<W extends Waiter>(a: Place<W>, b: Place<W>): boolean {
-  const apartMs = a.waiter.createdAtMs - b.waiter.createdAtMs;
-  return apartMs === 0 ? a.order < b.order : apartMs < 0;
+function byAge<W extends Waiter>(a: Place<W>, b: Place<W>): number {
+  return a.waiter.createdAtMs - b.waiter.createdAtMs || a.order - b.order;
 }
 
 function isSooner<W extends Waiter>(a: Line<W>, b: Line<W>): boolean {
