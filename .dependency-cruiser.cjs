@@ -124,6 +124,17 @@ module.exports = {
       to: { path: "^(tests|bench)/|^packages/[^/]+/testing/|\\.test\\.ts$" },
     },
     {
+      name: "only-tests-import-testing",
+      comment:
+        "`@tenure/testing` is private: a published package that imported it would not start.",
+      severity: "error",
+      from: {
+        path: "^packages/[^/]+/(src|bin)/",
+        pathNot: ["^packages/testing/", "\\.test\\.ts$"],
+      },
+      to: { path: "^packages/testing/" },
+    },
+    {
       name: "no-cycles",
       comment: "Two files that need each other are one file, or three.",
       severity: "error",

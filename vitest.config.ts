@@ -16,8 +16,8 @@ const fleets = ["tests/faults/faults.test.ts", "tests/prove/prove.test.ts"];
 
 export default defineConfig({
   test: {
-    globalSetup: ["tests/support/global-setup.ts"],
-    reporters: ["default", "./tests/support/plain-count-reporter.ts"],
+    globalSetup: ["packages/testing/src/vitest/global-setup.ts"],
+    reporters: ["default", "./packages/testing/src/vitest/plain-count-reporter.ts"],
     projects: [
       {
         ...reading,

@@ -1,17 +1,14 @@
 import { fork } from "node:child_process";
 import { type AddressInfo, createServer, connect as dial } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
+import { startServer, storeSettings } from "@tenure/testing/fleet/running-server";
+import { startTenure } from "@tenure/testing/processes/process";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { startPostgres } from "@tenure/testing/stores/postgres";
 import pg from "pg";
 import type { Bench } from "./bench.ts";
 import { type SeedFleet, startSeedFleet } from "./seed-loop.ts";
-import {
-  createDatabase,
-  scratchDirectory,
-  startPostgres,
-  startServer,
-  startTenure,
-  storeSettings,
-} from "./support.ts";
 import { median, type Row, renderTable } from "./table.ts";
 
 /** One question of the bench: so many rows appear, or their owner dies, and so many nodes are there. */

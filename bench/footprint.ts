@@ -1,14 +1,10 @@
 import { setTimeout as wait } from "node:timers/promises";
+import { startServer, storeSettings } from "@tenure/testing/fleet/running-server";
+import { startProcess, startTenure } from "@tenure/testing/processes/process";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { startPostgres } from "@tenure/testing/stores/postgres";
 import type { Bench } from "./bench.ts";
-import {
-  createDatabase,
-  scratchDirectory,
-  startPostgres,
-  startProcess,
-  startServer,
-  startTenure,
-  storeSettings,
-} from "./support.ts";
 import { median, type Row, renderTable } from "./table.ts";
 
 const RESIDENT_MB_MAX = 120;

@@ -1,15 +1,12 @@
+import { startServer, storeSettings } from "@tenure/testing/fleet/running-server";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { startPostgres } from "@tenure/testing/stores/postgres";
+import { startRedis } from "@tenure/testing/stores/redis";
 import { Logger, type Runner, run } from "graphile-worker";
 import PgBoss from "pg-boss";
 import type { Bench } from "./bench.ts";
 import { type Begun, drive, type SubmitJob, type Timed, wallMs } from "./jobs-drive.ts";
 import { createStage, submitterOn, workerOn } from "./jobs-processes.ts";
-import {
-  createDatabase,
-  startPostgres,
-  startRedis,
-  startServer,
-  storeSettings,
-} from "./support.ts";
 import { median, type Row, renderTable } from "./table.ts";
 
 const AT_ONCE = 128;

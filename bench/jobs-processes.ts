@@ -1,7 +1,8 @@
 import { fileURLToPath } from "node:url";
+import type { RunningServer } from "@tenure/testing/fleet/running-server";
+import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
 import type { Load, LoadFigures } from "./jobs-drive.ts";
 import type { Role } from "./jobs-role.ts";
-import { type RunningProcess, type RunningServer, startProcess } from "./support.ts";
 
 export const CAPACITY = 128;
 const SESSIONS = 4;

@@ -1,4 +1,14 @@
 import { cpus } from "node:os";
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { cpuMsOf } from "@tenure/testing/processes/proc";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { startPostgres } from "@tenure/testing/stores/postgres";
+import { startRedis } from "@tenure/testing/stores/redis";
+import { askRedis as readRedis } from "@tenure/testing/stores/redis-ask";
 import type { Bench } from "./bench.ts";
 import type { Load, LoadFigures } from "./jobs-drive.ts";
 import { measureEcho } from "./jobs-echo.ts";
@@ -10,16 +20,6 @@ import {
   submitterOn,
   workerOn,
 } from "./jobs-processes.ts";
-import {
-  cpuMsOf,
-  createDatabase,
-  type RunningServer,
-  readRedis,
-  startPostgres,
-  startRedis,
-  startServer,
-  storeSettings,
-} from "./support.ts";
 import { median, type Row, renderTable } from "./table.ts";
 
 const AT_ONCE = 128;

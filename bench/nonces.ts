@@ -1,7 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { call, startFleet, stopFleet } from "@tenure/testing/fleet/nonce-fleet";
+import { createSeeded } from "@tenure/testing/seeded";
+import { startPostgres } from "@tenure/testing/stores/postgres";
 import pg from "pg";
 import type { Bench, BenchRun } from "./bench.ts";
-import { call, createSeeded, startFleet, startPostgres, stopFleet } from "./support.ts";
 
 // The built packages, by their files: what is measured here is inside the server and not part of its exports.
 const server = (file: string) =>

@@ -1,15 +1,10 @@
 import { readFileSync } from "node:fs";
 import { cpus, loadavg, totalmem } from "node:os";
+import { chosen, readCommandLine, renderChoices } from "@tenure/testing/command-line";
+import { sweepOrphans } from "@tenure/testing/processes/process-registry";
+import { findPostgres, findRedis } from "@tenure/testing/programs/programs";
+import { commitNow } from "@tenure/testing/repository";
 import { BENCHES } from "./benches.ts";
-import {
-  chosen,
-  commitNow,
-  findPostgres,
-  findRedis,
-  readCommandLine,
-  renderChoices,
-  sweepOrphans,
-} from "./support.ts";
 
 const USAGE = `npm run bench [-- <name> … --seed N]\n\n${renderChoices(BENCHES)}`;
 

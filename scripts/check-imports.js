@@ -91,6 +91,10 @@ const PLANTED = {
     file: "server/src/planted-test.ts",
     imports: "../testing/failpoints.js",
   },
+  "only-tests-import-testing": {
+    file: "cli/src/planted-testing.ts",
+    imports: "@tenure/testing/until",
+  },
   "no-cycles": { file: "server/src/nonces/planted-cycle.ts", imports: "./target.ts" },
   "no-unresolvable": { file: "sdk/src/planted-nowhere.ts", imports: "./nowhere.ts" },
 };

@@ -1,11 +1,11 @@
 import { readFileSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
+import { SLEEPER } from "@tenure/testing/fleet/deployments";
+import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { SLEEPER } from "../support/deployments.ts";
-import { type RunningUnit, startUnit } from "../support/node-unit.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { until } from "../support/until.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 180_000 });

@@ -1,10 +1,10 @@
 import { statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { identify, isAlive } from "@tenure/testing/processes/proc";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { type RunningUnit, startUnit } from "../support/node-unit.ts";
-import { identify, isAlive } from "../support/proc.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { until } from "../support/until.ts";
 import { openDirectory, otherUser } from "./other-user.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 

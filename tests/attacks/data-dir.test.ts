@@ -1,9 +1,9 @@
 import { chmodSync, chownSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
+import { startUnit } from "@tenure/testing/fleet/node-unit";
+import { startServer } from "@tenure/testing/fleet/running-server";
+import { startTenure } from "@tenure/testing/processes/process";
 import { expect, test, vi } from "vitest";
-import { startServer } from "../e2e/running-server.ts";
-import { startUnit } from "../support/node-unit.ts";
-import { startTenure } from "../support/process.ts";
 import { asOther, openDirectory, openToOthers, otherUser } from "./other-user.ts";
 import { attackServer } from "./scene.ts";
 

@@ -1,8 +1,8 @@
 import { chmodSync, existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { startTenure } from "@tenure/testing/processes/process";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { expect, test, vi } from "vitest";
-import { startTenure } from "../support/process.ts";
-import { scratchDirectory } from "../support/scratch.ts";
 import { asOther, openDirectory, otherUser } from "./other-user.ts";
 
 vi.setConfig({ testTimeout: 240_000 });

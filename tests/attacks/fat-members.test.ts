@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { createNodeConnection, listMembers } from "@tenure/sdk";
+import { deploymentsOf } from "@tenure/testing/fleet/deployments";
+import { createTestNodeKey } from "@tenure/testing/fleet/node-key";
+import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { deploymentsOf } from "../support/deployments.ts";
-import { createTestNodeKey } from "../support/node-key.ts";
-import { type RunningUnit, startUnit } from "../support/node-unit.ts";
-import { until } from "../support/until.ts";
 import { connectNode, type RawNode } from "./raw-node.ts";
 import { type RawUnit, rawUnit } from "./raw-unit.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";

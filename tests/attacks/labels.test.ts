@@ -1,7 +1,7 @@
+import { deploymentsOf } from "@tenure/testing/fleet/deployments";
+import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { deploymentsOf } from "../support/deployments.ts";
-import { type RunningUnit, startUnit } from "../support/node-unit.ts";
-import { until } from "../support/until.ts";
 import { rawUnit } from "./raw-unit.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 

@@ -1,11 +1,11 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { type DeploymentsOf, deploymentsOf } from "@tenure/testing/fleet/deployments";
+import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { type FakeRegistry, startFakeRegistry } from "@tenure/testing/programs/fake-registry";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type DeploymentsOf, deploymentsOf } from "../support/deployments.ts";
-import { type FakeRegistry, startFakeRegistry } from "../support/fake-registry.ts";
-import { type RunningUnit, startUnit } from "../support/node-unit.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { until } from "../support/until.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 
 const PACKAGE = { package_name: "trusted-app", package_version: "1.0.0" };

@@ -1,8 +1,8 @@
 import { once } from "node:events";
 import { type JobEvent, Session, Worker } from "@tenure/sdk";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { WebSocket } from "ws";
-import { until } from "../support/until.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 
 const SETTINGS = `

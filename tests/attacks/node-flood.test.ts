@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { until } from "../support/until.ts";
 import { connectNode, type RawNode } from "./raw-node.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { storeSettings } from "@tenure/testing/fleet/running-server";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { storeSettings } from "../e2e/running-server.ts";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { stores } from "../support/stores.ts";
-import { until } from "../support/until.ts";
 import { type AttackedServer, type AttackToken, attackServer } from "./scene.ts";
 
 const TOKENS: AttackToken[] = [

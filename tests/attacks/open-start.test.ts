@@ -1,5 +1,5 @@
+import { startTenure } from "@tenure/testing/processes/process";
 import { expect, test } from "vitest";
-import { startTenure } from "../support/process.ts";
 
 // A server that is known by a public name, or to pages of other sites, and asks for no token: a proxy in front of it, or
 // a browser on its machine, would make every stranger its admin. It must not start.

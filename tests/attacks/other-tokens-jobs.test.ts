@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { Session } from "@tenure/sdk";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { until } from "../support/until.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 
 let server: AttackedServer;

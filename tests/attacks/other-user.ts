@@ -2,8 +2,8 @@ import { execFile } from "node:child_process";
 import { chmodSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { unprivilegedUser } from "../support/run-as.ts";
-import { scratchDirectory } from "../support/scratch.ts";
+import { unprivilegedUser } from "@tenure/testing/processes/run-as";
+import { scratchDirectory } from "@tenure/testing/scratch";
 
 /** Another user of this machine; `undefined` unless the tests run as root. */
 export const otherUser = unprivilegedUser();

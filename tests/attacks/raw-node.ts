@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { challengeText } from "@tenure/protocol";
+import { createTestNodeKey } from "@tenure/testing/fleet/node-key";
+import { until } from "@tenure/testing/until";
 import { WebSocket } from "ws";
-import { createTestNodeKey } from "../support/node-key.ts";
-import { until } from "../support/until.ts";
 
 type Message = Record<string, unknown> & { type: string };
 

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type Answer, type RunningServer, startServer } from "../e2e/running-server.ts";
-import { scratchDirectory } from "../support/scratch.ts";
+import { type Answer, type RunningServer, startServer } from "@tenure/testing/fleet/running-server";
+import { scratchDirectory } from "@tenure/testing/scratch";
 
 /** A token of the server under attack. */
 export interface AttackToken {

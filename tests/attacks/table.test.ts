@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { mayCall, ROUTES, type Role, type Route } from "@tenure/protocol";
+import { type Answer, storeSettings } from "@tenure/testing/fleet/running-server";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type Answer, storeSettings } from "../e2e/running-server.ts";
-import { uniqueKeyPrefix } from "../support/redis.ts";
-import { stores } from "../support/stores.ts";
-import { until } from "../support/until.ts";
 import { type AttackedServer, type AttackToken, attackServer } from "./scene.ts";
 import { callsOf, FLEET_ROUTES, furnish, type Owned, TENANTS } from "./table.ts";
 

@@ -1,6 +1,6 @@
+import { findChromium } from "@tenure/testing/programs/bring-chromium";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
-import { findChromium } from "../support/bring-chromium.ts";
-import { scratchDirectory } from "../support/scratch.ts";
 
 export const WIDE = { width: 1280, height: 820 };
 export const NARROW = { width: 390, height: 844 };

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
+import { repositoryRoot } from "@tenure/testing/repository";
 import { expect, test } from "vitest";
-import { repositoryRoot } from "../support/repository.ts";
 
 // What a browser has to load. `npm test` has built it.
 

@@ -1,11 +1,11 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { ROUTES } from "@tenure/protocol";
+import { startProxy } from "@tenure/testing/processes/proxy";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
 import type { Browser, BrowserContext, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { startProxy } from "../support/proxy.ts";
-import { stores } from "../support/stores.ts";
 import {
   complaintsOf,
   NARROW,

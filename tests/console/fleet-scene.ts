@@ -7,8 +7,8 @@ import {
   ROUTES,
 } from "@tenure/protocol";
 import { type Admin, createAdmin, createNodeConnection, type NodeConnection } from "@tenure/sdk";
-import { createTestNodeKey } from "../support/node-key.ts";
-import { until } from "../support/until.ts";
+import { createTestNodeKey } from "@tenure/testing/fleet/node-key";
+import { until } from "@tenure/testing/until";
 
 /** A machine of the scene: a real connection that claims, reports and has logs, without running anything. */
 export interface Unit {

@@ -1,12 +1,12 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { ROUTES } from "@tenure/protocol";
 import type { Admin } from "@tenure/sdk";
+import { SLEEPER } from "@tenure/testing/fleet/deployments";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
 import { Client } from "pg";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { SLEEPER } from "../support/deployments.ts";
-import { stores } from "../support/stores.ts";
 import { openBrowser, openWindow, signIn } from "./browser.ts";
 import { createOperator } from "./fleet-scene.ts";
 import { ADMIN, raiseStage, type Stage } from "./stage.ts";

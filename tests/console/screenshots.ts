@@ -1,11 +1,11 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ROUTES } from "@tenure/protocol";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { startPostgres } from "@tenure/testing/stores/postgres";
+import { startRedis } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import type { Browser, Page } from "playwright-core";
-import { startPostgres } from "../support/postgres.ts";
-import { startRedis } from "../support/redis.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { until } from "../support/until.ts";
 import { NARROW, openBrowser, openWindow, signIn, WIDE } from "./browser.ts";
 import { createOperator } from "./fleet-scene.ts";
 import { raiseShowcase, type Showcase } from "./showcase.ts";

@@ -1,7 +1,11 @@
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import { Redis } from "ioredis";
-import { type RunningServer, startServer, storeSettings } from "../e2e/running-server.ts";
-import { uniqueKeyPrefix } from "../support/redis.ts";
-import { until } from "../support/until.ts";
 
 export const ADMIN = "admin-of-the-stage";
 export const VIEWER = "viewer-of-the-stage";

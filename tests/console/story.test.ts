@@ -1,11 +1,11 @@
 import { ROUTES } from "@tenure/protocol";
 import { Session, Worker } from "@tenure/sdk";
+import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { type RunningUnit, startUnit } from "../support/node-unit.ts";
-import { stores } from "../support/stores.ts";
-import { until } from "../support/until.ts";
 import { complaintsOf, openBrowser, openWindow, signIn } from "./browser.ts";
 import { createOperator } from "./fleet-scene.ts";
 import { ADMIN, raiseStage, type Stage, VIEWER } from "./stage.ts";

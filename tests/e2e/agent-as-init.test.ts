@@ -1,12 +1,12 @@
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { descendantsOf, signal } from "@tenure/testing/processes/proc";
+import { startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { descendantsOf, signal } from "../support/proc.ts";
-import { startProcess } from "../support/process.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { until } from "../support/until.ts";
 
 const UNSHARE = ["--pid", "--fork", "--mount-proc", "--kill-child"];
 const ORPHANS = 5;

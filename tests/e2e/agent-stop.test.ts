@@ -1,7 +1,7 @@
+import { auditAddresses, runningStatuses, SLEEPER } from "@tenure/testing/fleet/deployments";
+import { identify, isAlive } from "@tenure/testing/processes/proc";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
-import { auditAddresses, runningStatuses, SLEEPER } from "../support/deployments.ts";
-import { identify, isAlive } from "../support/proc.ts";
-import { until } from "../support/until.ts";
 import { DEADLINE_MS, startUnitScene, type UnitScene } from "./node-units.ts";
 
 vi.setConfig({ testTimeout: 240_000 });

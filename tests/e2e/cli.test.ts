@@ -1,10 +1,14 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { startTenure } from "@tenure/testing/processes/process";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { startTenure } from "../support/process.ts";
-import { stores } from "../support/stores.ts";
-import { type RunningServer, startServer, storeSettings } from "./running-server.ts";
 
 // Real processes on a busy machine: each start may take many times its two seconds.
 vi.setConfig({ testTimeout: 90_000 });

@@ -1,9 +1,14 @@
+import {
+  auditAddresses,
+  runningStatuses,
+  SLEEPER,
+  spreadOver,
+} from "@tenure/testing/fleet/deployments";
+import { spawnUnit } from "@tenure/testing/fleet/node-unit";
+import { identify, isAlive, type ProcessIdentity } from "@tenure/testing/processes/proc";
+import { startTenure } from "@tenure/testing/processes/process";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
-import { auditAddresses, runningStatuses, SLEEPER, spreadOver } from "../support/deployments.ts";
-import { spawnUnit } from "../support/node-unit.ts";
-import { identify, isAlive, type ProcessIdentity } from "../support/proc.ts";
-import { startTenure } from "../support/process.ts";
-import { until } from "../support/until.ts";
 import { DEADLINE_MS, startUnitScene, type UnitScene } from "./node-units.ts";
 
 // Real processes on a busy machine: each start may take many times its second.

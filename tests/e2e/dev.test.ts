@@ -2,12 +2,12 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import type { DeploymentView } from "@tenure/protocol";
+import { childrenOf } from "@tenure/testing/processes/children";
+import { identify, isAlive, signal } from "@tenure/testing/processes/proc";
+import { startTenure } from "@tenure/testing/processes/process";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { expect, test, vi } from "vitest";
-import { childrenOf } from "../support/children.ts";
-import { identify, isAlive, signal } from "../support/proc.ts";
-import { startTenure } from "../support/process.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { until } from "../support/until.ts";
 import { installPacked } from "./packed.ts";
 
 // It makes an embedded database and starts two node-units: seconds on an idle machine, many times that on a busy one.

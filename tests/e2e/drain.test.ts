@@ -1,8 +1,8 @@
+import { auditAddresses, runningStatuses, spreadOver } from "@tenure/testing/fleet/deployments";
+import { startFakeRegistry } from "@tenure/testing/programs/fake-registry";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest";
-import { auditAddresses, runningStatuses, spreadOver } from "../support/deployments.ts";
-import { startFakeRegistry } from "../support/fake-registry.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { until } from "../support/until.ts";
 import { DEADLINE_MS, startUnitScene, type UnitScene } from "./node-units.ts";
 
 // Real processes on a busy machine: each start may take many times its second.

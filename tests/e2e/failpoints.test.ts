@@ -1,9 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
 import { expect, test } from "vitest";
-import { startProcess } from "../support/process.ts";
-import { repositoryRoot } from "../support/repository.ts";
 
 // Failpoints can stop, delay and kill a server. What is shipped must not contain them, armed or not.
 

@@ -1,9 +1,13 @@
 import { type IncomingHttpHeaders, request } from "node:http";
 import { JSON_TYPE, mayCall, ROLES, ROUTE_LIST, type Role, type Route } from "@tenure/protocol";
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { stores } from "../support/stores.ts";
-import { type RunningServer, startServer, storeSettings } from "./running-server.ts";
 
 // Who may call what, asked of a running server for every route that it says it has.
 

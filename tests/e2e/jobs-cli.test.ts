@@ -1,11 +1,15 @@
 import type { Job } from "@tenure/protocol";
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { type RunningProcess, startProcess, startTenure } from "@tenure/testing/processes/process";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { PATIENT } from "../prove/jobs-scene.ts";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { type RunningProcess, startProcess, startTenure } from "../support/process.ts";
-import { stores } from "../support/stores.ts";
-import { until } from "../support/until.ts";
-import { type RunningServer, startServer, storeSettings } from "./running-server.ts";
 
 // Real processes on a busy machine: each start may take many times its second.
 vi.setConfig({ testTimeout: 120_000 });

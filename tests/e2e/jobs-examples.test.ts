@@ -1,9 +1,13 @@
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { type RedisServer, startRedis } from "@tenure/testing/stores/redis";
+import { stores } from "@tenure/testing/stores/stores";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { type RunningProcess, startProcess } from "../support/process.ts";
-import { type RedisServer, startRedis } from "../support/redis.ts";
-import { stores } from "../support/stores.ts";
-import { type RunningServer, startServer, storeSettings } from "./running-server.ts";
 
 // Real processes on a busy machine: each start may take many times its second.
 vi.setConfig({ testTimeout: 180_000 });

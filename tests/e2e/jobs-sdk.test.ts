@@ -1,10 +1,14 @@
 import { type JobEvent, JobFailed, modelNotAvailable, Session, Worker } from "@tenure/sdk";
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { PATIENT } from "../prove/jobs-scene.ts";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { stores } from "../support/stores.ts";
-import { until } from "../support/until.ts";
-import { type RunningServer, startServer, storeSettings } from "./running-server.ts";
 
 // A real server on a busy machine.
 vi.setConfig({ testTimeout: 120_000 });

@@ -1,18 +1,22 @@
 import type { DeploymentView, Member } from "@tenure/protocol";
-import { Client } from "pg";
-import { createDatabase } from "../support/database.ts";
 import {
   type DeploymentsOf,
   deploymentsOf,
   runningStatuses,
   SLEEPER,
-} from "../support/deployments.ts";
-import { type RunningUnit, startUnit, type UnitOptions } from "../support/node-unit.ts";
-import { startTenure } from "../support/process.ts";
-import { uniqueKeyPrefix } from "../support/redis.ts";
-import { stores } from "../support/stores.ts";
-import { until } from "../support/until.ts";
-import { type RunningServer, startServer, storeSettings } from "./running-server.ts";
+} from "@tenure/testing/fleet/deployments";
+import { type RunningUnit, startUnit, type UnitOptions } from "@tenure/testing/fleet/node-unit";
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { startTenure } from "@tenure/testing/processes/process";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
+import { Client } from "pg";
 
 /** A server on real Postgres and Redis, and node-units as real processes. */
 export interface UnitScene extends DeploymentsOf {

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { repositoryRoot } from "@tenure/testing/repository";
 import { describe, expect, test } from "vitest";
-import { repositoryRoot } from "../support/repository.ts";
 
 const read = (file: string): string => readFileSync(join(repositoryRoot, file), "utf8");
 const blocks = (page: string): string[] =>

@@ -1,10 +1,10 @@
+import { deploymentsOf, runningStatuses, SLEEPER } from "@tenure/testing/fleet/deployments";
+import { startUnit } from "@tenure/testing/fleet/node-unit";
+import { startServer, storeSettings } from "@tenure/testing/fleet/running-server";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { deploymentsOf, runningStatuses, SLEEPER } from "../support/deployments.ts";
-import { startUnit } from "../support/node-unit.ts";
-import { stores } from "../support/stores.ts";
-import { until } from "../support/until.ts";
-import { startServer, storeSettings } from "./running-server.ts";
 
 vi.setConfig({ testTimeout: 240_000 });
 

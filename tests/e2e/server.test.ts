@@ -1,16 +1,26 @@
 import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
+import {
+  READY_LINE,
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import {
+  type Exit,
+  startProcess,
+  startTenure,
+  type TenureOptions,
+} from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { startRedis } from "@tenure/testing/stores/redis";
+import { stores } from "@tenure/testing/stores/stores";
 import { Client } from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
-import { createDatabase } from "../support/database.ts";
-import { type PostgresServer, startPostgres } from "../support/postgres.ts";
-import { type Exit, startProcess, startTenure, type TenureOptions } from "../support/process.ts";
-import { startRedis } from "../support/redis.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { stores } from "../support/stores.ts";
-import { READY_LINE, type RunningServer, startServer, storeSettings } from "./running-server.ts";
 
 // Real processes on a busy machine: each start may take many times its two seconds.
 vi.setConfig({ testTimeout: 90_000 });

@@ -1,10 +1,10 @@
 import type { StreamItem } from "@tenure/protocol";
 import { followStream } from "@tenure/sdk";
+import { type RunningServer, startServer } from "@tenure/testing/fleet/running-server";
+import { startTenure } from "@tenure/testing/processes/process";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startNode, untilReady } from "../prove/fleet.ts";
-import { startTenure } from "../support/process.ts";
-import { until } from "../support/until.ts";
-import { type RunningServer, startServer } from "./running-server.ts";
 
 describe("what happens, as it happens", () => {
   let server: RunningServer;

@@ -1,13 +1,13 @@
 import { join } from "node:path";
+import { deploymentsOf, runningStatuses, SLEEPER } from "@tenure/testing/fleet/deployments";
+import { freePort } from "@tenure/testing/processes/free-port";
+import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { createDatabase, type TestDatabase } from "../support/database.ts";
-import { deploymentsOf, runningStatuses, SLEEPER } from "../support/deployments.ts";
-import { freePort } from "../support/free-port.ts";
-import { type RunningProcess, startProcess } from "../support/process.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { stores } from "../support/stores.ts";
-import { until } from "../support/until.ts";
 import { DEADLINE_MS } from "./node-units.ts";
 
 vi.setConfig({ testTimeout: 240_000 });

@@ -1,14 +1,14 @@
-import type { MovableClock } from "../support/faketime.ts";
-import type { HistoryRecorder } from "../support/history.ts";
-import type { TestHost } from "../support/hosts.ts";
+import type { HistoryRecorder } from "@tenure/testing/history";
+import type { TestHost } from "@tenure/testing/processes/hosts";
 import {
   type Exit,
   type ProcessSpec,
   type RunningProcess,
   startProcess,
-} from "../support/process.ts";
-import type { FaultProxy } from "../support/proxy.ts";
-import type { SmallDisk } from "../support/small-disk.ts";
+} from "@tenure/testing/processes/process";
+import type { FaultProxy } from "@tenure/testing/processes/proxy";
+import type { MovableClock } from "@tenure/testing/programs/faketime";
+import type { SmallDisk } from "@tenure/testing/stores/small-disk";
 import type { Build } from "./build.ts";
 import type { ProgramEvent } from "./checkers/programs.ts";
 

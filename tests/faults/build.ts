@@ -8,8 +8,8 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { repositoryRoot } from "../support/repository.ts";
-import { scratchDirectory } from "../support/scratch.ts";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
 
 /** Packages as they are built: here, at another commit, or in a copy that was broken on purpose. */
 export interface Build {
@@ -83,6 +83,8 @@ export function linkModules(root: string): void {
 
 const PROGRAMS = [
   "package-lock.json",
+  "packages/testing/package.json",
+  "packages/testing/dist",
   "tests/dist",
   "tests/faults/children",
   "tests/prove/inbox-instance.js",
@@ -95,4 +97,6 @@ export function bringPrograms(root: string): void {
     const isItsOwn = path.endsWith(".js") && existsSync(target);
     if (!isItsOwn) cpSync(join(repositoryRoot, path), target, { recursive: true });
   }
+  const link = join(root, "node_modules/@tenure/testing");
+  if (!existsSync(link)) symlinkSync(join(root, "packages/testing"), link);
 }

@@ -1,8 +1,8 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { repositoryRoot } from "../support/repository.ts";
-import { scratchDirectory } from "../support/scratch.ts";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { type Build, bringPrograms, linkModules } from "./build.ts";
 
 /** Release 0.1.0: version n beside the checkout's n+1. */

@@ -1,10 +1,10 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { type Exit, startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { beforeAll, describe, expect, test } from "vitest";
-import { type Exit, startProcess } from "../support/process.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { scratchDirectory } from "../support/scratch.ts";
 import { applyEdit } from "./build.ts";
 import { RELEASE } from "./commit-build.ts";
 import { DIMENSIONS, main } from "./dimensions.ts";

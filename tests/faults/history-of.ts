@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import { type RecordedEvent, readHistory } from "../support/history.ts";
+import { type RecordedEvent, readHistory } from "@tenure/testing/history";
 import type { Scene } from "./workload.ts";
 
 /** Starts and stops of every program of a run, whatever its workload. */

@@ -1,5 +1,5 @@
-import type { PostgresServer } from "../support/postgres.ts";
-import { startProxy } from "../support/proxy.ts";
+import { startProxy } from "@tenure/testing/processes/proxy";
+import type { PostgresServer } from "@tenure/testing/stores/postgres";
 import type { LineName, Lines } from "./actor.ts";
 import type { Hot } from "./stores.ts";
 

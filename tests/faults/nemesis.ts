@@ -1,10 +1,10 @@
 import { setTimeout as wait } from "node:timers/promises";
-import type { MovableClock } from "../support/faketime.ts";
-import type { HistoryRecorder } from "../support/history.ts";
-import type { FaultProxy } from "../support/proxy.ts";
-import type { RedisServer } from "../support/redis.ts";
-import { askRedis } from "../support/redis-ask.ts";
-import type { SmallDisk } from "../support/small-disk.ts";
+import type { HistoryRecorder } from "@tenure/testing/history";
+import type { FaultProxy } from "@tenure/testing/processes/proxy";
+import type { MovableClock } from "@tenure/testing/programs/faketime";
+import type { RedisServer } from "@tenure/testing/stores/redis";
+import { askRedis } from "@tenure/testing/stores/redis-ask";
+import type { SmallDisk } from "@tenure/testing/stores/small-disk";
 import type { Actor, LineName } from "./actor.ts";
 import type { OwnFault } from "./dimension.ts";
 import { describeFault, type PlannedFault } from "./schedule.ts";

@@ -1,5 +1,5 @@
-import { signal } from "../support/proc.ts";
-import { type RunningProcess, startProcess } from "../support/process.ts";
+import { signal } from "@tenure/testing/processes/proc";
+import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
 import { programSpec } from "./program-spec.ts";
 import type { Findings, Workload } from "./workload.ts";
 import type { World } from "./world.ts";

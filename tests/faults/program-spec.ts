@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { ProcessSpec } from "../support/process.ts";
+import type { ProcessSpec } from "@tenure/testing/processes/process";
 import type { Scene } from "./workload.ts";
 
 /** `load`, `settle`, `check`, or the name of a program of the workload. */

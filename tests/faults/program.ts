@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { basename } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { createHistory } from "../support/history.ts";
+import { createHistory } from "@tenure/testing/history";
 import { DIMENSIONS } from "./dimensions.ts";
 import { historyOf } from "./history-of.ts";
 import type { LoadContext, Scene, Workload } from "./workload.ts";

@@ -1,8 +1,8 @@
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { chosen, readCommandLine, renderChoices } from "../support/command-line.ts";
-import { commitNow } from "../support/repository.ts";
+import { chosen, readCommandLine, renderChoices } from "@tenure/testing/command-line";
+import { commitNow } from "@tenure/testing/repository";
 import { type Build, ownBuild } from "./build.ts";
 import { buildAt, CommitMissing } from "./commit-build.ts";
 import { type Dimension, settingsOf } from "./dimension.ts";

@@ -1,4 +1,4 @@
-import { createSeeded, type Seeded } from "../support/seeded.ts";
+import { createSeeded, type Seeded } from "@tenure/testing/seeded";
 
 /** What the nemesis can do, and to whom. A deck has one card for everything that makes sense in a run. */
 export interface Card {

@@ -1,10 +1,10 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import { type PostgresServer, startPostgres } from "../support/postgres.ts";
-import { type RedisServer, startRedis } from "../support/redis.ts";
-import { type RedisCluster, startRedisCluster } from "../support/redis-cluster.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { createSmallDisk, type SmallDisk } from "../support/small-disk.ts";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { type RedisServer, startRedis } from "@tenure/testing/stores/redis";
+import { type RedisCluster, startRedisCluster } from "@tenure/testing/stores/redis-cluster";
+import { createSmallDisk, type SmallDisk } from "@tenure/testing/stores/small-disk";
 
 export type HotKind = "redis" | "redis-cluster";
 

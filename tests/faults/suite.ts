@@ -1,6 +1,6 @@
 import { loadavg } from "node:os";
 import { join } from "node:path";
-import { createHistory } from "../support/history.ts";
+import { createHistory } from "@tenure/testing/history";
 import type { Build } from "./build.ts";
 import { createDeck, partyTargets } from "./deck.ts";
 import type { KnownViolation, OwnFault } from "./dimension.ts";

@@ -1,4 +1,4 @@
-import { createSeeded, hash } from "../support/seeded.ts";
+import { createSeeded, hash } from "@tenure/testing/seeded";
 import type { Build } from "./build.ts";
 
 /** Which program runs as which version. */

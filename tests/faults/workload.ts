@@ -1,5 +1,5 @@
-import type { HistoryRecorder, RecordedEvent } from "../support/history.ts";
-import type { ProcessSpec } from "../support/process.ts";
+import type { HistoryRecorder, RecordedEvent } from "@tenure/testing/history";
+import type { ProcessSpec } from "@tenure/testing/processes/process";
 import type { LineName } from "./actor.ts";
 
 /** Everything a program of a workload is told. It goes through a file, so it is plain JSON. */

@@ -1,24 +1,28 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { bringFaketime } from "../support/bring-faketime.ts";
+import { FLEET_TOKEN_ENV } from "@tenure/testing/fleet/fleet-token";
+import { createHistory, type HistoryRecorder } from "@tenure/testing/history";
+import { freePort } from "@tenure/testing/processes/free-port";
+import { createHost, type TestHost } from "@tenure/testing/processes/hosts";
+import { signal } from "@tenure/testing/processes/proc";
+import {
+  type ProcessSpec,
+  type RunningProcess,
+  startProcess,
+} from "@tenure/testing/processes/process";
+import { startProxy } from "@tenure/testing/processes/proxy";
+import { bringFaketime } from "@tenure/testing/programs/bring-faketime";
 import {
   createMovableClock,
   findFaketime,
   forRedis,
   type MovableClock,
-} from "../support/faketime.ts";
-import { FLEET_TOKEN_ENV } from "../support/fleet-token.ts";
-import { freePort } from "../support/free-port.ts";
-import { createHistory, type HistoryRecorder } from "../support/history.ts";
-import { createHost, type TestHost } from "../support/hosts.ts";
-import { type PgBouncerOptions, startPgBouncer } from "../support/pgbouncer.ts";
-import type { PostgresServer } from "../support/postgres.ts";
-import { signal } from "../support/proc.ts";
-import { type ProcessSpec, type RunningProcess, startProcess } from "../support/process.ts";
-import { startProxy } from "../support/proxy.ts";
-import { type RedisServer, uniqueKeyPrefix } from "../support/redis.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { createSmallDisk, type SmallDisk } from "../support/small-disk.ts";
+} from "@tenure/testing/programs/faketime";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { type PgBouncerOptions, startPgBouncer } from "@tenure/testing/stores/pgbouncer";
+import type { PostgresServer } from "@tenure/testing/stores/postgres";
+import { type RedisServer, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { createSmallDisk, type SmallDisk } from "@tenure/testing/stores/small-disk";
 import { type Actor, createActor, type Lines } from "./actor.ts";
 import { type Build, commandOf, serverDirectoryOf } from "./build.ts";
 import { PROGRAMS_FILE } from "./history-of.ts";

@@ -1,8 +1,8 @@
 import assert from "node:assert";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { startTenure } from "../support/process.ts";
-import { scratchDirectory } from "../support/scratch.ts";
+import { startTenure } from "@tenure/testing/processes/process";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import type { Proof } from "./proof.ts";
 
 const FILE = `

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { repositoryRoot } from "@tenure/testing/repository";
 import type * as redisModule from "../../packages/server/dist/store/redis.js";
-import { repositoryRoot } from "../support/repository.ts";
 
 // Proofs use the server as it is shipped: its build, not its sources.
 const built = (file: string): string => join(repositoryRoot, "packages/server/dist", file);

@@ -1,13 +1,13 @@
 import assert from "node:assert";
 import type { DeploymentReport } from "@tenure/protocol";
 import { Session, Worker } from "@tenure/sdk";
+import { startPostgres } from "@tenure/testing/stores/postgres";
+import { startRedis } from "@tenure/testing/stores/redis";
 import { Client } from "pg";
 import type { CDPSession, Page } from "playwright-core";
 import { openBrowser, openWindow, signIn } from "../console/browser.ts";
 import { playNode, type Unit, unitsReady } from "../console/fleet-scene.ts";
 import { ADMIN, raiseStage } from "../console/stage.ts";
-import { startPostgres } from "../support/postgres.ts";
-import { startRedis } from "../support/redis.ts";
 
 import type { Proof, ProofRun, Size } from "./proof.ts";
 

@@ -1,7 +1,12 @@
 import assert from "node:assert";
-import { deploymentsOf, runningStatuses, SLEEPER, withDatabase } from "../support/deployments.ts";
-import { startUnit } from "../support/node-unit.ts";
-import { until } from "../support/until.ts";
+import {
+  deploymentsOf,
+  runningStatuses,
+  SLEEPER,
+  withDatabase,
+} from "@tenure/testing/fleet/deployments";
+import { startUnit } from "@tenure/testing/fleet/node-unit";
+import { until } from "@tenure/testing/until";
 import { countEvents, startFleet } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

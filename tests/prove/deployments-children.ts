@@ -1,16 +1,16 @@
 import assert from "node:assert";
 import { setTimeout as wait } from "node:timers/promises";
-import { childrenOf } from "../support/children.ts";
 import {
   type DeploymentsOf,
   deploymentsOf,
   runningStatuses,
   SLEEPER,
-} from "../support/deployments.ts";
-import { type RunningUnit, spawnUnit, startUnit } from "../support/node-unit.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { createSeeded } from "../support/seeded.ts";
-import { until } from "../support/until.ts";
+} from "@tenure/testing/fleet/deployments";
+import { type RunningUnit, spawnUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { childrenOf } from "@tenure/testing/processes/children";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { createSeeded } from "@tenure/testing/seeded";
+import { until } from "@tenure/testing/until";
 import { type Instance, startFleet } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

@@ -1,9 +1,9 @@
 import assert from "node:assert";
 import type { Agent } from "@tenure/agent";
+import { auditAddresses, insertSleepers, withDatabase } from "@tenure/testing/fleet/deployments";
+import { startSimulatedUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { until } from "@tenure/testing/until";
 import type { Client } from "pg";
-import { auditAddresses, insertSleepers, withDatabase } from "../support/deployments.ts";
-import { startSimulatedUnit, startUnit } from "../support/node-unit.ts";
-import { until } from "../support/until.ts";
 import { type Instance, startFleet, startNode, type TestFleet, untilReady } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

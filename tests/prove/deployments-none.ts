@@ -2,16 +2,20 @@ import assert from "node:assert";
 import { randomUUID } from "node:crypto";
 import type { Agent } from "@tenure/agent";
 import { createNodeConnection, type NodeConnection } from "@tenure/sdk";
-import type { Client } from "pg";
 import {
   type AddressChange,
   auditAddresses,
   insertSleepers,
   withDatabase,
-} from "../support/deployments.ts";
-import { createTestNodeKey, type TestNodeKey } from "../support/node-key.ts";
-import { type SimulatedUnitOptions, startSimulatedUnit, startUnit } from "../support/node-unit.ts";
-import { until } from "../support/until.ts";
+} from "@tenure/testing/fleet/deployments";
+import { createTestNodeKey, type TestNodeKey } from "@tenure/testing/fleet/node-key";
+import {
+  type SimulatedUnitOptions,
+  startSimulatedUnit,
+  startUnit,
+} from "@tenure/testing/fleet/node-unit";
+import { until } from "@tenure/testing/until";
+import type { Client } from "pg";
 import { type Instance, startFleet } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

@@ -1,9 +1,13 @@
 import assert from "node:assert";
-import { type Beats, createBeats, overlapMs } from "../support/beats.ts";
-import { type DeploymentsOf, deploymentsOf, runningStatuses } from "../support/deployments.ts";
-import { type RunningUnit, startUnit } from "../support/node-unit.ts";
-import { startProxy } from "../support/proxy.ts";
-import { until } from "../support/until.ts";
+import { type Beats, createBeats, overlapMs } from "@tenure/testing/fleet/beats";
+import {
+  type DeploymentsOf,
+  deploymentsOf,
+  runningStatuses,
+} from "@tenure/testing/fleet/deployments";
+import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { startProxy } from "@tenure/testing/processes/proxy";
+import { until } from "@tenure/testing/until";
 import { startFleet } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

@@ -1,8 +1,13 @@
 import assert from "node:assert";
 import type { Agent } from "@tenure/agent";
-import { deploymentsOf, insertSleepers, spreadOver, withDatabase } from "../support/deployments.ts";
-import { startSimulatedUnit } from "../support/node-unit.ts";
-import { until } from "../support/until.ts";
+import {
+  deploymentsOf,
+  insertSleepers,
+  spreadOver,
+  withDatabase,
+} from "@tenure/testing/fleet/deployments";
+import { startSimulatedUnit } from "@tenure/testing/fleet/node-unit";
+import { until } from "@tenure/testing/until";
 import { type Instance, startFleet, type TestFleet } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

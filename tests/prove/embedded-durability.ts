@@ -1,12 +1,12 @@
 import assert from "node:assert";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { READY_LINE, startServer } from "../e2e/running-server.ts";
-import { type RunningProcess, startProcess, startTenure } from "../support/process.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { createSeeded, type Seeded } from "../support/seeded.ts";
-import { until } from "../support/until.ts";
+import { READY_LINE, startServer } from "@tenure/testing/fleet/running-server";
+import { type RunningProcess, startProcess, startTenure } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { createSeeded, type Seeded } from "@tenure/testing/seeded";
+import { until } from "@tenure/testing/until";
 import { embeddedStoreFile } from "./built-server.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

@@ -1,8 +1,8 @@
 import assert from "node:assert";
 import { join } from "node:path";
-import { startProcess } from "../support/process.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { scratchDirectory } from "../support/scratch.ts";
+import { startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { embeddedStoreFile } from "./built-server.ts";
 import type { Proof } from "./proof.ts";
 

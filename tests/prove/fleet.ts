@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { createNodeConnection, type NodeConnection, type NodeEvents } from "@tenure/sdk";
+import { createTestNodeKey, type TestNodeKey } from "@tenure/testing/fleet/node-key";
+import { type RunningProcess, startTenure } from "@tenure/testing/processes/process";
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { startRedis, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { startRedisCluster } from "@tenure/testing/stores/redis-cluster";
+import { until } from "@tenure/testing/until";
 import { Cluster, Redis } from "ioredis";
-import { createTestNodeKey, type TestNodeKey } from "../support/node-key.ts";
-import { type PostgresServer, startPostgres } from "../support/postgres.ts";
-import { type RunningProcess, startTenure } from "../support/process.ts";
-import { startRedis, uniqueKeyPrefix } from "../support/redis.ts";
-import { startRedisCluster } from "../support/redis-cluster.ts";
-import { until } from "../support/until.ts";
 
 export const HOT_KINDS = ["redis", "redis-cluster"] as const;
 export type HotKind = (typeof HOT_KINDS)[number];

@@ -1,20 +1,20 @@
 import assert from "node:assert";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { type AttackedServer, attackServer } from "../attacks/scene.ts";
-import { storeSettings } from "../e2e/running-server.ts";
-import { childrenOf } from "../support/children.ts";
 import {
   type DeploymentsOf,
   deploymentsOf,
   runningStatuses,
   SLEEPER,
-} from "../support/deployments.ts";
-import { type RunningUnit, startUnit } from "../support/node-unit.ts";
-import { startPostgres } from "../support/postgres.ts";
-import { startProcess } from "../support/process.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { until } from "../support/until.ts";
+} from "@tenure/testing/fleet/deployments";
+import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { storeSettings } from "@tenure/testing/fleet/running-server";
+import { childrenOf } from "@tenure/testing/processes/children";
+import { startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { startPostgres } from "@tenure/testing/stores/postgres";
+import { until } from "@tenure/testing/until";
+import { type AttackedServer, attackServer } from "../attacks/scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 
 const DEADLINE_MS = 120_000;

@@ -1,6 +1,6 @@
 import assert from "node:assert";
+import { createSeeded } from "@tenure/testing/seeded";
 import { WebSocket } from "ws";
-import { createSeeded } from "../support/seeded.ts";
 import { HOT_KINDS, type HotKind, listNodes, startFleet, startNode, untilReady } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

@@ -1,16 +1,16 @@
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { createSeeded } from "@tenure/testing/seeded";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import type * as contract from "../../packages/server/dist/delivery/contract.js";
 import type * as deliveryModule from "../../packages/server/dist/delivery/delivery.js";
 import type * as clockModule from "../../packages/server/dist/kernel/clock.js";
 import type * as logModule from "../../packages/server/dist/kernel/log.js";
 import type { RedisSettings } from "../../packages/server/dist/store/redis.js";
-import { type RunningProcess, startProcess } from "../support/process.ts";
-import { uniqueKeyPrefix } from "../support/redis.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { createSeeded } from "../support/seeded.ts";
-import { until } from "../support/until.ts";
 import { loadRedisStore } from "./built-server.ts";
 
 export interface InboxScene {

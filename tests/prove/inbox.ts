@@ -1,7 +1,7 @@
 import assert from "node:assert";
-import type { RunningProcess } from "../support/process.ts";
-import { startRedis } from "../support/redis.ts";
-import { startRedisCluster } from "../support/redis-cluster.ts";
+import type { RunningProcess } from "@tenure/testing/processes/process";
+import { startRedis } from "@tenure/testing/stores/redis";
+import { startRedisCluster } from "@tenure/testing/stores/redis-cluster";
 import { type Account, createInboxScene } from "./inbox-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert";
 import { setTimeout as wait } from "node:timers/promises";
 import { JobFailed, type Session, Worker } from "@tenure/sdk";
-import { until } from "../support/until.ts";
+import { until } from "@tenure/testing/until";
 import type { Instance } from "./fleet.ts";
 import { createJobScene, type JobScene, POOL } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";

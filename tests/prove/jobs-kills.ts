@@ -1,7 +1,7 @@
 import assert from "node:assert";
 import { setTimeout as wait } from "node:timers/promises";
-import type { RunningProcess } from "../support/process.ts";
-import { createSeeded, type Seeded } from "../support/seeded.ts";
+import type { RunningProcess } from "@tenure/testing/processes/process";
+import { createSeeded, type Seeded } from "@tenure/testing/seeded";
 import { HOT_KINDS, type HotKind, type Instance } from "./fleet.ts";
 import { outcomesOf, slowest, startLoad, unlucky } from "./jobs-load.ts";
 import { assertEndedOnce, createJobScene, type JobScene, PATIENT } from "./jobs-scene.ts";

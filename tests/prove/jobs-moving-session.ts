@@ -1,8 +1,8 @@
 import assert from "node:assert";
 import { setTimeout as wait } from "node:timers/promises";
-import { type FaultProxy, startProxy } from "../support/proxy.ts";
-import { createSeeded } from "../support/seeded.ts";
-import { until } from "../support/until.ts";
+import { type FaultProxy, startProxy } from "@tenure/testing/processes/proxy";
+import { createSeeded } from "@tenure/testing/seeded";
+import { until } from "@tenure/testing/until";
 import { HOT_KINDS, type HotKind } from "./fleet.ts";
 import { outcomesOf, startLoad, unlucky } from "./jobs-load.ts";
 import { createJobScene, PATIENT } from "./jobs-scene.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert";
 import { JobFailed } from "@tenure/sdk";
-import type { RunningProcess } from "../support/process.ts";
+import type { RunningProcess } from "@tenure/testing/processes/process";
 import { type Ended, outcomesOf, slowest, startLoad, unlucky } from "./jobs-load.ts";
 import { assertEndedOnce, createJobScene, PATIENT, POOL, readJob } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";

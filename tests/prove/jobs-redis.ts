@@ -1,9 +1,9 @@
 import assert from "node:assert";
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
-import type { RedisServer } from "../support/redis.ts";
-import { askRedis } from "../support/redis-ask.ts";
-import { until } from "../support/until.ts";
+import type { RedisServer } from "@tenure/testing/stores/redis";
+import { askRedis } from "@tenure/testing/stores/redis-ask";
+import { until } from "@tenure/testing/until";
 import type { HotKind } from "./fleet.ts";
 import { outcomesOf, slowest, startLoad, unlucky } from "./jobs-load.ts";
 import { createJobScene, PATIENT, POOL } from "./jobs-scene.ts";

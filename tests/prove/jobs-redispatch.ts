@@ -1,9 +1,9 @@
 import assert from "node:assert";
 import { join } from "node:path";
-import { type RunningProcess, startProcess } from "../support/process.ts";
-import { startRedis } from "../support/redis.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { until } from "../support/until.ts";
+import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { startRedis } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import { type Answer, createJobScene, POOL } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";
 

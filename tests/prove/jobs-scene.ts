@@ -2,13 +2,13 @@ import assert from "node:assert";
 import { join } from "node:path";
 import type { Job } from "@tenure/protocol";
 import { type JobResult, Session, type SessionOptions } from "@tenure/sdk";
+import { type RunningProcess, startProcess, startTenure } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { type RedisServer, startRedis, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { type RedisCluster, startRedisCluster } from "@tenure/testing/stores/redis-cluster";
+import { until } from "@tenure/testing/until";
 import { Cluster, Redis } from "ioredis";
-import { type PostgresServer, startPostgres } from "../support/postgres.ts";
-import { type RunningProcess, startProcess, startTenure } from "../support/process.ts";
-import { type RedisServer, startRedis, uniqueKeyPrefix } from "../support/redis.ts";
-import { type RedisCluster, startRedisCluster } from "../support/redis-cluster.ts";
-import { repositoryRoot } from "../support/repository.ts";
-import { until } from "../support/until.ts";
 import type { HotKind, Instance } from "./fleet.ts";
 
 /** Stores, instances and workers as processes; sessions are this process's own. `stop` ends all of them. */

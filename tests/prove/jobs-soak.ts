@@ -1,7 +1,7 @@
 import assert from "node:assert";
 import { setTimeout as wait } from "node:timers/promises";
 import { JobFailed, type Session } from "@tenure/sdk";
-import { askRedis } from "../support/redis-ask.ts";
+import { askRedis } from "@tenure/testing/stores/redis-ask";
 import type { Instance } from "./fleet.ts";
 import { createJobScene, type JobScene, PATIENT, POOL } from "./jobs-scene.ts";
 import type { Proof, ProofRun } from "./proof.ts";

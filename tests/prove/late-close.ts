@@ -1,8 +1,8 @@
 import assert from "node:assert";
 import { randomUUID } from "node:crypto";
-import { startProxy } from "../support/proxy.ts";
-import { createSeeded } from "../support/seeded.ts";
-import { until } from "../support/until.ts";
+import { startProxy } from "@tenure/testing/processes/proxy";
+import { createSeeded } from "@tenure/testing/seeded";
+import { until } from "@tenure/testing/until";
 import {
   countEvents,
   HOT_KINDS,

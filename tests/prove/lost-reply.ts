@@ -1,9 +1,9 @@
 import assert from "node:assert";
+import { type FaultProxy, startProxy } from "@tenure/testing/processes/proxy";
+import { startRedis } from "@tenure/testing/stores/redis";
+import { startRedisCluster } from "@tenure/testing/stores/redis-cluster";
+import { until } from "@tenure/testing/until";
 import { Cluster, Redis } from "ioredis";
-import { type FaultProxy, startProxy } from "../support/proxy.ts";
-import { startRedis } from "../support/redis.ts";
-import { startRedisCluster } from "../support/redis-cluster.ts";
-import { until } from "../support/until.ts";
 import { loadRedisStore } from "./built-server.ts";
 import type { Proof } from "./proof.ts";
 

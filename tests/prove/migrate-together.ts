@@ -1,11 +1,15 @@
 import assert from "node:assert";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { startPostgres } from "@tenure/testing/stores/postgres";
 import { Client } from "pg";
-import { type RunningServer, startServer, storeSettings } from "../e2e/running-server.ts";
-import { createDatabase } from "../support/database.ts";
-import { startPostgres } from "../support/postgres.ts";
-import { repositoryRoot } from "../support/repository.ts";
 import type { Proof } from "./proof.ts";
 
 export const migrateTogether: Proof = {

@@ -6,8 +6,8 @@ import {
   startFleet,
   stopFleet,
   type Told,
-} from "../support/nonce-fleet.ts";
-import { startPostgres } from "../support/postgres.ts";
+} from "@tenure/testing/fleet/nonce-fleet";
+import { startPostgres } from "@tenure/testing/stores/postgres";
 
 export const name = "nonces-contention";
 export const summary =

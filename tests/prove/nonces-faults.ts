@@ -4,7 +4,6 @@ import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { promisify } from "node:util";
-import { createDaemon } from "../support/daemon.ts";
 import {
   call,
   checkSigner,
@@ -14,11 +13,12 @@ import {
   stopFleet,
   type Told,
   withClient,
-} from "../support/nonce-fleet.ts";
-import { type PostgresServer, startPostgres } from "../support/postgres.ts";
-import { type FaultProxy, startProxy } from "../support/proxy.ts";
-import { unprivilegedUser } from "../support/run-as.ts";
-import { until } from "../support/until.ts";
+} from "@tenure/testing/fleet/nonce-fleet";
+import { createDaemon } from "@tenure/testing/processes/daemon";
+import { type FaultProxy, startProxy } from "@tenure/testing/processes/proxy";
+import { unprivilegedUser } from "@tenure/testing/processes/run-as";
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { until } from "@tenure/testing/until";
 
 export const name = "nonces-faults";
 export const summary =

@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { call, type FleetMember, startFleet, withClient } from "../support/nonce-fleet.ts";
-import { type PostgresServer, startPostgres } from "../support/postgres.ts";
-import { isFrozen } from "../support/proc.ts";
-import { type FaultProxy, startProxy } from "../support/proxy.ts";
-import { scratchDirectory } from "../support/scratch.ts";
-import { until } from "../support/until.ts";
+import { call, type FleetMember, startFleet, withClient } from "@tenure/testing/fleet/nonce-fleet";
+import { isFrozen } from "@tenure/testing/processes/proc";
+import { type FaultProxy, startProxy } from "@tenure/testing/processes/proxy";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { until } from "@tenure/testing/until";
 
 export const name = "nonces-sigstop";
 export const summary =

@@ -1,7 +1,7 @@
 import assert from "node:assert";
 import { createSessionConnection, type SessionConnection } from "@tenure/sdk";
-import { freePort } from "../support/free-port.ts";
-import { until } from "../support/until.ts";
+import { freePort } from "@tenure/testing/processes/free-port";
+import { until } from "@tenure/testing/until";
 import {
   HOT_KINDS,
   type HotKind,

@@ -1,5 +1,5 @@
 import assert from "node:assert";
-import { until } from "../support/until.ts";
+import { until } from "@tenure/testing/until";
 import {
   countEvents,
   HOT_KINDS,

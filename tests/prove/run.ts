@@ -1,5 +1,5 @@
-import { chosen, readCommandLine, renderChoices } from "../support/command-line.ts";
-import { sweepOrphans } from "../support/registry.ts";
+import { chosen, readCommandLine, renderChoices } from "@tenure/testing/command-line";
+import { sweepOrphans } from "@tenure/testing/processes/process-registry";
 import type { Proof, ProofRun } from "./proof.ts";
 import { PROOFS } from "./proofs.ts";
 

@@ -2,8 +2,8 @@ import assert from "node:assert";
 import { randomUUID } from "node:crypto";
 import type { Socket } from "node:net";
 import { challengeText, ServerToNode } from "@tenure/protocol";
+import { createTestNodeKey } from "@tenure/testing/fleet/node-key";
 import { WebSocket } from "ws";
-import { createTestNodeKey } from "../support/node-key.ts";
 import {
   HOT_KINDS,
   type HotKind,

@@ -1,7 +1,7 @@
 import assert from "node:assert";
-import { READY_LINE } from "../e2e/running-server.ts";
-import { startTenure } from "../support/process.ts";
-import { scratchDirectory } from "../support/scratch.ts";
+import { READY_LINE } from "@tenure/testing/fleet/running-server";
+import { startTenure } from "@tenure/testing/processes/process";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import type { Proof } from "./proof.ts";
 
 const GOAL_SECONDS = 10;

@@ -1,11 +1,15 @@
 import assert from "node:assert";
 import { setTimeout as wait } from "node:timers/promises";
-import { type RunningServer, startServer, storeSettings } from "../e2e/running-server.ts";
-import { createDatabase } from "../support/database.ts";
-import { type PostgresServer, startPostgres } from "../support/postgres.ts";
-import { startRedis } from "../support/redis.ts";
-import { type RedisCluster, startRedisCluster } from "../support/redis-cluster.ts";
-import { until } from "../support/until.ts";
+import {
+  type RunningServer,
+  startServer,
+  storeSettings,
+} from "@tenure/testing/fleet/running-server";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { startRedis } from "@tenure/testing/stores/redis";
+import { type RedisCluster, startRedisCluster } from "@tenure/testing/stores/redis-cluster";
+import { until } from "@tenure/testing/until";
 import type { Proof, ProofRun } from "./proof.ts";
 
 const NOTICED_LIMIT_MS = 15_000;

@@ -1,10 +1,10 @@
 import assert from "node:assert";
 import type { TurnView } from "@tenure/protocol";
 import type { JobHandle, Session } from "@tenure/sdk";
-import type { RunningProcess } from "../support/process.ts";
-import { type FaultProxy, startProxy } from "../support/proxy.ts";
-import { createSeeded } from "../support/seeded.ts";
-import { until } from "../support/until.ts";
+import type { RunningProcess } from "@tenure/testing/processes/process";
+import { type FaultProxy, startProxy } from "@tenure/testing/processes/proxy";
+import { createSeeded } from "@tenure/testing/seeded";
+import { until } from "@tenure/testing/until";
 import { HOT_KINDS, type HotKind } from "./fleet.ts";
 import {
   type Answer,

@@ -1,4 +1,4 @@
-import { createSeeded } from "../support/seeded.ts";
+import { createSeeded } from "@tenure/testing/seeded";
 
 export interface Chance {
   /** At least 0, below 1. */

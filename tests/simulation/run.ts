@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { readCommandLine } from "../support/command-line.ts";
+import { readCommandLine } from "@tenure/testing/command-line";
 import { runClaims } from "./claims/world.ts";
 import { loadServerParts } from "./jobs/load.ts";
 import { runJobs } from "./jobs/world.ts";

@@ -1,8 +1,8 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { describe, expect, test } from "vitest";
-import { scratchDirectory } from "../../../tests/support/scratch.ts";
-import { until } from "../../../tests/support/until.ts";
 import { createSampler } from "./sampler.ts";
 
 /** A machine whose kernel tells what the test says. */

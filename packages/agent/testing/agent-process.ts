@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { descendantsOf, identify, isAlive } from "../../../tests/support/proc.ts";
-import { type RunningProcess, startProcess } from "../../../tests/support/process.ts";
-import { repositoryRoot } from "../../../tests/support/repository.ts";
+import { descendantsOf, identify, isAlive } from "@tenure/testing/processes/proc";
+import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
 import type { Wanted } from "../src/executor/contract.ts";
 
 /** An agent that is only an executor, in a process of its own that can be killed. Says `ready`, then every report. */

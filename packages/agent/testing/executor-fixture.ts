@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { DeploymentReport, ListedDeployment } from "@tenure/protocol";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { onTestFinished } from "vitest";
-import { scratchDirectory } from "../../../tests/support/scratch.ts";
-import { until } from "../../../tests/support/until.ts";
 import type { Executor, ExecutorLog, ExecutorOptions, Wanted } from "../src/executor/contract.ts";
 import { createExecutor } from "../src/executor/executor.ts";
 

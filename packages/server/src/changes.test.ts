@@ -1,6 +1,6 @@
 import type { NodeView } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { until } from "../../../tests/support/until.ts";
 import { openServer } from "../testing/databases.ts";
 import { createEventTail, createNodeDiff } from "./changes.ts";
 import type { Change } from "./http/routes/stream.ts";

@@ -1,5 +1,5 @@
-import { createDatabase, type TestDatabase } from "../../../tests/support/database.ts";
-import { stores } from "../../../tests/support/stores.ts";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
 import type { App } from "../src/app.ts";
 import { startTestApp } from "./test-app.ts";
 

@@ -1,11 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { createAdmin, createNonces, NonceKept, probeSigner, viemChain } from "@tenure/sdk";
+import { startProcess } from "@tenure/testing/processes/process";
+import type { TestDatabase } from "@tenure/testing/stores/database";
+import { until } from "@tenure/testing/until";
 import { createPublicClient, custom } from "viem";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FakeChain, Refused, TimedOut } from "../../../examples/send-transactions/fake-chain.js";
-import type { TestDatabase } from "../../../tests/support/database.ts";
-import { startProcess } from "../../../tests/support/process.ts";
-import { until } from "../../../tests/support/until.ts";
 import { openApp, openAppDatabase, type TestApp } from "./apps.ts";
 
 let database: TestDatabase;

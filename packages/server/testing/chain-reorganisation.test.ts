@@ -1,9 +1,9 @@
 import { createAdmin, createNonces, NonceKept, probeSigner, ROUTES, viemChain } from "@tenure/sdk";
+import { type Anvil, startAnvil } from "@tenure/testing/stores/anvil";
+import type { TestDatabase } from "@tenure/testing/stores/database";
+import { until } from "@tenure/testing/until";
 import { createPublicClient, http } from "viem";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type Anvil, startAnvil } from "../../../tests/support/anvil.ts";
-import type { TestDatabase } from "../../../tests/support/database.ts";
-import { until } from "../../../tests/support/until.ts";
 import { openApp, openAppDatabase, type TestApp } from "./apps.ts";
 
 let database: TestDatabase;

@@ -1,8 +1,8 @@
+import { type FaultProxy, startProxy } from "@tenure/testing/processes/proxy";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { stores } from "@tenure/testing/stores/stores";
 import { onTestFinished } from "vitest";
-import { createDatabase } from "../../../tests/support/database.ts";
-import { type FaultProxy, startProxy } from "../../../tests/support/proxy.ts";
-import { uniqueKeyPrefix } from "../../../tests/support/redis.ts";
-import { stores } from "../../../tests/support/stores.ts";
 import type { App } from "../src/app.ts";
 import { redisSettings } from "./hot-stores.ts";
 import { startTestApp } from "./test-app.ts";

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
-import { createDatabase, ensureTemplate } from "../../../tests/support/database.ts";
-import { scratchDirectory } from "../../../tests/support/scratch.ts";
-import { stores } from "../../../tests/support/stores.ts";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { createDatabase, ensureTemplate } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
 import type { Db, PostgresStore } from "../src/store/db.ts";
 import { migrate, readMigrations } from "../src/store/migrate.ts";
 import { openPglite } from "../src/store/pglite.ts";

@@ -1,9 +1,9 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { DeploymentView } from "@tenure/protocol";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { scratchDirectory } from "../../../tests/support/scratch.ts";
-import { until } from "../../../tests/support/until.ts";
 import type { App } from "../src/app.ts";
 import { openServer } from "./databases.ts";
 import { connectRawNode, type RawNode } from "./raw-node.ts";

@@ -1,13 +1,13 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { isFrozen } from "@tenure/testing/processes/proc";
+import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { afterEach, describe, expect, test } from "vitest";
 import { failpoint as failpointOfTheServer } from "#failpoint";
-import { isFrozen } from "../../../tests/support/proc.ts";
-import { type RunningProcess, startProcess } from "../../../tests/support/process.ts";
-import { repositoryRoot } from "../../../tests/support/repository.ts";
-import { scratchDirectory } from "../../../tests/support/scratch.ts";
-import { until } from "../../../tests/support/until.ts";
 import { armFailpoint, disarmAll, failpoint } from "./failpoints.js";
 
 describe("failpoints in this process", () => {

@@ -1,5 +1,5 @@
-import { uniqueKeyPrefix } from "../../../tests/support/redis.ts";
-import { stores } from "../../../tests/support/stores.ts";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { stores } from "@tenure/testing/stores/stores";
 import type { HotStore } from "../src/store/hot-store.ts";
 import { openMemory } from "../src/store/memory.ts";
 import { openRedis, type RedisSettings, waitUntilReady } from "../src/store/redis.ts";

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { ServerToNode, ServerToSession } from "@tenure/protocol";
-import type { TestDatabase } from "../../../tests/support/database.ts";
-import { uniqueKeyPrefix } from "../../../tests/support/redis.ts";
-import { until } from "../../../tests/support/until.ts";
+import type { TestDatabase } from "@tenure/testing/stores/database";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import type { App } from "../src/app.ts";
 import { type Clock, systemClock } from "../src/kernel/clock.ts";
 import { type Answer, openAppDatabase } from "./apps.ts";

@@ -6,9 +6,9 @@ import {
   Session,
   Worker,
 } from "@tenure/sdk";
+import { createTestNodeKey } from "@tenure/testing/fleet/node-key";
+import { until } from "@tenure/testing/until";
 import { expect, onTestFinished, test } from "vitest";
-import { createTestNodeKey } from "../../../tests/support/node-key.ts";
-import { until } from "../../../tests/support/until.ts";
 import { type CutFleet, openCutFleet } from "./cut-fleet.ts";
 
 // Nodes and sessions at an instance that is cut off from its stores. Their clock runs ten times as fast: a heartbeat

@@ -1,7 +1,7 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { ROUTES } from "@tenure/protocol";
+import type { TestDatabase } from "@tenure/testing/stores/database";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import type { TestDatabase } from "../../../tests/support/database.ts";
 import { createNodeRelay } from "../src/deployments/node-relay.ts";
 import { systemClock } from "../src/kernel/clock.ts";
 import { silentLog } from "../src/kernel/log.ts";

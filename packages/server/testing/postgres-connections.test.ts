@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { withDatabase } from "@tenure/testing/fleet/deployments";
+import type { TestDatabase } from "@tenure/testing/stores/database";
+import { until } from "@tenure/testing/until";
 import type pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { TestDatabase } from "../../../tests/support/database.ts";
-import { withDatabase } from "../../../tests/support/deployments.ts";
-import { until } from "../../../tests/support/until.ts";
 import { openApp, openAppDatabase, type TestApp } from "./apps.ts";
 
 let database: TestDatabase;

@@ -5,9 +5,9 @@ import {
   type NodeToServer,
   ServerToNode,
 } from "@tenure/protocol";
+import { createTestNodeKey } from "@tenure/testing/fleet/node-key";
+import { until } from "@tenure/testing/until";
 import WebSocket from "ws";
-import { createTestNodeKey } from "../../../tests/support/node-key.ts";
-import { until } from "../../../tests/support/until.ts";
 
 export interface NodeKey {
   address: string;

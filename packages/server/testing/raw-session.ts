@@ -1,6 +1,6 @@
 import { ServerToSession, type SessionToServer } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import WebSocket from "ws";
-import { until } from "../../../tests/support/until.ts";
 
 type Received<Type extends ServerToSession["type"]> = Extract<ServerToSession, { type: Type }>;
 

@@ -1,10 +1,10 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { Session } from "@tenure/sdk";
+import { startProxy } from "@tenure/testing/processes/proxy";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
 import WebSocket from "ws";
-import { startProxy } from "../../../tests/support/proxy.ts";
-import { until } from "../../../tests/support/until.ts";
 import type { App } from "../src/app.ts";
 import { type JobFleet, type JobNode, type JobSession, openJobFleet } from "./job-fleet.ts";
 import { connectRawSession } from "./raw-session.ts";

@@ -2,10 +2,10 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
 import { Worker } from "@tenure/sdk";
+import { startProxy } from "@tenure/testing/processes/proxy";
 import { build } from "vite";
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
 import { openBrowser } from "../../../tests/console/browser.ts";
-import { startProxy } from "../../../tests/support/proxy.ts";
 import { openCutFleet } from "./cut-fleet.ts";
 import { type JobFleet, openJobFleet } from "./job-fleet.ts";
 

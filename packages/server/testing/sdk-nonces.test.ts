@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { createAdmin, createNonces, NonceKept, ROUTES } from "@tenure/sdk";
+import { startTenure } from "@tenure/testing/processes/process";
+import { startProxy } from "@tenure/testing/processes/proxy";
+import type { TestDatabase } from "@tenure/testing/stores/database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { TestDatabase } from "../../../tests/support/database.ts";
-import { startTenure } from "../../../tests/support/process.ts";
-import { startProxy } from "../../../tests/support/proxy.ts";
 import { openApp, openAppDatabase, type TestApp } from "./apps.ts";
 
 let database: TestDatabase;

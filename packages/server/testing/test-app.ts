@@ -1,5 +1,5 @@
-import { uniqueKeyPrefix } from "../../../tests/support/redis.ts";
-import { scratchDirectory } from "../../../tests/support/scratch.ts";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { type App, startApp } from "../src/app.ts";
 import { readConfig } from "../src/config.ts";
 import { type Clock, systemClock } from "../src/kernel/clock.ts";

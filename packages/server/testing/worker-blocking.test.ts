@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { Session } from "@tenure/sdk";
+import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { until } from "../../../tests/support/until.ts";
 import { openJobFleet } from "./job-fleet.ts";
 
 const POOL = "computes";

@@ -1,6 +1,6 @@
 import { Session, Worker } from "@tenure/sdk";
+import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { until } from "../../../tests/support/until.ts";
 import type { App } from "../src/app.ts";
 import { openJobFleet } from "./job-fleet.ts";
 

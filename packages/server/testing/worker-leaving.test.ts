@@ -1,6 +1,6 @@
 import { Session, Worker } from "@tenure/sdk";
+import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { until } from "../../../tests/support/until.ts";
 import { openJobFleet } from "./job-fleet.ts";
 
 test("a worker that closes is left out by the other instances before it has gone", async () => {

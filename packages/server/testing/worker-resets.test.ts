@@ -1,8 +1,8 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { Session, Worker } from "@tenure/sdk";
+import { startProxy } from "@tenure/testing/processes/proxy";
+import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { startProxy } from "../../../tests/support/proxy.ts";
-import { until } from "../../../tests/support/until.ts";
 import { openJobFleet } from "./job-fleet.ts";
 
 test("a worker whose connection is reset three times runs its job once", async () => {

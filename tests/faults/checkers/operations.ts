@@ -1,4 +1,4 @@
-import type { RecordedEvent } from "../../support/history.ts";
+import type { RecordedEvent } from "@tenure/testing/history";
 
 /** An operation from its call to its end, as its caller saw it. */
 export interface Operation<Asked = unknown, Answered = unknown> {

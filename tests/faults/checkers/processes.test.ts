@@ -1,5 +1,5 @@
+import type { RecordedEvent } from "@tenure/testing/history";
 import { describe, expect, test } from "vitest";
-import type { RecordedEvent } from "../../support/history.ts";
 import { checkProcesses, checkRunning, type DeployedRow, type Life, livesOf } from "./processes.ts";
 
 const MS = 1e6;

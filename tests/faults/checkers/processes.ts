@@ -1,4 +1,4 @@
-import type { RecordedEvent } from "../../support/history.ts";
+import type { RecordedEvent } from "@tenure/testing/history";
 import type { Findings } from "../workload.ts";
 import { createViolations, groupBy, type Violations } from "./operations.ts";
 

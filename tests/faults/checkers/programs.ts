@@ -1,4 +1,4 @@
-import type { RecordedEvent } from "../../support/history.ts";
+import type { RecordedEvent } from "@tenure/testing/history";
 import { groupBy } from "./operations.ts";
 
 /** A start or a stop of one program of the run. */

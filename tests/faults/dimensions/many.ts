@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { withClient } from "../../support/nonce-fleet.ts";
+import { withClient } from "@tenure/testing/fleet/nonce-fleet";
 import type { Dimension } from "../dimension.ts";
 import { many } from "../workloads/many.ts";
 import type { World } from "../world.ts";

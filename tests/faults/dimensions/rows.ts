@@ -1,7 +1,7 @@
+import { call, withClient } from "@tenure/testing/fleet/nonce-fleet";
+import type { HistoryRecorder, RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import type { Client } from "pg";
-import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
-import { call, withClient } from "../../support/nonce-fleet.ts";
-import { until } from "../../support/until.ts";
 import type { Dimension, OwnFault } from "../dimension.ts";
 import type { Scene, Workload } from "../workload.ts";
 import type { World } from "../world.ts";

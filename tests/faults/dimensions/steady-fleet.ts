@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { Session, Worker } from "@tenure/sdk";
-import { FLEET_TOKEN } from "../../support/fleet-token.ts";
-import { createHistory, type HistoryRecorder, type RecordedEvent } from "../../support/history.ts";
-import { call } from "../../support/nonce-fleet.ts";
-import { until } from "../../support/until.ts";
+import { FLEET_TOKEN } from "@tenure/testing/fleet/fleet-token";
+import { call } from "@tenure/testing/fleet/nonce-fleet";
+import { createHistory, type HistoryRecorder, type RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import { createViolations, groupBy, operationsOf } from "../checkers/operations.ts";
 import type { Findings, LoadContext, Party, Scene } from "../workload.ts";
 import { unitParty } from "../workloads/processes.ts";

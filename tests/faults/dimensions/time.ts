@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
+import { call, withClient } from "@tenure/testing/fleet/nonce-fleet";
+import type { HistoryRecorder, RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import { Cluster, Redis } from "ioredis";
-import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
-import { call, withClient } from "../../support/nonce-fleet.ts";
-import { until } from "../../support/until.ts";
 import type { Dimension, OwnFault } from "../dimension.ts";
 import { historyOf } from "../history-of.ts";
 import type { Scene, Workload } from "../workload.ts";

@@ -1,5 +1,5 @@
 import { setTimeout as wait } from "node:timers/promises";
-import { createSeeded, hash, type Seeded } from "../../support/seeded.ts";
+import { createSeeded, hash, type Seeded } from "@tenure/testing/seeded";
 import { groupBy, type Operation } from "../checkers/operations.ts";
 import type { LoadContext } from "../workload.ts";
 

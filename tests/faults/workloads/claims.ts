@@ -1,6 +1,6 @@
-import type { RecordedEvent } from "../../support/history.ts";
-import { call, withClient } from "../../support/nonce-fleet.ts";
-import { until } from "../../support/until.ts";
+import { call, withClient } from "@tenure/testing/fleet/nonce-fleet";
+import type { RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import {
   type ClaimAsk,
   checkDeployments,

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
+import { withClient } from "@tenure/testing/fleet/nonce-fleet";
+import type { RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import { Client } from "pg";
-import type { RecordedEvent } from "../../support/history.ts";
-import { withClient } from "../../support/nonce-fleet.ts";
-import { until } from "../../support/until.ts";
 import {
   checkFence,
   type FencedAnswer,

@@ -1,13 +1,13 @@
 import { randomUUID } from "node:crypto";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import type { RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import type * as contract from "../../../packages/server/dist/delivery/contract.js";
 import type * as deliveryModule from "../../../packages/server/dist/delivery/delivery.js";
 import type * as clockModule from "../../../packages/server/dist/kernel/clock.js";
 import type * as logModule from "../../../packages/server/dist/kernel/log.js";
 import type * as redisModule from "../../../packages/server/dist/store/redis.js";
-import type { RecordedEvent } from "../../support/history.ts";
-import { until } from "../../support/until.ts";
 import { checkMessages, type MessageStores, type SendAsk } from "../checkers/messages.ts";
 import { operationsOf } from "../checkers/operations.ts";
 import { READ_MS, type Scene, type Workload } from "../workload.ts";

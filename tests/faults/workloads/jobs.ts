@@ -1,11 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { JobFailed, type JobResult, Session, Worker } from "@tenure/sdk";
+import { FLEET_TOKEN } from "@tenure/testing/fleet/fleet-token";
+import { call } from "@tenure/testing/fleet/nonce-fleet";
+import type { HistoryRecorder, RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import { Cluster, Redis } from "ioredis";
-import { FLEET_TOKEN } from "../../support/fleet-token.ts";
-import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
-import { call } from "../../support/nonce-fleet.ts";
-import { until } from "../../support/until.ts";
 import {
   checkJobs,
   type JobStores,

@@ -1,10 +1,10 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { Session, type Turn, Worker } from "@tenure/sdk";
-import { FLEET_TOKEN } from "../../support/fleet-token.ts";
-import type { RecordedEvent } from "../../support/history.ts";
-import { withClient } from "../../support/nonce-fleet.ts";
-import { askRedis } from "../../support/redis-ask.ts";
-import { until } from "../../support/until.ts";
+import { FLEET_TOKEN } from "@tenure/testing/fleet/fleet-token";
+import { withClient } from "@tenure/testing/fleet/nonce-fleet";
+import type { RecordedEvent } from "@tenure/testing/history";
+import { askRedis } from "@tenure/testing/stores/redis-ask";
+import { until } from "@tenure/testing/until";
 import { type Cost, checkCosts } from "../checkers/costs.ts";
 import type { LoadContext, Scene, Workload } from "../workload.ts";
 

@@ -1,7 +1,7 @@
+import { call, withClient } from "@tenure/testing/fleet/nonce-fleet";
+import type { RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import { Cluster, Redis } from "ioredis";
-import type { RecordedEvent } from "../../support/history.ts";
-import { call, withClient } from "../../support/nonce-fleet.ts";
-import { until } from "../../support/until.ts";
 import { checkAtRest, checkTerms, type Departure, type NodeUnitState } from "../checkers/terms.ts";
 import type { Scene, Workload } from "../workload.ts";
 import { createCaller } from "./callers.ts";

@@ -1,9 +1,9 @@
 import { createHash, createPrivateKey, createPublicKey, randomUUID, sign } from "node:crypto";
 import { encodeBase58 } from "@tenure/protocol";
 import { createNodeConnection, type NodeConnection, type NodeDescription } from "@tenure/sdk";
-import { FLEET_TOKEN } from "../../support/fleet-token.ts";
-import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
-import type { TestNodeKey } from "../../support/node-key.ts";
+import { FLEET_TOKEN } from "@tenure/testing/fleet/fleet-token";
+import type { TestNodeKey } from "@tenure/testing/fleet/node-key";
+import type { HistoryRecorder, RecordedEvent } from "@tenure/testing/history";
 import { operationsOf } from "../checkers/operations.ts";
 import type { Contact, Down, Registration } from "../checkers/terms.ts";
 

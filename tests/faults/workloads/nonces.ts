@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
-import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
-import { call, withClient } from "../../support/nonce-fleet.ts";
-import { until } from "../../support/until.ts";
+import { call, withClient } from "@tenure/testing/fleet/nonce-fleet";
+import type { HistoryRecorder, RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import {
   type AllocateAsk,
   type AllocatedNumber,

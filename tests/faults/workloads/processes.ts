@@ -1,9 +1,9 @@
 import { join } from "node:path";
-import { FLEET_TOKEN } from "../../support/fleet-token.ts";
-import type { RecordedEvent } from "../../support/history.ts";
-import { call, withClient } from "../../support/nonce-fleet.ts";
-import { repositoryRoot } from "../../support/repository.ts";
-import { until } from "../../support/until.ts";
+import { FLEET_TOKEN } from "@tenure/testing/fleet/fleet-token";
+import { call, withClient } from "@tenure/testing/fleet/nonce-fleet";
+import type { RecordedEvent } from "@tenure/testing/history";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { until } from "@tenure/testing/until";
 import {
   checkProcesses,
   checkRunning,

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { JobFailed, type JobResult, Session, type Turn, Worker } from "@tenure/sdk";
-import { FLEET_TOKEN } from "../../support/fleet-token.ts";
-import type { HistoryRecorder, RecordedEvent } from "../../support/history.ts";
-import { until } from "../../support/until.ts";
+import { FLEET_TOKEN } from "@tenure/testing/fleet/fleet-token";
+import type { HistoryRecorder, RecordedEvent } from "@tenure/testing/history";
+import { until } from "@tenure/testing/until";
 import { operationsOf } from "../checkers/operations.ts";
 import { checkTurns, type TurnAnswer, type TurnAsk } from "../checkers/turns.ts";
 import { programSpec } from "../program-spec.ts";

@@ -1,4 +1,4 @@
-import type { RecordedEvent } from "../../support/history.ts";
+import type { RecordedEvent } from "@tenure/testing/history";
 import { startsOf } from "../checkers/programs.ts";
 import { checkVersions } from "../checkers/versions.ts";
 import { programsOf } from "../history-of.ts";

@@ -1,9 +1,9 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { identify, isAlive } from "@tenure/testing/processes/proc";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { identify, isAlive } from "../../../../tests/support/proc.ts";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { aRow, PATIENT, startExecutor, wanted } from "../../testing/executor-fixture.ts";
 import { isGroupAlive } from "./child/group.ts";
 

@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { expect, test } from "vitest";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { findEntryPoint } from "./entry-point.ts";
 
 /** A package on disk, as npm would have left it. */

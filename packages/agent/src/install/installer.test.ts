@@ -8,10 +8,10 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { type FakeRegistry, startFakeRegistry } from "@tenure/testing/programs/fake-registry";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
-import { type FakeRegistry, startFakeRegistry } from "../../../../tests/support/fake-registry.ts";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { PATIENT } from "../../testing/executor-fixture.ts";
 import { tryLock } from "../executor/data-directory/locks.ts";
 import { createRunNpm } from "../executor/npm-run.ts";

@@ -9,9 +9,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import type { LogLines } from "@tenure/protocol";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { PATIENT } from "../../testing/executor-fixture.ts";
 import { LINE_BYTES_MAX } from "./line-pump.ts";
 import { createLogs } from "./logs.ts";

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
+import { until } from "@tenure/testing/until";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
 import { openTestHot } from "../../testing/hot-stores.ts";
 import { systemClock } from "../kernel/clock.ts";

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
+import { startProxy } from "@tenure/testing/processes/proxy";
+import { startRedis, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { startProxy } from "../../../../tests/support/proxy.ts";
-import { startRedis, uniqueKeyPrefix } from "../../../../tests/support/redis.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
 import { HOT_STORES, type HotStoreKind, redisSettings } from "../../testing/hot-stores.ts";
 import { createManualClock, type ManualClock } from "../../testing/manual-clock.ts";

@@ -1,5 +1,5 @@
+import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer } from "../../testing/databases.ts";
 import { addDeployment, assign } from "../../testing/deployments.ts";
 import { systemClock } from "../kernel/clock.ts";

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { DeploymentReport } from "@tenure/protocol";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { createDatabase } from "../../../../tests/support/database.ts";
-import { stores } from "../../../../tests/support/stores.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { DATABASES, openTestDb, type TestDb } from "../../testing/databases.ts";
 import {
   addDeployment,

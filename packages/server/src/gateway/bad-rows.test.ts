@@ -6,9 +6,9 @@ import {
   type NodeMethod,
   NodeView,
 } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import * as z from "zod";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer } from "../../testing/databases.ts";
 import { addDeployment, joinUnit } from "../../testing/deployments.ts";
 import { connectRawNode, createNodeKey, type RawNode } from "../../testing/raw-node.ts";

@@ -4,10 +4,10 @@ import {
   NODE_CALLS,
   type NodeMethod,
 } from "@tenure/protocol";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type * as z from "zod";
-import { uniqueKeyPrefix } from "../../../../tests/support/redis.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer } from "../../testing/databases.ts";
 import { addDeployment, assign, joinUnit, readDeployment } from "../../testing/deployments.ts";
 import { connectRawNode, createNodeKey, type RawNode } from "../../testing/raw-node.ts";

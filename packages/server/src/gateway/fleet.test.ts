@@ -1,7 +1,7 @@
 import type { NodeView, SessionView } from "@tenure/protocol";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { uniqueKeyPrefix } from "../../../../tests/support/redis.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer } from "../../testing/databases.ts";
 import { HOT_STORES } from "../../testing/hot-stores.ts";
 import { connectRawNode, type RawNode } from "../../testing/raw-node.ts";

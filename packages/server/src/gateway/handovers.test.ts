@@ -4,9 +4,9 @@ import {
   NODE_CALLS,
   type NodeMethod,
 } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type * as z from "zod";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer } from "../../testing/databases.ts";
 import { readDeployment } from "../../testing/deployments.ts";
 import { connectRawNode, type RawNode } from "../../testing/raw-node.ts";

@@ -1,10 +1,10 @@
 import { createServer } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { parseMessage } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
 import * as z from "zod";
-import { until } from "../../../../tests/support/until.ts";
 import { FRAME_LIMITS, type FrameLimits, type MessageSocket, speak } from "./message-socket.ts";
 
 const Numbered = z.discriminatedUnion("type", [z.object({ type: z.literal("n"), n: z.int() })]);

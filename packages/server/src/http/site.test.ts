@@ -1,8 +1,8 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import Fastify, { type FastifyInstance } from "fastify";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { notFound } from "./failure.ts";
 import { openSite } from "./site.ts";
 

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
 

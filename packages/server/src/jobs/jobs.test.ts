@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { HOT_STORES } from "../../testing/hot-stores.ts";
 import { type JobFleet, type JobNode, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";

@@ -1,6 +1,6 @@
 import { TenureError } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { openBareJobs } from "../../testing/bare-jobs.ts";
 import { openTestHot, type TestHot } from "../../testing/hot-stores.ts";
 import type { HotStore } from "../store/hot-store.ts";

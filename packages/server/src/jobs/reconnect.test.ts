@@ -1,5 +1,5 @@
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { disarmAll } from "../../testing/failpoints.js";
 import { HOT_STORES } from "../../testing/hot-stores.ts";
 import { type JobFleet, type JobNode, openJobFleet } from "../../testing/job-fleet.ts";

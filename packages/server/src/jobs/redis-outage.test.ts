@@ -1,7 +1,7 @@
+import { type RedisServer, startRedis } from "@tenure/testing/stores/redis";
+import { askRedis } from "@tenure/testing/stores/redis-ask";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { type RedisServer, startRedis } from "../../../../tests/support/redis.ts";
-import { askRedis } from "../../../../tests/support/redis-ask.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
 import { dueShard } from "./store/keys.ts";

@@ -1,6 +1,6 @@
 import type { Job } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { openBareJobs } from "../../testing/bare-jobs.ts";
 import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.ts";
 import { newJobId } from "../../testing/jobs.ts";

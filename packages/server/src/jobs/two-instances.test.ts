@@ -1,5 +1,5 @@
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
 import { systemClock } from "../kernel/clock.ts";

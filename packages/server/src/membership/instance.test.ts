@@ -1,6 +1,6 @@
+import { startRedis } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { startRedis } from "../../../../tests/support/redis.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer, type TestDb } from "../../testing/databases.ts";
 import { openTestHot } from "../../testing/hot-stores.ts";
 import { createManualClock, type ManualClock } from "../../testing/manual-clock.ts";

@@ -1,7 +1,7 @@
+import { withDatabase } from "@tenure/testing/fleet/deployments";
+import type { TestDatabase } from "@tenure/testing/stores/database";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../tests/support/database.ts";
-import { withDatabase } from "../../../../tests/support/deployments.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { openApp, openAppDatabase, type TestApp } from "../../testing/apps.ts";
 
 let database: TestDatabase;

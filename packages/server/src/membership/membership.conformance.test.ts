@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.ts";
 import { createNodeKey } from "../../testing/raw-node.ts";
 import { lastSeenKeys, readSeen, takeUnseen, touch } from "./last-seen-store.ts";

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { DATABASES, openTestDb, type TestDb } from "../../testing/databases.ts";
 import { addDeployment } from "../../testing/deployments.ts";
 import { EVERYTHING } from "../kernel/scope.ts";

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
+import { until } from "@tenure/testing/until";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer, type TestDb } from "../../testing/databases.ts";
 import type { Done } from "../../testing/nonces.ts";
 import { asks, commit, commitDone, LEASE_TTL_MS, withMistake } from "../../testing/nonces.ts";

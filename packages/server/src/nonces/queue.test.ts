@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { TenureError } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import fc from "fast-check";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer, type TestDb } from "../../testing/databases.ts";
 import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
 import { createManualClock } from "../../testing/manual-clock.ts";

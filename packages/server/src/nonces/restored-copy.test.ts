@@ -2,14 +2,14 @@ import { execFileSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { cpSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { startPgBouncer } from "@tenure/testing/stores/pgbouncer";
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { stores } from "@tenure/testing/stores/stores";
+import { until } from "@tenure/testing/until";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { createDatabase } from "../../../../tests/support/database.ts";
-import { startPgBouncer } from "../../../../tests/support/pgbouncer.ts";
-import { type PostgresServer, startPostgres } from "../../../../tests/support/postgres.ts";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { stores } from "../../../../tests/support/stores.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { openApp, type TestApp } from "../../testing/apps.ts";
 
 // A copy of the files has the system identifier and the timeline of the original: only a witness outside notices it.

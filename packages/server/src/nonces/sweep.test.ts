@@ -1,5 +1,5 @@
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer, type TestDb } from "../../testing/databases.ts";
 import { createManualClock } from "../../testing/manual-clock.ts";
 import {

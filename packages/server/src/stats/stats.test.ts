@@ -1,7 +1,7 @@
 import { Stats } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import { Counter, Histogram, Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { until } from "../../../../tests/support/until.ts";
 import { createManualClock } from "../../testing/manual-clock.ts";
 import { silentLog } from "../kernel/log.ts";
 import { EVERYTHING } from "../kernel/scope.ts";

@@ -2,10 +2,10 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { expect, onTestFinished, test } from "vitest";
-import { startProcess } from "../../../../tests/support/process.ts";
-import { repositoryRoot } from "../../../../tests/support/repository.ts";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
 import { lockDirectory } from "./directory-lock.ts";
 
 test("whoever comes second is told the process that has it", () => {

@@ -1,6 +1,6 @@
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import * as z from "zod";
-import { until } from "../../../../tests/support/until.ts";
 import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.ts";
 import { claimOwner, dropOwner, ownerKeys, readOwner } from "../membership/owner-store.ts";
 import { defineScript } from "./script.ts";

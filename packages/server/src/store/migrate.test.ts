@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
+import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
+import { stores } from "@tenure/testing/stores/stores";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { createDatabase, type TestDatabase } from "../../../../tests/support/database.ts";
-import { stores } from "../../../../tests/support/stores.ts";
 import { DATABASES, openTestDb, type TestDb } from "../../testing/databases.ts";
 import type { Db } from "./db.ts";
 import { type Migration, migrate, readMigrations } from "./migrate.ts";

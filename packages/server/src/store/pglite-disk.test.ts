@@ -1,9 +1,9 @@
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { createSmallDisk } from "@tenure/testing/stores/small-disk";
+import { until } from "@tenure/testing/until";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { createSmallDisk } from "../../../../tests/support/small-disk.ts";
-import { until } from "../../../../tests/support/until.ts";
 import type { PostgresStore } from "./db.ts";
 import { openPglite, type PgliteOptions } from "./pglite.ts";
 import { sql } from "./sql.ts";

@@ -1,9 +1,9 @@
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { TenureError } from "@tenure/protocol";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { scratchDirectory } from "../../../../tests/support/scratch.ts";
-import { until } from "../../../../tests/support/until.ts";
 import type { PostgresStore } from "./db.ts";
 import { openPglite, type PgliteOptions } from "./pglite.ts";
 import { sql } from "./sql.ts";

@@ -1,9 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { createDatabase } from "@tenure/testing/stores/database";
+import { type PgBouncerOptions, startPgBouncer } from "@tenure/testing/stores/pgbouncer";
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { createDatabase } from "../../../../tests/support/database.ts";
-import { type PgBouncerOptions, startPgBouncer } from "../../../../tests/support/pgbouncer.ts";
-import { type PostgresServer, startPostgres } from "../../../../tests/support/postgres.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { openApp } from "../../testing/apps.ts";
 import { isPooled } from "./pooler.ts";
 import { openPostgres } from "./postgres.ts";

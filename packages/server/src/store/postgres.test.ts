@@ -1,8 +1,8 @@
 import { type AddressInfo, createServer } from "node:net";
 import { TenureError } from "@tenure/protocol";
+import { type FaultProxy, startProxy } from "@tenure/testing/processes/proxy";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { type FaultProxy, startProxy } from "../../../../tests/support/proxy.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { openServer, type TestDb } from "../../testing/databases.ts";
 import type { PostgresStore } from "./db.ts";
 import { openPostgres, type PostgresOptions } from "./postgres.ts";

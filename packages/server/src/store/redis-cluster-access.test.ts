@@ -1,8 +1,8 @@
+import { startRedis } from "@tenure/testing/stores/redis";
+import { startRedisCluster } from "@tenure/testing/stores/redis-cluster";
+import { until } from "@tenure/testing/until";
 import { Redis } from "ioredis";
 import { expect, onTestFinished, test } from "vitest";
-import { startRedis } from "../../../../tests/support/redis.ts";
-import { startRedisCluster } from "../../../../tests/support/redis-cluster.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { claimOwner } from "../membership/owner-store.ts";
 import { openRedis, waitUntilReady } from "./redis.ts";
 

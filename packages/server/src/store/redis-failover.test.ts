@@ -1,10 +1,10 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { TenureError } from "@tenure/protocol";
+import type { RedisServer } from "@tenure/testing/stores/redis";
+import { askRedis } from "@tenure/testing/stores/redis-ask";
+import { startRedisCluster } from "@tenure/testing/stores/redis-cluster";
+import { until } from "@tenure/testing/until";
 import { expect, onTestFinished, test } from "vitest";
-import type { RedisServer } from "../../../../tests/support/redis.ts";
-import { askRedis } from "../../../../tests/support/redis-ask.ts";
-import { startRedisCluster } from "../../../../tests/support/redis-cluster.ts";
-import { until } from "../../../../tests/support/until.ts";
 import { claimOwner } from "../membership/owner-store.ts";
 import { openRedis, waitUntilReady } from "./redis.ts";
 

@@ -1,7 +1,7 @@
+import { startRedis } from "@tenure/testing/stores/redis";
+import { stores } from "@tenure/testing/stores/stores";
 import { Redis } from "ioredis";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { startRedis } from "../../../../tests/support/redis.ts";
-import { stores } from "../../../../tests/support/stores.ts";
 import { HOT_STORES, redisSettings } from "../../testing/hot-stores.ts";
 import { openPostgres } from "./postgres.ts";
 import { openRedis, waitUntilReady } from "./redis.ts";

@@ -1,8 +1,8 @@
 import { mkdirSync, readdirSync, rmSync, statSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
+import { until } from "@tenure/testing/until";
 import { expect, test, vi } from "vitest";
-import { until } from "../../../../../tests/support/until.ts";
 import { aRow, PATIENT, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
 
 vi.setConfig({ testTimeout: 120_000 });

@@ -8,8 +8,8 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
 import { aRow, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
 import { createOwners, giveDirectory } from "../data-directory/owners.ts";
 

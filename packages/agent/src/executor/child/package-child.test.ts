@@ -1,11 +1,8 @@
 import { chmodSync, existsSync } from "node:fs";
 import { join } from "node:path";
+import { type FakeRegistry, startFakeRegistry } from "@tenure/testing/programs/fake-registry";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { beforeAll, expect, test, vi } from "vitest";
-import {
-  type FakeRegistry,
-  startFakeRegistry,
-} from "../../../../../tests/support/fake-registry.ts";
-import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
 import { aRow, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
 import type { ExecutorOptions } from "../contract.ts";
 

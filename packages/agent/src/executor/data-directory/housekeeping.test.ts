@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { expect, onTestFinished, test } from "vitest";
-import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
 import { aRow } from "../../../testing/executor-fixture.ts";
 import { makeDirectories } from "./directories.ts";
 import { keepHouse } from "./housekeeping.ts";

@@ -1,12 +1,12 @@
 import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
+import { descendantsOf, identify, isAlive, signal } from "@tenure/testing/processes/proc";
+import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
+import { repositoryRoot } from "@tenure/testing/repository";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import { until } from "@tenure/testing/until";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
-import { descendantsOf, identify, isAlive, signal } from "../../../../../tests/support/proc.ts";
-import { type RunningProcess, startProcess } from "../../../../../tests/support/process.ts";
-import { repositoryRoot } from "../../../../../tests/support/repository.ts";
-import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
-import { until } from "../../../../../tests/support/until.ts";
 import { childrenOf, guardOf, startAgentProcess } from "../../../testing/agent-process.ts";
 import { aRow, PATIENT, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
 import { isStillAlive, readBootId, readProcess } from "../child/proc.ts";

@@ -1,10 +1,10 @@
 import { existsSync, readFileSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { ROUTE_LIST, ROUTES } from "@tenure/protocol";
+import { scratchDirectory } from "@tenure/testing/scratch";
+import type { TestDatabase } from "@tenure/testing/stores/database";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../../tests/support/database.ts";
-import { scratchDirectory } from "../../../../../tests/support/scratch.ts";
-import { until } from "../../../../../tests/support/until.ts";
 import { openApp, openAppDatabase, type TestApp } from "../../../testing/apps.ts";
 import { forgetOldAudit } from "../../audit/audit-store.ts";
 import { openPostgres } from "../../store/postgres.ts";

@@ -1,7 +1,7 @@
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { until } from "@tenure/testing/until";
 import Fastify, { type FastifyInstance } from "fastify";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { uniqueKeyPrefix } from "../../../../../tests/support/redis.ts";
-import { until } from "../../../../../tests/support/until.ts";
 import { redisSettings } from "../../../testing/hot-stores.ts";
 import type { Delivery, Destination } from "../../delivery/contract.ts";
 import { createDelivery } from "../../delivery/delivery.ts";

@@ -1,5 +1,5 @@
+import { until } from "@tenure/testing/until";
 import { expect, onTestFinished, test } from "vitest";
-import { until } from "../../../../../tests/support/until.ts";
 import { openApp, openAppDatabase } from "../../../testing/apps.ts";
 import { openPostgres } from "../../store/postgres.ts";
 

@@ -1,7 +1,7 @@
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
+import type { TestDatabase } from "@tenure/testing/stores/database";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../../tests/support/database.ts";
 import { openApp, openAppDatabase, type TestApp } from "../../../testing/apps.ts";
 
 let database: TestDatabase;

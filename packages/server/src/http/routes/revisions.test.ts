@@ -1,5 +1,5 @@
+import type { TestDatabase } from "@tenure/testing/stores/database";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../../tests/support/database.ts";
 import { type Answer, openApp, openAppDatabase, type TestApp } from "../../../testing/apps.ts";
 
 let database: TestDatabase;

@@ -1,6 +1,6 @@
 import { Stats } from "@tenure/protocol";
+import type { TestDatabase } from "@tenure/testing/stores/database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../../tests/support/database.ts";
 import { openApp, openAppDatabase, type TestApp } from "../../../testing/apps.ts";
 import { openPostgres } from "../../store/postgres.ts";
 import { sql } from "../../store/sql.ts";

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
+import type { TestDatabase } from "@tenure/testing/stores/database";
+import { until } from "@tenure/testing/until";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../../tests/support/database.ts";
-import { until } from "../../../../../tests/support/until.ts";
 import { type Answer, openApp, openAppDatabase, type TestApp } from "../../../testing/apps.ts";
 
 const newSigner = () => `eip155:1:0x${randomUUID().replaceAll("-", "")}00000000`;

@@ -1,7 +1,7 @@
 import { hash, randomUUID } from "node:crypto";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type WebSocket from "ws";
-import { until } from "../../../../../tests/support/until.ts";
 import { HOT_STORES, openTestPeer } from "../../../testing/hot-stores.ts";
 import { type JobFleet, openJobFleet } from "../../../testing/job-fleet.ts";
 import type { App } from "../../app.ts";

@@ -1,6 +1,6 @@
 import { TenureError } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { until } from "../../../../../tests/support/until.ts";
 import { openTestHot } from "../../../testing/hot-stores.ts";
 import { NODE_A, newJob } from "../../../testing/jobs.ts";
 import { createManualClock } from "../../../testing/manual-clock.ts";

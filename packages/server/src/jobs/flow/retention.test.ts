@@ -1,5 +1,5 @@
+import { until } from "@tenure/testing/until";
 import { afterEach, describe, expect, test } from "vitest";
-import { until } from "../../../../../tests/support/until.ts";
 import { HOT_STORES, type HotStoreKind } from "../../../testing/hot-stores.ts";
 import { type JobFleet, openJobFleet } from "../../../testing/job-fleet.ts";
 import type { App } from "../../app.ts";

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../../tests/support/until.ts";
 import { openTestPeer } from "../../../testing/hot-stores.ts";
 import { type JobFleet, type JobSession, openJobFleet } from "../../../testing/job-fleet.ts";
 import type { App } from "../../app.ts";

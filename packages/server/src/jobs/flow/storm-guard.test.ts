@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
+import { until } from "@tenure/testing/until";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { until } from "../../../../../tests/support/until.ts";
 import { HOT_STORES, openTestHot, openTestPeer } from "../../../testing/hot-stores.ts";
 import { createManualClock } from "../../../testing/manual-clock.ts";
 import { silentLog } from "../../kernel/log.ts";

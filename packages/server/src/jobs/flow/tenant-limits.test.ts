@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from "node:crypto";
+import type { TestDatabase } from "@tenure/testing/stores/database";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import type { TestDatabase } from "../../../../../tests/support/database.ts";
-import { until } from "../../../../../tests/support/until.ts";
 import { openAppDatabase } from "../../../testing/apps.ts";
 import { connectRawSession, type RawSession } from "../../../testing/raw-session.ts";
 import { startTestApp } from "../../../testing/test-app.ts";

@@ -7,8 +7,8 @@ import {
   type TracerProvider,
   trace,
 } from "@opentelemetry/api";
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { until } from "../../../../../tests/support/until.ts";
 import { type JobFleet, openJobFleet } from "../../../testing/job-fleet.ts";
 import type { App } from "../../app.ts";
 

@@ -1,5 +1,5 @@
+import { until } from "@tenure/testing/until";
 import { afterEach, expect, test } from "vitest";
-import { until } from "../../../../../tests/support/until.ts";
 import { systemClock } from "../../kernel/clock.ts";
 import { createDeadlines, type Deadlines } from "./deadlines.ts";
 

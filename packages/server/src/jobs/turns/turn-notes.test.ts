@@ -1,6 +1,6 @@
+import { stores } from "@tenure/testing/stores/stores";
 import { Cluster, Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { stores } from "../../../../../tests/support/stores.ts";
 import { disarmAll } from "../../../testing/failpoints.js";
 import { holdNextAt } from "../../../testing/hold-next.ts";
 import { type JobFleet, openJobFleet } from "../../../testing/job-fleet.ts";

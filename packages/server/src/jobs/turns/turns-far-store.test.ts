@@ -1,6 +1,6 @@
+import { type FaultProxy, startProxy } from "@tenure/testing/processes/proxy";
+import { stores } from "@tenure/testing/stores/stores";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type FaultProxy, startProxy } from "../../../../../tests/support/proxy.ts";
-import { stores } from "../../../../../tests/support/stores.ts";
 import { type JobFleet, openJobFleet } from "../../../testing/job-fleet.ts";
 import type { App } from "../../app.ts";
 

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
+import { until } from "@tenure/testing/until";
 import { Cluster } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { until } from "../../../../../tests/support/until.ts";
 import { armFailpoint, disarmAll } from "../../../testing/failpoints.js";
 import { HOT_STORES, openTestPeer } from "../../../testing/hot-stores.ts";
 import {

@@ -1,9 +1,0 @@
-import { expect, test } from "vitest";
-import { identify } from "../proc.ts";
-import { startProcess } from "../process.ts";
-
-test("leaves a process running", () => {
-  const { pid } = startProcess({ command: "sleep", args: ["300"] });
-  console.log(`left ${JSON.stringify(identify(pid))}`);
-  expect(pid).toBeGreaterThan(0);
-});
