@@ -9,8 +9,8 @@ import type { Bench, BenchRun } from "./bench.ts";
 const server = (file: string) =>
   new URL(`../../packages/server/dist/${file}`, import.meta.url).href;
 
-type Queue = typeof import("../packages/server/src/nonces/queue.ts");
-type NonceStore = typeof import("../packages/server/src/nonces/nonce-store.ts");
+type Queue = typeof import("../packages/server/src/nonces/commit-scheduler.ts");
+type NonceStore = typeof import("../packages/server/src/nonces/store/nonce-store.ts");
 type Postgres = typeof import("../packages/server/src/store/postgres.ts");
 type Migrate = typeof import("../packages/server/src/store/migrate.ts");
 type Clock = typeof import("../packages/server/src/kernel/clock.ts");
@@ -130,8 +130,8 @@ async function lockThenUpdate(pool: pg.Pool, signer: string): Promise<void> {
 }
 
 async function openQueue(uri: string, keeps: boolean) {
-  const { createNonceQueue } = (await import(server("nonces/queue.js"))) as Queue;
-  const { commitNonces } = (await import(server("nonces/nonce-store.js"))) as NonceStore;
+  const { createNonceQueue } = (await import(server("nonces/commit-scheduler.js"))) as Queue;
+  const { commitNonces } = (await import(server("nonces/store/nonce-store.js"))) as NonceStore;
   const { openPostgres } = (await import(server("store/postgres.js"))) as Postgres;
   const { systemClock } = (await import(server("kernel/clock.js"))) as Clock;
   const db = openPostgres({ uri, poolMax: CONNECTIONS });

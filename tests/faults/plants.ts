@@ -24,8 +24,8 @@ export interface Plant {
 
 const NONCE_TABLES = "server/dist/store/migrations/0003_nonces.sql";
 const NONCES = "server/dist/store/migrations/0010_signer_tenant.sql";
-const CLAIMS = "server/dist/deployments/claim-store.js";
-const NODE_UNITS = "server/dist/membership/node-unit-store.js";
+const CLAIMS = "server/dist/deployments/store/claim-store.js";
+const NODE_UNITS = "server/dist/membership/store/node-unit-store.js";
 
 const usual = { seed: 2, seconds: 15, instances: 2 };
 const rivals = { ...usual, workloads: ["fence"], faults: ["fence.*"], instances: 1 };
@@ -233,7 +233,7 @@ export const PLANTS: readonly Plant[] = [
     seconds: 40,
     edits: [
       {
-        file: "server/dist/deployments/status-store.js",
+        file: "server/dist/deployments/store/status-store.js",
         protection: `generation = \${generation}
              and (type = 'daemon' or (type = 'deployment' and \${address} in (address, moving_to)))`,
         instead: "true",
@@ -417,7 +417,7 @@ export const PLANTS: readonly Plant[] = [
     seconds: 20,
     edits: [
       {
-        file: "server/dist/deployments/status-store.js",
+        file: "server/dist/deployments/store/status-store.js",
         protection: ">= tenure_now() - interval '7 days')",
         instead: "= 'infinity')",
       },
@@ -432,7 +432,7 @@ export const PLANTS: readonly Plant[] = [
     faults: ["rows.running"],
     edits: [
       {
-        file: "server/dist/deployments/row-reader.js",
+        file: "server/dist/deployments/store/row-reader.js",
         protection: "const { issues } = parsed.error;",
         instead: "throw parsed.error;",
       },

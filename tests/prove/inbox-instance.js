@@ -14,7 +14,7 @@ const load = (file) => import(pathToFileURL(join(String(serverDirectory), file))
 const [{ openRedis, waitUntilReady }, { announcePresence }, { createDelivery }, kernel] =
   await Promise.all([
     load("store/redis.js"),
-    load("membership/presence-store.js"),
+    load("membership/store/presence-store.js"),
     load("delivery/delivery.js"),
     Promise.all([load("kernel/clock.js"), load("kernel/log.js")]),
   ]);

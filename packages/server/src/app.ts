@@ -7,7 +7,7 @@ import { createEventTail, createNodeDiff } from "./changes.ts";
 import { type Config, configWarnings } from "./config.ts";
 import { createDelivery } from "./delivery/delivery.ts";
 import { createAppDeployments } from "./deployments/app-deployments.ts";
-import { countDeployments } from "./deployments/count-store.ts";
+import { countDeployments } from "./deployments/store/count-store.ts";
 import { createCallBudgets } from "./gateway/call-budget.ts";
 import { openGateway } from "./gateway/gateway.ts";
 import { createNodeCalls } from "./gateway/node-calls.ts";
@@ -40,11 +40,19 @@ import type { Log } from "./kernel/log.ts";
 import { type Random, systemRandom, uuid7 } from "./kernel/random.ts";
 import { every, type Service } from "./kernel/service.ts";
 import { INSTANCE_TTL_MS, joinInstances } from "./membership/instance.ts";
-import { forgetDeadInstances, liveInstances, renewInstance } from "./membership/instance-store.ts";
 import { createMembership } from "./membership/membership.ts";
-import { countAwayUnits, forgetNodeUnits, retireLostUnits } from "./membership/node-unit-store.ts";
 import { requirePeerToken, requirePeerTokenOnceListed } from "./membership/peer-token.ts";
 import { readyUrls } from "./membership/ready-peers.ts";
+import {
+  forgetDeadInstances,
+  liveInstances,
+  renewInstance,
+} from "./membership/store/instance-store.ts";
+import {
+  countAwayUnits,
+  forgetNodeUnits,
+  retireLostUnits,
+} from "./membership/store/node-unit-store.ts";
 import { createAppNonces } from "./nonces/app-nonces.ts";
 import { createStats } from "./stats/stats.ts";
 import { appendEvent, forgetOldEvents, listEvents } from "./store/event-store.ts";

@@ -1,6 +1,6 @@
 import { DEFAULT_TENANT, serves } from "@tenure/protocol";
 import type { AuthToken } from "./config/tokens.ts";
-import { adoptDeployments, listDeploymentTenants } from "./deployments/tenant-store.ts";
+import { adoptDeployments, listDeploymentTenants } from "./deployments/store/tenant-store.ts";
 import { tenantsOf } from "./http/auth.ts";
 import type { Log } from "./kernel/log.ts";
 import type { Db } from "./store/db.ts";

@@ -1,7 +1,14 @@
 import { randomUUID } from "node:crypto";
 import type { DeploymentRow } from "../src/deployments/deployment-row.ts";
-import { createDeployment, type DeploymentChange } from "../src/deployments/deployment-store.ts";
-import { joinNodeUnit, type NewNodeUnit, nextEpochs } from "../src/membership/node-unit-store.ts";
+import {
+  createDeployment,
+  type DeploymentChange,
+} from "../src/deployments/store/deployment-store.ts";
+import {
+  joinNodeUnit,
+  type NewNodeUnit,
+  nextEpochs,
+} from "../src/membership/store/node-unit-store.ts";
 import type { Db } from "../src/store/db.ts";
 import { sql } from "../src/store/sql.ts";
 

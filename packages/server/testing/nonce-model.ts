@@ -1,6 +1,6 @@
 import type { NonceStatus } from "@tenure/protocol";
 import { type MarkEvent, nextStatus } from "../src/nonces/nonce.ts";
-import type { CommitAnswer, NonceRules, SignerCommit } from "../src/nonces/nonce-store.ts";
+import type { CommitAnswer, NonceRules, SignerCommit } from "../src/nonces/store/nonce-store.ts";
 
 interface Row {
   status: NonceStatus;

@@ -5,7 +5,7 @@ import {
   type NonceRules,
   type SignerAccess,
   type SignerCommit,
-} from "../src/nonces/nonce-store.ts";
+} from "../src/nonces/store/nonce-store.ts";
 import type { Db } from "../src/store/db.ts";
 import { sql } from "../src/store/sql.ts";
 

@@ -7,17 +7,17 @@ import {
   type ViewState,
 } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
-import type { ClaimOutcome } from "../../../packages/server/src/deployments/claim-store.ts";
-import type {
-  DeploymentRow,
-  NodeTerm,
-} from "../../../packages/server/src/deployments/deployment-row.ts";
 import {
   answerList,
   type ListReader,
   listJson,
-} from "../../../packages/server/src/deployments/node-list.ts";
+} from "../../../packages/server/src/deployments/cache/list-delta.ts";
+import type {
+  DeploymentRow,
+  NodeTerm,
+} from "../../../packages/server/src/deployments/deployment-row.ts";
 import { createReleases } from "../../../packages/server/src/deployments/releases.ts";
+import type { ClaimOutcome } from "../../../packages/server/src/deployments/store/claim-store.ts";
 import type { Arbiter } from "./arbiter.ts";
 import type { Copy } from "./copy.ts";
 import type { Store } from "./instance.ts";

@@ -1,23 +1,23 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { DeploymentRow } from "../../../packages/server/src/deployments/deployment-row.ts";
 import {
   claimFirstFree,
   releaseLost,
   reserveFirst,
-} from "../../../packages/server/src/deployments/claim-store.ts";
-import type { DeploymentRow } from "../../../packages/server/src/deployments/deployment-row.ts";
+} from "../../../packages/server/src/deployments/store/claim-store.ts";
 import {
   dropDeadMoves,
   giveMoveBack,
   markMoveReady,
   markStopped,
-} from "../../../packages/server/src/deployments/move-store.ts";
+} from "../../../packages/server/src/deployments/store/move-store.ts";
 import { EVERYTHING } from "../../../packages/server/src/kernel/scope.ts";
 import {
   judgeBrake,
   readBrake,
   releaseBrake,
-} from "../../../packages/server/src/membership/brake-store.ts";
+} from "../../../packages/server/src/membership/store/brake-store.ts";
 import {
   expectedAddresses,
   joinNodeUnit,
@@ -27,7 +27,7 @@ import {
   pageOfNodeUnits,
   renewPresence,
   setDraining,
-} from "../../../packages/server/src/membership/node-unit-store.ts";
+} from "../../../packages/server/src/membership/store/node-unit-store.ts";
 import { sql } from "../../../packages/server/src/store/sql.ts";
 import { openServer, type TestDb } from "../../../packages/server/testing/databases.ts";
 import { type Chance, createChance } from "../chance.ts";

@@ -1,12 +1,12 @@
 import { type DeploymentTerm, selects } from "@tenure/protocol";
 import type {
-  ClaimOutcome,
-  ReleaseOutcome,
-} from "../../../packages/server/src/deployments/claim-store.ts";
-import type {
   DeploymentRow,
   NodeTerm,
 } from "../../../packages/server/src/deployments/deployment-row.ts";
+import type {
+  ClaimOutcome,
+  ReleaseOutcome,
+} from "../../../packages/server/src/deployments/store/claim-store.ts";
 import { createDeploymentTable, type DeploymentTable } from "./deployment-table.ts";
 import { createNodeTable, type NodeTable, type NodeUnit } from "./node-table.ts";
 

@@ -1,8 +1,8 @@
 import {
   type ChangeLog,
   createChangeLog,
-} from "../../../packages/server/src/deployments/change-log.ts";
-import { type Wake, wakeFor } from "../../../packages/server/src/deployments/wake.ts";
+} from "../../../packages/server/src/deployments/cache/deployment-cache.ts";
+import { type Wake, wakeFor } from "../../../packages/server/src/deployments/cache/wake.ts";
 import type { Arbiter } from "./arbiter.ts";
 import type { Store } from "./instance.ts";
 

@@ -7,8 +7,8 @@ import type {
   TenureError,
   ViewState,
 } from "@tenure/protocol";
-import type { Wake } from "../../../packages/server/src/deployments/wake.ts";
-import type { NewNodeUnit } from "../../../packages/server/src/membership/node-unit-store.ts";
+import type { Wake } from "../../../packages/server/src/deployments/cache/wake.ts";
+import type { NewNodeUnit } from "../../../packages/server/src/membership/store/node-unit-store.ts";
 import type { Timeline } from "../timeline.ts";
 import { createAnswers } from "./answers.ts";
 import type { Arbiter } from "./arbiter.ts";

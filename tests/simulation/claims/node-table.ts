@@ -1,8 +1,8 @@
-import type { BrakeRow } from "../../../packages/server/src/membership/brake-store.ts";
+import type { BrakeRow } from "../../../packages/server/src/membership/store/brake-store.ts";
 import type {
   NewNodeUnit,
   NodeUnitRow,
-} from "../../../packages/server/src/membership/node-unit-store.ts";
+} from "../../../packages/server/src/membership/store/node-unit-store.ts";
 
 export type NodeUnit = Omit<NodeUnitRow, "present" | "present_for_ms" | "lost_at">;
 

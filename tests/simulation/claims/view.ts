@@ -7,7 +7,7 @@ import {
   type Settling,
   viewState,
 } from "../../../packages/server/src/membership/members-view.ts";
-import type { NodeUnitRow } from "../../../packages/server/src/membership/node-unit-store.ts";
+import type { NodeUnitRow } from "../../../packages/server/src/membership/store/node-unit-store.ts";
 import type { Timeline } from "../timeline.ts";
 import type { Arbiter } from "./arbiter.ts";
 import type { Store } from "./instance.ts";

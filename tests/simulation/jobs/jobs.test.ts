@@ -5,7 +5,7 @@ import {
   claimOwner,
   dropOwner,
   ownerKeys,
-} from "../../../packages/server/src/membership/owner-store.ts";
+} from "../../../packages/server/src/membership/store/owner-store.ts";
 import { openMemory } from "../../../packages/server/src/store/memory.ts";
 import { PLANTED } from "./planted.ts";
 import { type JobsRun, runJobs } from "./world.ts";

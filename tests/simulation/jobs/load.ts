@@ -8,7 +8,7 @@ export async function loadServerParts(directory: string): Promise<ServerParts> {
     (await import(/* @vite-ignore */ pathToFileURL(join(directory, file)).href)) as ServerParts;
   const { createJobs } = await load("jobs/jobs.js");
   const { openMemory } = await load("store/memory.js");
-  const { claimOwner, dropOwner, ownerKeys } = await load("membership/owner-store.js");
+  const { claimOwner, dropOwner, ownerKeys } = await load("membership/store/owner-store.js");
   const { viewOf } = await load("jobs/store/job-codec.js");
   return { createJobs, openMemory, claimOwner, dropOwner, ownerKeys, viewOf };
 }

@@ -1,6 +1,6 @@
 import type * as jobs from "../../../packages/server/src/jobs/jobs.ts";
 import type * as jobRecord from "../../../packages/server/src/jobs/store/job-codec.ts";
-import type * as owners from "../../../packages/server/src/membership/owner-store.ts";
+import type * as owners from "../../../packages/server/src/membership/store/owner-store.ts";
 import type * as memory from "../../../packages/server/src/store/memory.ts";
 
 /** The server's own code that is simulated: its sources in a test, its build on the command line. */

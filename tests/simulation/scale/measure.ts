@@ -93,8 +93,8 @@ const LISTED_ROWS = 10_000;
 export async function measureLists(serverDist: string): Promise<string> {
   const load = async (file: string) =>
     (await import(pathToFileURL(join(serverDist, "deployments", file)).href)) as ListParts;
-  const log = (await load("change-log.js")).createChangeLog();
-  const { answerList, listJson } = await load("node-list.js");
+  const log = (await load("cache/deployment-cache.js")).createChangeLog();
+  const { answerList, listJson } = await load("cache/list-delta.js");
   const at = new Date(0);
   for (const row of rowsOf(LISTED_ROWS, () => ""))
     log.put({ ...row, args: [], env: {}, created_at: at, updated_at: at });

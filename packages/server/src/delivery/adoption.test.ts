@@ -5,7 +5,7 @@ import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
 import { openTestHot } from "../../testing/hot-stores.ts";
 import { systemClock } from "../kernel/clock.ts";
 import { silentLog } from "../kernel/log.ts";
-import { announcePresence } from "../membership/presence-store.ts";
+import { announcePresence } from "../membership/store/presence-store.ts";
 import type { RedisStore } from "../store/redis.ts";
 import type { Delivery, DeliverySettings, Destination, Received } from "./contract.ts";
 import { createDelivery } from "./delivery.ts";

@@ -8,7 +8,7 @@ import { HOT_STORES, type HotStoreKind, redisSettings } from "../../testing/hot-
 import { createManualClock, type ManualClock } from "../../testing/manual-clock.ts";
 import { systemClock } from "../kernel/clock.ts";
 import { silentLog } from "../kernel/log.ts";
-import { announcePresence } from "../membership/presence-store.ts";
+import { announcePresence } from "../membership/store/presence-store.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { openMemory } from "../store/memory.ts";
 import { openRedis, type RedisStore, waitUntilReady } from "../store/redis.ts";

@@ -1,5 +1,5 @@
 import * as z from "zod";
-import { presenceKeys } from "../membership/presence-store.ts";
+import { presenceKeys } from "../membership/store/presence-store.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { defineScript } from "../store/script.ts";
 import { deliveryKeys, onlyOnRedis } from "./delivery-keys.ts";

@@ -6,14 +6,14 @@ import type { Log } from "../kernel/log.ts";
 import { type Random, uuid7 } from "../kernel/random.ts";
 import type { Service } from "../kernel/service.ts";
 import type { Membership } from "../membership/membership.ts";
-import { findNodeUnits } from "../membership/node-unit-store.ts";
+import { findNodeUnits } from "../membership/store/node-unit-store.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { Telemetry } from "../telemetry.ts";
-import { forgetRemoved } from "./change-store.ts";
 import { createDeploymentAdmin, type DeploymentAdmin } from "./deployment-admin.ts";
 import { createDeployments, type Deployments } from "./deployments.ts";
 import { createNodeRelay } from "./node-relay.ts";
-import { forgetOldStatuses } from "./status-store.ts";
+import { forgetRemoved } from "./store/change-store.ts";
+import { forgetOldStatuses } from "./store/status-store.ts";
 
 export interface AppDeploymentsOptions {
   config: Config;

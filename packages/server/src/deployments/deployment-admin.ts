@@ -28,6 +28,8 @@ import {
   renderStatus,
   type StatusRow,
 } from "./deployment-row.ts";
+import { createLogSource, type LogQuery } from "./log-source.ts";
+import type { FollowedLog, NodeRelay } from "./node-relay.ts";
 import {
   changeDeployment,
   createDeployment,
@@ -36,13 +38,11 @@ import {
   findDeployments,
   listDeployments,
   rollBackDeployment,
-} from "./deployment-store.ts";
-import { createLogSource, type LogQuery } from "./log-source.ts";
-import { beginPinnedMoves } from "./move-store.ts";
-import type { FollowedLog, NodeRelay } from "./node-relay.ts";
-import { findRevision, listRevisions } from "./revision-store.ts";
-import { isUnreadable } from "./row-reader.ts";
-import { forgetLostAfter, listStatuses } from "./status-store.ts";
+} from "./store/deployment-store.ts";
+import { beginPinnedMoves } from "./store/move-store.ts";
+import { findRevision, listRevisions } from "./store/revision-store.ts";
+import { isUnreadable } from "./store/row-reader.ts";
+import { forgetLostAfter, listStatuses } from "./store/status-store.ts";
 import { explain, type WhyInput } from "./why.ts";
 
 export interface DeploymentAdminOptions {

@@ -17,6 +17,25 @@ import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { appendEventOnce } from "../store/event-store.ts";
+import type { Assignment } from "./assignment.ts";
+import {
+  type CopyLook,
+  createDeploymentCopy,
+  type DeploymentCopy,
+} from "./cache/deployment-cache-refresh.ts";
+import {
+  answerList,
+  currentRevision,
+  type ListReader,
+  type WrittenList,
+} from "./cache/list-delta.ts";
+import { type Wake, wakeFor } from "./cache/wake.ts";
+import type { NodeTerm } from "./deployment-row.ts";
+import { createReleases } from "./releases.ts";
+import { refuseStranger } from "./report-admission.ts";
+import { reportEvent } from "./report-event.ts";
+import { daemonTwins, rowProblems } from "./row-problems.ts";
+import { createSilentLossWait } from "./silent-loss-wait.ts";
 import {
   type ClaimOutcome,
   claimFirstFree,
@@ -24,11 +43,8 @@ import {
   releaseLost,
   releaseRefused,
   reserveFirst,
-} from "./claim-store.ts";
-import type { Assignment } from "./deployment.ts";
-import { type CopyLook, createDeploymentCopy, type DeploymentCopy } from "./deployment-copy.ts";
-import type { NodeTerm } from "./deployment-row.ts";
-import { giveBack } from "./give-back-store.ts";
+} from "./store/claim-store.ts";
+import { giveBack } from "./store/give-back-store.ts";
 import {
   beginPinnedMoves,
   dropDeadMoves,
@@ -36,16 +52,9 @@ import {
   giveMoveBack,
   markMoveReady,
   markStopped,
-} from "./move-store.ts";
-import { answerList, currentRevision, type ListReader, type WrittenList } from "./node-list.ts";
-import { createReleases } from "./releases.ts";
-import { refuseStranger } from "./report-admission.ts";
-import { reportEvent } from "./report-event.ts";
-import { appendReportEvent } from "./report-event-store.ts";
-import { daemonTwins, rowProblems } from "./row-problems.ts";
-import { createSilentLossWait } from "./silent-loss-wait.ts";
-import { type RecordedReport, recordReport } from "./status-store.ts";
-import { type Wake, wakeFor } from "./wake.ts";
+} from "./store/move-store.ts";
+import { appendReportEvent } from "./store/report-event-store.ts";
+import { type RecordedReport, recordReport } from "./store/status-store.ts";
 
 /** A connected node, as far as deployments care. */
 export interface DeploymentNode {

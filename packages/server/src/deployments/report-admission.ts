@@ -1,7 +1,7 @@
 import { type CallParams, TenureError, unfitness } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
-import type { DeploymentCopy } from "./deployment-copy.ts";
-import type { ListReader } from "./node-list.ts";
+import type { DeploymentCopy } from "./cache/deployment-cache-refresh.ts";
+import type { ListReader } from "./cache/list-delta.ts";
 
 /** What a node says of a daemon that it does not run, or not any more. */
 export const ENDED_STATES: ReadonlySet<string> = new Set(["refused", "stopped", "stopping"]);

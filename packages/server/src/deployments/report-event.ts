@@ -1,8 +1,8 @@
 import type { DeploymentState } from "@tenure/protocol";
 import type { NewEvent } from "../store/event-store.ts";
 import type { Report } from "./deployment-row.ts";
-import type { ReportEvent } from "./report-event-store.ts";
-import type { RecordedReport } from "./status-store.ts";
+import type { ReportEvent } from "./store/report-event-store.ts";
+import type { RecordedReport } from "./store/status-store.ts";
 
 const TOLD: Partial<Record<DeploymentState, { event: NewEvent["event"]; says: string }>> = {
   failed: { event: "deployment.failed", says: "failed" },

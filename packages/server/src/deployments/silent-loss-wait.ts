@@ -1,5 +1,5 @@
 import type { Clock } from "../kernel/clock.ts";
-import { areMembersHeard, type Moment } from "../membership/confirmation-store.ts";
+import { areMembersHeard, type Moment } from "../membership/store/confirmation-store.ts";
 import type { Db } from "../store/db.ts";
 
 const POLL_MS = 100;

@@ -14,7 +14,7 @@ import { addDeployment, joinUnit } from "../../testing/deployments.ts";
 import { connectRawNode, createNodeKey, type RawNode } from "../../testing/raw-node.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
-import { leaveNodeUnit } from "../membership/node-unit-store.ts";
+import { leaveNodeUnit } from "../membership/store/node-unit-store.ts";
 import { sql } from "../store/sql.ts";
 
 // R11: what SQL writes past the API. Answers are parsed as a whole here, as an agent and a client of 0.1.0 do.

@@ -13,7 +13,7 @@ import { addDeployment, assign, joinUnit, readDeployment } from "../../testing/d
 import { connectRawNode, createNodeKey, type RawNode } from "../../testing/raw-node.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
-import { leaveNodeUnit } from "../membership/node-unit-store.ts";
+import { leaveNodeUnit } from "../membership/store/node-unit-store.ts";
 import { sql } from "../store/sql.ts";
 
 // Two instances over one Postgres, with tokens: what one instance does not know it must ask the other for.

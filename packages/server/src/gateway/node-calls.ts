@@ -1,6 +1,6 @@
 import { TenureError } from "@tenure/protocol";
+import { listJson } from "../deployments/cache/list-delta.ts";
 import type { Deployments } from "../deployments/deployments.ts";
-import { listJson } from "../deployments/node-list.ts";
 import type { NodeCalls } from "./node-socket.ts";
 
 /** What a node may ask: one line per method, each one call to the domain that knows. */

@@ -5,7 +5,7 @@ import { openServer } from "../../testing/databases.ts";
 import { connectRawNode, type RawNode } from "../../testing/raw-node.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
-import { leaveNodeUnit } from "../membership/node-unit-store.ts";
+import { leaveNodeUnit } from "../membership/store/node-unit-store.ts";
 import { sql } from "../store/sql.ts";
 
 // Two instances over one Postgres. The database's clock nearly stands still: no presence runs out by itself.

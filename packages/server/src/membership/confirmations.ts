@@ -2,7 +2,7 @@ import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
-import { markConfirmed, readNow } from "./confirmation-store.ts";
+import { markConfirmed, readNow } from "./store/confirmation-store.ts";
 
 const CHANNEL = "tenure_confirm";
 /** A round also runs by itself now and then, so that `confirmed_at` of an instance that works is never old. */

@@ -3,10 +3,15 @@ import { isNodeUnit, sharesTenant } from "@tenure/protocol";
 import type { Scope } from "../kernel/scope.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import { lastSeenKeys, takeUnseen, touch } from "./last-seen-store.ts";
-import { findNodeUnits, type NodeUnitRow, pageOfNodeUnits } from "./node-unit-store.ts";
 import type { NodeConnection, Nodes } from "./nodes.ts";
-import { forgetNodes, type NodeSnapshot, readDraining, readSnapshots } from "./snapshot-store.ts";
+import { lastSeenKeys, takeUnseen, touch } from "./store/last-seen-store.ts";
+import { findNodeUnits, type NodeUnitRow, pageOfNodeUnits } from "./store/node-unit-store.ts";
+import {
+  forgetNodes,
+  type NodeSnapshot,
+  readDraining,
+  readSnapshots,
+} from "./store/snapshot-store.ts";
 
 export interface FleetOptions {
   db: Db;

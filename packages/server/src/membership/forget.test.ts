@@ -21,7 +21,7 @@ import {
   leaveNodeUnit,
   removeNodeUnit,
   retireLostUnits,
-} from "./node-unit-store.ts";
+} from "./store/node-unit-store.ts";
 
 const DAY_MS = 86_400_000;
 const DAYS = 30;

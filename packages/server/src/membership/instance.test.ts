@@ -16,8 +16,8 @@ import {
   type InstanceOptions,
   joinInstances,
 } from "./instance.ts";
-import { forgetDeadInstances, liveInstances } from "./instance-store.ts";
-import { presenceKeys } from "./presence-store.ts";
+import { forgetDeadInstances, liveInstances } from "./store/instance-store.ts";
+import { presenceKeys } from "./store/presence-store.ts";
 
 let server: TestDb & { uri: string };
 beforeAll(async () => {

@@ -3,8 +3,8 @@ import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import { registerInstance, removeInstance, renewInstance } from "./instance-store.ts";
-import { announcePresence, withdrawPresence } from "./presence-store.ts";
+import { registerInstance, removeInstance, renewInstance } from "./store/instance-store.ts";
+import { announcePresence, withdrawPresence } from "./store/presence-store.ts";
 
 export const INSTANCE_RENEW_MS = 5_000;
 export const INSTANCE_TTL_MS = 15_000;

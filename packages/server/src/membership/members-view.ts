@@ -1,5 +1,5 @@
 import type { Member, ViewState } from "@tenure/protocol";
-import type { NodeUnitRow } from "./node-unit-store.ts";
+import type { NodeUnitRow } from "./store/node-unit-store.ts";
 
 export type Members = ReadonlyMap<string, Member>;
 

@@ -5,8 +5,6 @@ import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { appendEvent, appendEventOnce } from "../store/event-store.ts";
-import { type BrakeRow, judgeBrake, readBrake, releaseBrake } from "./brake-store.ts";
-import { requestConfirmation } from "./confirmation-store.ts";
 import {
   changesBetween,
   type MemberChange,
@@ -15,12 +13,14 @@ import {
   type Settling,
   viewState,
 } from "./members-view.ts";
+import { type BrakeRow, judgeBrake, readBrake, releaseBrake } from "./store/brake-store.ts";
+import { requestConfirmation } from "./store/confirmation-store.ts";
 import {
   expectedAddresses,
   listOnlineUnits,
   type NodeUnitRow,
   readNodeUnits,
-} from "./node-unit-store.ts";
+} from "./store/node-unit-store.ts";
 
 const CHANNEL = "tenure_membership";
 

@@ -3,8 +3,8 @@ import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.ts";
 import { createNodeKey } from "../../testing/raw-node.ts";
-import { lastSeenKeys, readSeen, takeUnseen, touch } from "./last-seen-store.ts";
-import { closeSession, openSession, readSession, resumeSession } from "./session-store.ts";
+import { lastSeenKeys, readSeen, takeUnseen, touch } from "./store/last-seen-store.ts";
+import { closeSession, openSession, readSession, resumeSession } from "./store/session-store.ts";
 import {
   dropSnapshot,
   forgetNodes,
@@ -14,7 +14,7 @@ import {
   readPresence,
   readSnapshots,
   writeSnapshot,
-} from "./snapshot-store.ts";
+} from "./store/snapshot-store.ts";
 
 describe.each(HOT_STORES)("membership in the hot state: %s", (kind) => {
   let store: TestHot;

@@ -9,10 +9,10 @@ import type { HotStore } from "../store/hot-store.ts";
 import { createConfirmations } from "./confirmations.ts";
 import { createFleet, type Fleet } from "./fleet.ts";
 import { createMembers, type MembersService } from "./members.ts";
-import { removeNodeUnit, setDraining } from "./node-unit-store.ts";
 import { createNodes, type Nodes } from "./nodes.ts";
 import { createSessions, type SessionConnection, type Sessions } from "./sessions.ts";
-import { markDraining } from "./snapshot-store.ts";
+import { removeNodeUnit, setDraining } from "./store/node-unit-store.ts";
+import { markDraining } from "./store/snapshot-store.ts";
 
 export interface MembershipOptions {
   instanceId: string;

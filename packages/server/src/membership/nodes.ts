@@ -21,10 +21,10 @@ import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import { isUnheardBoot, requestConfirmation } from "./confirmation-store.ts";
 import { sendAway } from "./go-away.ts";
 import { createMemberPages, type MembersReader } from "./member-pages.ts";
 import type { MembersLook, MembersService } from "./members.ts";
+import { isUnheardBoot, requestConfirmation } from "./store/confirmation-store.ts";
 import {
   joinNodeUnit,
   leaveNodeUnit,
@@ -33,9 +33,14 @@ import {
   type NodeUnitRow,
   nextEpochs,
   renewPresence,
-} from "./node-unit-store.ts";
-import { claimOwner, dropOwner, ownerKeys } from "./owner-store.ts";
-import { dropSnapshot, type NodeSnapshot, readPresence, writeSnapshot } from "./snapshot-store.ts";
+} from "./store/node-unit-store.ts";
+import { claimOwner, dropOwner, ownerKeys } from "./store/owner-store.ts";
+import {
+  dropSnapshot,
+  type NodeSnapshot,
+  readPresence,
+  writeSnapshot,
+} from "./store/snapshot-store.ts";
 import { changeFor } from "./visible-members.ts";
 
 /** The way to a connected node. The gateway gives one per socket. */

@@ -1,7 +1,7 @@
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Db, PostgresStore } from "../store/db.ts";
-import { type Instance, liveInstances } from "./instance-store.ts";
+import { type Instance, liveInstances } from "./store/instance-store.ts";
 
 export interface PeerTokenOptions {
   instanceId: string;

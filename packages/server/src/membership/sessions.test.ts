@@ -6,9 +6,9 @@ import { silentLog } from "../kernel/log.ts";
 import { systemRandom } from "../kernel/random.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import { lastSeenKeys, readSeen } from "./last-seen-store.ts";
-import { readSession } from "./session-store.ts";
 import { createSessions, type SessionLink } from "./sessions.ts";
+import { lastSeenKeys, readSeen } from "./store/last-seen-store.ts";
+import { readSession } from "./store/session-store.ts";
 
 const LINK: SessionLink = {
   send() {},

@@ -12,11 +12,11 @@ import type { Random } from "../kernel/random.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { sendAway } from "./go-away.ts";
-import { lastSeenKeys, type Page, readSeen, takeUnseen, touch } from "./last-seen-store.ts";
-import { nextEpochs } from "./node-unit-store.ts";
-import { claimOwner, dropOwner, type Owner, ownerKeys, readOwner } from "./owner-store.ts";
 import { createSessionQuota } from "./session-quota.ts";
-import { closeSession, openSession, readSession, resumeSession } from "./session-store.ts";
+import { lastSeenKeys, type Page, readSeen, takeUnseen, touch } from "./store/last-seen-store.ts";
+import { nextEpochs } from "./store/node-unit-store.ts";
+import { claimOwner, dropOwner, type Owner, ownerKeys, readOwner } from "./store/owner-store.ts";
+import { closeSession, openSession, readSession, resumeSession } from "./store/session-store.ts";
 
 /** The way to a connected session. */
 export interface SessionLink {

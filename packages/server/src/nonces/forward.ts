@@ -3,8 +3,8 @@ import type * as z from "zod";
 import { actorHeader } from "../audit/actor.ts";
 import { reasonOfConnectionError } from "../kernel/connection-error.ts";
 import { PEER_TOKEN_REFUSED } from "../membership/peer-token.ts";
-import type { SignerAccess } from "./nonce-store.ts";
-import type { Peer } from "./routing.ts";
+import type { Peer } from "./signer-routing.ts";
+import type { SignerAccess } from "./store/nonce-store.ts";
 
 /** Marks a request that has had its one hop: whoever gets it does the work, whatever it thinks of the routing. */
 export const FORWARDED_HEADER = "x-tenure-forwarded";

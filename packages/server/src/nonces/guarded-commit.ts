@@ -6,7 +6,7 @@ import {
   commitNonces,
   type NonceRules,
   type SignerCommit,
-} from "./nonce-store.ts";
+} from "./store/nonce-store.ts";
 import type { Timeline } from "./timeline.ts";
 import { newest, type Position } from "./witness.ts";
 

@@ -17,7 +17,7 @@ import {
   withMistake,
 } from "../../testing/nonces.ts";
 import type { MarkEvent } from "./nonce.ts";
-import type { Mark, SignerCommit } from "./nonce-store.ts";
+import type { Mark, SignerCommit } from "./store/nonce-store.ts";
 
 // Three owners, one signer, any order of doings: every answer must be the model's. What the model does not say,
 // because it takes several sessions at once, is in nonce-races.test.ts.

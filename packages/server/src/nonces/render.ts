@@ -1,6 +1,6 @@
 import type { NonceAllocation, NonceRecord, SignerView } from "@tenure/protocol";
-import type { AllocatedNonce, NonceRow } from "./nonce-store.ts";
-import type { SignerRow } from "./signer-store.ts";
+import type { AllocatedNonce, NonceRow } from "./store/nonce-store.ts";
+import type { SignerRow } from "./store/signer-store.ts";
 
 // As the protocol says it: what one instance answers, another may pass on.
 

@@ -1,8 +1,8 @@
 import { TenureError } from "@tenure/protocol";
 import type { Db } from "../store/db.ts";
-import type { Operation } from "./batch.ts";
-import type { SignerAccess } from "./nonce-store.ts";
-import { readSignerTenant } from "./signer-store.ts";
+import type { Operation } from "./commit-batch.ts";
+import type { SignerAccess } from "./store/nonce-store.ts";
+import { readSignerTenant } from "./store/signer-store.ts";
 
 /** Our own upkeep: every signer that exists. */
 export const ALL_SIGNERS: SignerAccess = { tenant: "*" };

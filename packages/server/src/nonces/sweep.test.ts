@@ -12,9 +12,9 @@ import {
 } from "../../testing/nonces.ts";
 import { silentLog } from "../kernel/log.ts";
 import { systemRandom } from "../kernel/random.ts";
-import { createNonces } from "./allocator.ts";
-import { ownerOf } from "./route-signer.ts";
-import type { Peer } from "./routing.ts";
+import { createNonces } from "./nonces.ts";
+import { ownerOf } from "./signer-owner.ts";
+import type { Peer } from "./signer-routing.ts";
 import { createTimeline } from "./timeline.ts";
 
 let store: TestDb;

@@ -7,7 +7,7 @@ import {
   confirmHistory,
   type HistoryCheck,
   readCheckedWal,
-} from "./timeline-store.ts";
+} from "./store/timeline-store.ts";
 import { newest, type Position, type Witness } from "./witness.ts";
 
 export interface Timeline {

@@ -1,8 +1,8 @@
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { HotStore } from "../store/hot-store.ts";
+import { noteWitness } from "./store/witness-store.ts";
 import type { Witness } from "./witness.ts";
-import { noteWitness } from "./witness-store.ts";
 
 const WAIT_MS_MAX = 250;
 

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.ts";
+import { noteWitness } from "./store/witness-store.ts";
 import { coalesced, type Position } from "./witness.ts";
-import { noteWitness } from "./witness-store.ts";
 
 const position = (confirmed_at: number, wal: string): Position => ({
   ...{ system: "7", confirmed_at, run: 1, wal },

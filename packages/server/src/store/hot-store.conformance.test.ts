@@ -2,7 +2,7 @@ import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import * as z from "zod";
 import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.ts";
-import { claimOwner, dropOwner, ownerKeys, readOwner } from "../membership/owner-store.ts";
+import { claimOwner, dropOwner, ownerKeys, readOwner } from "../membership/store/owner-store.ts";
 import { defineScript } from "./script.ts";
 
 const later = { outcome: "owned" } as const;
@@ -77,7 +77,7 @@ describe.each(HOT_STORES)("hot store conformance: %s", (kind) => {
 
   test("a reply that is not of the contract is an error, never a wrong answer", async () => {
     const script = defineScript({
-      file: new URL("../membership/lua/read-owner.lua", import.meta.url),
+      file: new URL("../membership/store/lua/read-owner.lua", import.meta.url),
       keys: ["owner"],
       args: z.object({}),
       reply: z.tuple([z.literal("something else")]),

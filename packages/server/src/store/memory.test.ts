@@ -1,7 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { createManualClock } from "../../testing/manual-clock.ts";
-import { claimOwner, ownerKeys } from "../membership/owner-store.ts";
+import { claimOwner, ownerKeys } from "../membership/store/owner-store.ts";
 import { openMemory } from "./memory.ts";
 
 test("while a store with many keys is swept, others get their turns", async () => {

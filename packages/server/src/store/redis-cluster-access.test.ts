@@ -3,7 +3,7 @@ import { startRedisCluster } from "@tenure/testing/stores/redis-cluster";
 import { until } from "@tenure/testing/until";
 import { Redis } from "ioredis";
 import { expect, onTestFinished, test } from "vitest";
-import { claimOwner } from "../membership/owner-store.ts";
+import { claimOwner } from "../membership/store/owner-store.ts";
 import { openRedis, waitUntilReady } from "./redis.ts";
 
 const PASSWORD = "s3cret/+@";

@@ -5,7 +5,7 @@ import { askRedis } from "@tenure/testing/stores/redis-ask";
 import { startRedisCluster } from "@tenure/testing/stores/redis-cluster";
 import { until } from "@tenure/testing/until";
 import { expect, onTestFinished, test } from "vitest";
-import { claimOwner } from "../membership/owner-store.ts";
+import { claimOwner } from "../membership/store/owner-store.ts";
 import { openRedis, waitUntilReady } from "./redis.ts";
 
 const CALLERS = 40;

@@ -1,7 +1,7 @@
 import { type Actor, ROUTES, type TimelineStatus } from "@tenure/protocol";
 import type { Health } from "../../health.ts";
 import type { Scope } from "../../kernel/scope.ts";
-import type { Instance } from "../../membership/instance-store.ts";
+import type { Instance } from "../../membership/store/instance-store.ts";
 import { VERSION } from "../../version.ts";
 import { type Served, serve } from "../route.ts";
 import { requireOperator } from "../scope.ts";

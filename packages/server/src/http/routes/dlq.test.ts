@@ -8,7 +8,7 @@ import { createDelivery } from "../../delivery/delivery.ts";
 import { deliveryKeys } from "../../delivery/delivery-keys.ts";
 import { systemClock } from "../../kernel/clock.ts";
 import { silentLog } from "../../kernel/log.ts";
-import { announcePresence } from "../../membership/presence-store.ts";
+import { announcePresence } from "../../membership/store/presence-store.ts";
 import { openRedis, type RedisStore, waitUntilReady } from "../../store/redis.ts";
 import { renderFailure } from "../failure.ts";
 import { dlqRoutes } from "./dlq.ts";

@@ -1,6 +1,6 @@
 import { failpoint } from "#failpoint";
 import { every, type Service } from "../../kernel/service.ts";
-import { instanceOf } from "../../membership/route.ts";
+import { instanceOf } from "../../membership/owner-lookup.ts";
 import { assignText } from "../api/frames.ts";
 import { isStoreDown, type JobsContext } from "../context.ts";
 import type { NodeEnd } from "../memory/connections.ts";

@@ -1,7 +1,7 @@
 import { serves } from "@tenure/protocol";
 import type { Destination, Received } from "../../delivery/contract.ts";
 import type { Doorbell } from "../../delivery/doorbell.ts";
-import { instanceOf } from "../../membership/route.ts";
+import { instanceOf } from "../../membership/owner-lookup.ts";
 import { assignText } from "../api/frames.ts";
 import type { JobsContext } from "../context.ts";
 import type { NodeEnd } from "../memory/connections.ts";

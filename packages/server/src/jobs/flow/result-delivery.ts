@@ -1,5 +1,5 @@
 import { failpoint } from "#failpoint";
-import { instanceOf } from "../../membership/route.ts";
+import { instanceOf } from "../../membership/owner-lookup.ts";
 import { type Ending, evictedError, resultFrame, resultText } from "../api/frames.ts";
 import type { JobsContext } from "../context.ts";
 import type { SessionEnd } from "../memory/connections.ts";

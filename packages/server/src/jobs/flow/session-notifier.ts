@@ -1,6 +1,6 @@
 import * as z from "zod";
 import type { Clock } from "../../kernel/clock.ts";
-import { instanceOf } from "../../membership/route.ts";
+import { instanceOf } from "../../membership/owner-lookup.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import type { Links } from "../memory/connections.ts";
 

@@ -7,7 +7,7 @@ import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { HOT_STORES, openTestHot, openTestPeer } from "../../../testing/hot-stores.ts";
 import { newJob, newJobId } from "../../../testing/jobs.ts";
-import { openSession } from "../../membership/session-store.ts";
+import { openSession } from "../../membership/store/session-store.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import {
   endTurn,

@@ -1,4 +1,4 @@
-import { sessionKey } from "../../membership/session-store.ts";
+import { sessionKey } from "../../membership/store/session-store.ts";
 
 /** The seed's names. The current turn is one field of the session's record, which is membership's. */
 export const turnKeys = {

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { HOT_STORES, openTestHot, type TestHot } from "../../../testing/hot-stores.ts";
 import { NODE_A, NODE_B, newJobId } from "../../../testing/jobs.ts";
-import { closeSession, openSession, readSession } from "../../membership/session-store.ts";
+import { closeSession, openSession, readSession } from "../../membership/store/session-store.ts";
 import type { RedisStore } from "../../store/redis.ts";
 import {
   endTurn,

@@ -2,7 +2,7 @@ import { type FinalizeReason, serves, TenureError, type TurnView } from "@tenure
 import { failpoint } from "#failpoint";
 import { uuid7 } from "../../kernel/random.ts";
 import { every, type Service } from "../../kernel/service.ts";
-import { readSession } from "../../membership/session-store.ts";
+import { readSession } from "../../membership/store/session-store.ts";
 import { isStoreDown, type JobsContext } from "../context.ts";
 import type { SessionEnd } from "../memory/connections.ts";
 import { type LiveJob, needOf } from "../memory/tracked-jobs.ts";

@@ -1,0 +1,236 @@
+import type { CallResult, ListedDeployment } from "@tenure/protocol";
+import { matchWhole } from "@tenure/protocol/pattern";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import type { DeploymentRow } from "../deployment-row.ts";
+import { type ChangeLog, createChangeLog } from "./deployment-cache.ts";
+import { answerList, type ListReader, listJson } from "./list-delta.ts";
+
+const reader: ListReader = {
+  address: "me",
+  labels: { zone: "x" },
+  trusted_package_regexp: "web@.*",
+  custom_command: false,
+  claim_policy: "resource_usage",
+};
+const samples = { me: { cpu_percent: 1, memory_percent: 2, memory_mb: 3 } };
+
+const row = (id: string, changes: Partial<DeploymentRow> = {}): DeploymentRow => ({
+  id,
+  name: id,
+  package_name: "web",
+  package_version: "1.0.0",
+  command: "",
+  args: ["--secret"],
+  env: { TOKEN: "s3cret" },
+  type: "deployment",
+  address: "",
+  enabled: true,
+  selector: {},
+  lost_after_ms: 0,
+  generation: 0,
+  revision: 1,
+  moving_to: "",
+  move_state: "",
+  created_at: new Date(0),
+  updated_at: new Date(0),
+  ...changes,
+});
+
+const ask = (
+  log: ChangeLog,
+  revision?: string,
+  changes: { reader?: Partial<ListReader>; origin?: string; answerBytesMax?: number } = {},
+): CallResult<"deployment.list"> => {
+  const answer = answerList({
+    log,
+    origin: changes.origin ?? "i1",
+    reader: { ...reader, ...changes.reader },
+    revision,
+    matches: matchWhole,
+    samples: () => samples,
+    ...(changes.answerBytesMax !== undefined && { answerBytesMax: changes.answerBytesMax }),
+  });
+  return JSON.parse(listJson(answer).toString());
+};
+
+describe("the list a node gets", () => {
+  test("is everything at first, then what changed, then nothing", () => {
+    const log = createChangeLog();
+    log.put(row("a"));
+    log.put(row("b"));
+    const first = ask(log);
+    expect(first).toMatchObject({ answer: "full", removed: [] });
+    expect(first.items.map(({ id }) => id)).toEqual(["a", "b"]);
+    log.put(row("a", { generation: 1, address: "other" }));
+    log.remove("b");
+    const second = ask(log, first.revision);
+    expect(second).toMatchObject({ answer: "delta", removed: ["b"] });
+    expect(second.items).toMatchObject([{ id: "a", generation: 1 }]);
+    expect(ask(log, second.revision)).toEqual({
+      revision: second.revision,
+      answer: "unchanged",
+      items: [],
+      removed: [],
+      resource_usage: {},
+    });
+  });
+
+  test("is everything again for another instance, other labels, and words nobody made", () => {
+    const log = createChangeLog();
+    log.put(row("a"));
+    const { revision } = ask(log);
+    expect(ask(log, revision).answer).toBe("unchanged");
+    expect(ask(log, revision, { origin: "i2" }).answer).toBe("full");
+    expect(ask(log, revision, { reader: { labels: {} } }).answer).toBe("full");
+    for (const word of ["", "x", `${revision}9`, revision.replace(/\d+$/, "1e3")])
+      expect(ask(log, word || undefined).answer, word).toBe("full");
+  });
+
+  test("a row written again as it was is no change", () => {
+    const log = createChangeLog();
+    log.put(row("a"));
+    const { revision } = ask(log);
+    expect(log.put(row("a"))).toBe(false);
+    expect(ask(log, revision).answer).toBe("unchanged");
+  });
+
+  test.each([
+    ["its own row", { address: "me" }, true],
+    ["a row that moves here", { address: "other", moving_to: "me" }, true],
+    ["a daemon it runs", { type: "daemon" }, true],
+    ["a daemon with its labels", { type: "daemon", selector: { zone: "x" } }, true],
+    ["a free row", {}, false],
+    ["another's row", { address: "other" }, false],
+    ["a disabled daemon", { type: "daemon", enabled: false }, false],
+    ["a daemon for other labels", { type: "daemon", selector: { zone: "y" } }, false],
+    ["a daemon it does not trust", { type: "daemon", package_name: "evil" }, false],
+    ["a row of an unknown type", { type: "cron", address: "me" }, false],
+  ])("shows args and env of %s: %j %s", (_, changes, full) => {
+    const log = createChangeLog();
+    log.put(row("a", changes));
+    const [item] = ask(log).items;
+    expect(JSON.stringify(item).includes("s3cret")).toBe(full);
+    expect(item?.args === undefined).toBe(!full);
+  });
+
+  test("carries samples only while there is something to claim, for whom looks at them", () => {
+    const log = createChangeLog();
+    log.put(row("a"));
+    expect(ask(log).resource_usage).toEqual(samples);
+    expect(
+      ask(log, undefined, { reader: { claim_policy: "deployment_count" } }).resource_usage,
+    ).toEqual({});
+    log.put(row("a", { address: "other", generation: 1 }));
+    expect(ask(log).resource_usage).toEqual({});
+  });
+
+  test("is cut when it is long, and goes on where it was cut", () => {
+    const log = createChangeLog();
+    for (let n = 0; n < 100; n++) log.put(row(`r${n}`));
+    const ids: string[] = [];
+    let revision: string | undefined;
+    let answers = 0;
+    for (;;) {
+      const answer = ask(log, revision, { answerBytesMax: 4_000 });
+      expect(answer.answer).toBe(answers === 0 ? "full" : "delta");
+      ids.push(...answer.items.map(({ id }) => id));
+      revision = answer.revision;
+      answers++;
+      if (!answer.more) break;
+    }
+    expect(ids).toEqual(Array.from({ length: 100 }, (_, n) => `r${n}`));
+    expect(answers).toBeGreaterThan(5);
+  });
+});
+
+// --- whatever happens, whoever follows the deltas has what a full list has ---
+
+const step = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc.record({ act: fc.constant("put" as const), id: fc.integer({ min: 0, max: 8 }) }),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      act: fc.constant("remove" as const),
+      id: fc.integer({ min: 0, max: 8 }),
+    }),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.record({ act: fc.constant("read" as const), id: fc.integer({ min: 0, max: 2 }) }),
+  },
+);
+
+test("applying deltas, however late and in however many pieces, gives the full list", () => {
+  fc.assert(
+    fc.property(
+      fc.array(step, { maxLength: 300, size: "max" }),
+      fc.constantFrom(1, 600, 5_000),
+      (steps, answerBytesMax) => {
+        const log = createChangeLog({ goneMax: 2 });
+        const followers = [0, 1, 2].map(() => ({
+          revision: undefined as string | undefined,
+          rows: new Map<string, ListedDeployment>(),
+        }));
+        const follow = (follower: (typeof followers)[number]) => {
+          const answer = ask(log, follower.revision, { answerBytesMax });
+          if (answer.answer === "full") follower.rows.clear();
+          for (const id of answer.removed) follower.rows.delete(id);
+          for (const item of answer.items) follower.rows.set(item.id, item);
+          follower.revision = answer.revision;
+          return answer.more === true;
+        };
+        let generation = 0;
+        for (const { act, id } of steps) {
+          if (act === "put") log.put(row(`r${id}`, { generation: ++generation }));
+          if (act === "remove") log.remove(`r${id}`);
+          if (act === "read") follow(followers[id]!);
+        }
+        const full = [...log.rows()].map(({ id, generation: at }) => [id, at]).sort();
+        for (const follower of followers) {
+          while (follow(follower));
+          const have = [...follower.rows.values()].map((item) => [item.id, item.generation]).sort();
+          expect(have).toEqual(full);
+        }
+        const unassigned = [...log.rows()].filter(({ address }) => address === "").length;
+        expect(log.count("unassigned")).toBe(unassigned);
+      },
+    ),
+    { numRuns: 200 },
+  );
+});
+
+test("an owner is one as long as it has an enabled deployment", () => {
+  const log = createChangeLog();
+  log.put(row("a", { address: "x" }));
+  log.put(row("b", { address: "x" }));
+  log.put(row("c", { address: "y", enabled: false }));
+  log.put(row("d", { address: "z", type: "daemon" }));
+  expect(["x", "y", "z", ""].filter(log.owns)).toEqual(["x"]);
+  log.put(row("a", { address: "y", generation: 1 }));
+  expect(["x", "y"].filter(log.owns)).toEqual(["x", "y"]);
+  log.remove("b");
+  expect(["x", "y"].filter(log.owns)).toEqual(["y"]);
+});
+
+test("the cost of an answer follows what changed, not how long the list is", () => {
+  const log = createChangeLog();
+  for (let n = 0; n < 10_000; n++) log.put(row(`r${n}`));
+  const { revision } = ask(log, undefined, { answerBytesMax: 1e9 });
+  for (let n = 0; n < 50_000; n++) log.put(row("r7", { generation: n + 1 }));
+  let read = 0;
+  const counted: ChangeLog = {
+    ...log,
+    *since(position) {
+      for (const change of log.since(position)) {
+        read++;
+        yield change;
+      }
+    },
+  };
+  expect(ask(counted, revision).items).toHaveLength(1);
+  expect(read).toBe(1);
+});

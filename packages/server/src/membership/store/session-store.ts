@@ -1,0 +1,105 @@
+import { createHash } from "node:crypto";
+import * as z from "zod";
+import type { HotStore } from "../../store/hot-store.ts";
+import { defineScript } from "../../store/script.ts";
+
+/** The seed's key. It also holds the session's current turn. */
+export const sessionKey = (prefix: string, sessionId: string): string =>
+  `${prefix}:scheduler:session:${sessionId}`;
+
+const openScript = defineScript({
+  file: new URL("./lua/open-session.lua", import.meta.url),
+  keys: ["session"],
+  args: z.object({
+    resume: z.boolean(),
+    resume_sha256: z.string(),
+    tenant: z.string(),
+    /** The token's name; empty: none. */
+    token: z.string(),
+  }),
+  reply: z.tuple([z.enum(["opened", "resumed", "refused", "absent"])]),
+}).inMemory((space, { session }, { resume, resume_sha256, tenant, token }) => {
+  const fields = space.hash(session);
+  if (!resume) {
+    fields.set("tenant", tenant).set("resume_sha256", resume_sha256).set("token", token);
+    return ["opened"];
+  }
+  const held = fields.get("resume_sha256");
+  if (!held) return ["absent"];
+  return [held === resume_sha256 && fields.get("tenant") === tenant ? "resumed" : "refused"];
+});
+
+const readScript = defineScript({
+  file: new URL("./lua/read-session.lua", import.meta.url),
+  keys: ["session"],
+  args: z.object({}),
+  reply: z.union([
+    z.tuple([z.literal("found"), z.string(), z.string(), z.string()]),
+    z.tuple([z.literal("absent")]),
+  ]),
+}).inMemory((space, { session }) => {
+  const fields = space.hash(session);
+  const tenant = fields.get("tenant");
+  if (!tenant) return ["absent"];
+  return ["found", tenant, fields.get("current_turn_id") ?? "", fields.get("token") ?? ""];
+});
+
+const closeScript = defineScript({
+  file: new URL("./lua/close-session.lua", import.meta.url),
+  keys: ["session"],
+  args: z.object({}),
+  reply: z.tuple([z.enum(["closed", "absent"])]),
+}).inMemory((space, { session }) => [space.delete(session) ? "closed" : "absent"]);
+
+export interface SessionClaim {
+  sessionId: string;
+  tenant: string;
+  /** The name of the token that opens it. */
+  token?: string | undefined;
+  resumeToken: string;
+}
+
+export async function openSession(hot: HotStore, claim: SessionClaim): Promise<void> {
+  await hot.run(
+    openScript,
+    { session: sessionKey(hot.prefix, claim.sessionId) },
+    argsOf(claim, false),
+  );
+}
+
+/** `absent`: nobody knows it (any more); the client gets a new one. `refused`: it is somebody else's. */
+export async function resumeSession(
+  hot: HotStore,
+  claim: SessionClaim,
+): Promise<"resumed" | "refused" | "absent"> {
+  const session = sessionKey(hot.prefix, claim.sessionId);
+  const [outcome] = await hot.run(openScript, { session }, argsOf(claim, true));
+  return outcome === "opened" ? "absent" : outcome;
+}
+
+export interface SessionRecord {
+  tenant: string;
+  token?: string | undefined;
+  currentTurnId: string | null;
+}
+
+export async function readSession(
+  hot: HotStore,
+  sessionId: string,
+): Promise<SessionRecord | undefined> {
+  const reply = await hot.run(readScript, { session: sessionKey(hot.prefix, sessionId) }, {});
+  if (reply[0] === "absent") return undefined;
+  const [, tenant, turnId, token] = reply;
+  return { tenant, currentTurnId: turnId || null, ...(token && { token }) };
+}
+
+export async function closeSession(hot: HotStore, sessionId: string): Promise<void> {
+  await hot.run(closeScript, { session: sessionKey(hot.prefix, sessionId) }, {});
+}
+
+const argsOf = ({ tenant, token = "", resumeToken }: SessionClaim, resume: boolean) => ({
+  resume,
+  tenant,
+  token,
+  resume_sha256: createHash("sha256").update(resumeToken).digest("hex"),
+});

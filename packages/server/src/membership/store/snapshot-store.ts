@@ -1,0 +1,239 @@
+import {
+  Capacity,
+  ClaimPolicyName,
+  Count,
+  Labels,
+  NodeAddress,
+  Pools,
+  ResourceUsage,
+  Services,
+  Tags,
+  Tenants,
+} from "@tenure/protocol";
+import * as z from "zod";
+import type { HotStore } from "../../store/hot-store.ts";
+import { defineScript } from "../../store/script.ts";
+import { BATCH_MAX } from "./last-seen-store.ts";
+
+export const snapshotKeys = {
+  all: (prefix: string) => `${prefix}:v1:nodes:all`,
+  /** Nodes that are no node-units and should get nothing new. Node-units have a column for it. */
+  draining: (prefix: string) => `${prefix}:v1:nodes:draining`,
+  presence: (prefix: string, nodeId: string) => `${prefix}:v1:nodes:presence:${nodeId}`,
+  snapshot: (prefix: string, nodeId: string) => `${prefix}:v1:nodes:snapshot:${nodeId}`,
+};
+
+/** What every instance knows of a node, wherever it is connected. */
+export const NodeSnapshot = z.object({
+  v: z.literal(1),
+  node_id: NodeAddress,
+  name: z.string(),
+  version: z.string(),
+  instance_id: z.string(),
+  boot_id: z.string(),
+  epoch: z.int(),
+  tags: Tags,
+  labels: Labels,
+  /** Absent: written by an instance of 0.1.0. */
+  tenants: Tenants.optional(),
+  pools: Pools,
+  services: Services,
+  capacity: Capacity,
+  stuck: Count.optional(),
+  draining: z.boolean(),
+  claim_policy: ClaimPolicyName,
+  trusted_package_regexp: z.string(),
+  custom_command: z.boolean(),
+  resource_usage: ResourceUsage.nullable(),
+  joined_at: z.string(),
+});
+export type NodeSnapshot = z.infer<typeof NodeSnapshot>;
+
+const writeScript = defineScript({
+  file: new URL("./lua/write-snapshot.lua", import.meta.url),
+  keys: ["snapshot"],
+  args: z.object({ epoch: z.int(), snapshot: z.string(), ttl_ms: z.int().positive() }),
+  reply: z.union([z.tuple([z.literal("written")]), z.tuple([z.literal("newer")])]),
+}).inMemory((space, { snapshot }, args) => {
+  const held = space.get(snapshot);
+  if (held && epochOf(held) > args.epoch) return ["newer"];
+  space.set(snapshot, args.snapshot, args.ttl_ms);
+  return ["written"];
+});
+
+const dropScript = defineScript({
+  file: new URL("./lua/drop-snapshot.lua", import.meta.url),
+  keys: ["snapshot"],
+  args: z.object({ epoch: z.int() }),
+  reply: z.union([z.tuple([z.literal("dropped")]), z.tuple([z.literal("not_ours")])]),
+}).inMemory((space, { snapshot }, { epoch }) => {
+  const held = space.get(snapshot);
+  if (!held || epochOf(held) !== epoch) return ["not_ours"];
+  space.delete(snapshot);
+  return ["dropped"];
+});
+
+const readScript = defineScript({
+  file: new URL("./lua/read-snapshot.lua", import.meta.url),
+  keys: ["snapshot"],
+  args: z.object({}),
+  reply: z.union([z.tuple([z.literal("found"), z.string()]), z.tuple([z.literal("absent")])]),
+}).inMemory((space, { snapshot }) => {
+  const held = space.get(snapshot);
+  return held ? ["found", held] : ["absent"];
+});
+
+const markPresentScript = defineScript({
+  file: new URL("./lua/mark-present.lua", import.meta.url),
+  keys: ["presence"],
+  args: z.object({ boot_id: z.string(), epoch: z.int(), ttl_ms: z.int().positive() }),
+  reply: z.union([z.tuple([z.literal("present")]), z.tuple([z.literal("newer"), z.string()])]),
+}).inMemory((space, { presence }, { boot_id, epoch, ttl_ms }) => {
+  const held = parsePresence(space.get(presence));
+  if (held && held.epoch > epoch) return ["newer", held.bootId];
+  space.set(presence, `${boot_id}:${epoch}`, ttl_ms);
+  return ["present"];
+});
+
+const dropPresentScript = defineScript({
+  file: new URL("./lua/drop-present.lua", import.meta.url),
+  keys: ["presence"],
+  args: z.object({ epoch: z.int() }),
+  reply: z.union([z.tuple([z.literal("dropped")]), z.tuple([z.literal("not_ours")])]),
+}).inMemory((space, { presence }, { epoch }) => {
+  if (parsePresence(space.get(presence))?.epoch !== epoch) return ["not_ours"];
+  space.delete(presence);
+  return ["dropped"];
+});
+
+const readPresentScript = defineScript({
+  file: new URL("./lua/read-present.lua", import.meta.url),
+  keys: ["presence"],
+  args: z.object({}),
+  reply: z.union([
+    z.tuple([z.literal("present"), z.string(), z.coerce.number().int()]),
+    z.tuple([z.literal("absent")]),
+  ]),
+}).inMemory((space, { presence }) => {
+  const held = parsePresence(space.get(presence));
+  return held ? ["present", held.bootId, held.epoch] : ["absent"];
+});
+
+const listScript = defineScript({
+  file: new URL("./lua/list-node.lua", import.meta.url),
+  keys: ["all"],
+  args: z.object({ nodes: z.array(z.string()).min(1).max(BATCH_MAX) }),
+  reply: z.tuple([z.literal("listed")]),
+}).inMemory((space, { all }, { nodes }) => {
+  for (const node of nodes) space.members(all).add(node);
+  return ["listed"];
+});
+
+const readListedScript = defineScript({
+  file: new URL("./lua/read-listed.lua", import.meta.url),
+  keys: ["all"],
+  args: z.object({}),
+  reply: z.tuple([z.literal("listed")], z.string()),
+}).inMemory((space, { all }) => ["listed", ...space.members(all)]);
+
+const unlistScript = defineScript({
+  file: new URL("./lua/unlist-node.lua", import.meta.url),
+  keys: ["all"],
+  args: z.object({ nodes: z.array(z.string()).min(1).max(BATCH_MAX) }),
+  reply: z.tuple([z.literal("unlisted")]),
+}).inMemory((space, { all }, { nodes }) => {
+  for (const node of nodes) space.members(all).delete(node);
+  return ["unlisted"];
+});
+
+/** `false`: a newer connection of this node has written, and this one is replaced. */
+export async function writeSnapshot(
+  hot: HotStore,
+  snapshot: NodeSnapshot,
+  ttlMs: number,
+): Promise<boolean> {
+  const { node_id, boot_id, epoch } = snapshot;
+  const presence = snapshotKeys.presence(hot.prefix, node_id);
+  const key = snapshotKeys.snapshot(hot.prefix, node_id);
+  const term = { epoch, ttl_ms: ttlMs };
+  const replies = await Promise.all([
+    hot.run(markPresentScript, { presence }, { ...term, boot_id }),
+    hot.run(writeScript, { snapshot: key }, { ...term, snapshot: JSON.stringify(snapshot) }),
+    hot.run(listScript, { all: snapshotKeys.all(hot.prefix) }, { nodes: [node_id] }),
+  ]);
+  return replies.every(([outcome]) => outcome !== "newer");
+}
+
+export async function dropSnapshot(
+  hot: HotStore,
+  { nodeId, epoch }: { nodeId: string; epoch: number },
+): Promise<void> {
+  await Promise.all([
+    hot.run(dropPresentScript, { presence: snapshotKeys.presence(hot.prefix, nodeId) }, { epoch }),
+    hot.run(dropScript, { snapshot: snapshotKeys.snapshot(hot.prefix, nodeId) }, { epoch }),
+  ]);
+}
+
+/** Which process answers under this address now, by the hot state. */
+export async function readPresence(
+  hot: HotStore,
+  nodeId: string,
+): Promise<{ bootId: string; epoch: number } | undefined> {
+  const reply = await hot.run(
+    readPresentScript,
+    { presence: snapshotKeys.presence(hot.prefix, nodeId) },
+    {},
+  );
+  return reply[0] === "present" ? { bootId: reply[1], epoch: reply[2] } : undefined;
+}
+
+/** Everybody who is there. A snapshot of a newer version that we cannot read is left out, not an error. */
+export async function readSnapshots(hot: HotStore): Promise<NodeSnapshot[]> {
+  const [, ...nodes] = await hot.run(readListedScript, { all: snapshotKeys.all(hot.prefix) }, {});
+  const replies = await Promise.all(
+    nodes.map((node) =>
+      hot.run(readScript, { snapshot: snapshotKeys.snapshot(hot.prefix, node) }, {}),
+    ),
+  );
+  return replies.flatMap((reply) => (reply[0] === "found" ? parseSnapshot(reply[1]) : []));
+}
+
+/** For nodes that nobody has seen for long. */
+export async function forgetNodes(hot: HotStore, nodes: string[]): Promise<void> {
+  if (nodes.length === 0) return;
+  await hot.run(unlistScript, { all: snapshotKeys.all(hot.prefix) }, { nodes });
+  await hot.run(unlistScript, { all: snapshotKeys.draining(hot.prefix) }, { nodes });
+}
+
+export async function markDraining(
+  hot: HotStore,
+  nodeId: string,
+  draining: boolean,
+): Promise<void> {
+  const key = { all: snapshotKeys.draining(hot.prefix) };
+  if (draining) await hot.run(listScript, key, { nodes: [nodeId] });
+  else await hot.run(unlistScript, key, { nodes: [nodeId] });
+}
+
+export async function readDraining(hot: HotStore): Promise<Set<string>> {
+  const [, ...nodes] = await hot.run(
+    readListedScript,
+    { all: snapshotKeys.draining(hot.prefix) },
+    {},
+  );
+  return new Set(nodes);
+}
+
+function parseSnapshot(text: string): NodeSnapshot[] {
+  const parsed = NodeSnapshot.safeParse(JSON.parse(text));
+  return parsed.success ? [parsed.data] : [];
+}
+
+const epochOf = (snapshot: string): number => (JSON.parse(snapshot) as { epoch: number }).epoch;
+
+function parsePresence(value: string | undefined): { bootId: string; epoch: number } | undefined {
+  const colon = value?.lastIndexOf(":") ?? -1;
+  return value && colon > 0
+    ? { bootId: value.slice(0, colon), epoch: Number(value.slice(colon + 1)) }
+    : undefined;
+}

@@ -1,0 +1,331 @@
+import { randomUUID } from "node:crypto";
+import { TenureError } from "@tenure/protocol";
+import { until } from "@tenure/testing/until";
+import fc from "fast-check";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { openServer, type TestDb } from "../../testing/databases.ts";
+import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
+import { createManualClock } from "../../testing/manual-clock.ts";
+import { commit, commitDone, IN_DEFAULT, LEASE_TTL_MS, RULES } from "../../testing/nonces.ts";
+import { systemClock } from "../kernel/clock.ts";
+import type { Db } from "../store/db.ts";
+import { sql } from "../store/sql.ts";
+import type { Operation, OperationResult } from "./commit-batch.ts";
+import { createNonceQueue, type NonceQueue, type QueueOptions } from "./commit-scheduler.ts";
+import { type CommitAnswer, commitNonces, type SignerCommit } from "./store/nonce-store.ts";
+import { readSigner } from "./store/signer-store.ts";
+
+let store: TestDb;
+beforeAll(async () => {
+  store = await openServer({ poolMax: 16 });
+});
+afterAll(() => store.close());
+afterEach(disarmAll);
+
+const newSigner = () => `queue-${randomUUID()}`;
+const allocate = (requestId: string = randomUUID()): Operation => ({
+  kind: "allocate",
+  requestId,
+  holdIds: [randomUUID()],
+});
+const noncesOf = (result: OperationResult): number[] =>
+  result.kind === "allocated" ? result.nonces.map(({ nonce }) => nonce) : [];
+const codeOf = (error: unknown): string =>
+  error instanceof TenureError ? error.code : String(error);
+
+interface Seen {
+  commits: SignerCommit[];
+  fenced: number;
+}
+
+function openQueue(given: Partial<QueueOptions> = {}): { queue: NonceQueue; seen: Seen } {
+  const seen: Seen = { commits: [], fenced: 0 };
+  const queue = createNonceQueue({
+    ownerNode: "a/1",
+    leaseTtlMs: LEASE_TTL_MS,
+    queueMax: 2_000,
+    rules: RULES,
+    clock: systemClock,
+    async commit(request) {
+      seen.commits.push(...request.commits);
+      return commitNonces(store.db, { ...request, rules: RULES });
+    },
+    keeps: () => false,
+    observe: {
+      acquired() {},
+      fenced(_, operations) {
+        seen.fenced += operations.length;
+      },
+      committed() {},
+      waited() {},
+    },
+    ...given,
+  });
+  return { queue, seen };
+}
+
+describe("what comes in while a commit is under way", () => {
+  test("is one commit after it", async () => {
+    const { queue, seen } = openQueue();
+    const signer = newSigner();
+    let letGo = () => {};
+    armFailpoint("nonce.before-send", () => new Promise<void>((resolve) => (letGo = resolve)));
+    const first = queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
+    await until(() => queue.depth === 1 && letGo.name !== "letGo", { what: "the first commit" });
+    const others = Array.from({ length: 50 }, () =>
+      queue.submit(signer, allocate(), 2_000, IN_DEFAULT),
+    );
+    disarmAll();
+    letGo();
+    const numbers = (await Promise.all([first, ...others])).flatMap(noncesOf);
+    expect(numbers).toEqual(Array.from({ length: 51 }, (_, k) => k));
+    expect(seen.commits.map(({ asks }) => asks.length)).toEqual([1, 50]);
+    expect(queue.depth).toBe(0);
+  });
+
+  test("of the same request is the same number; of a number already marked waits its turn", async () => {
+    const { queue } = openQueue();
+    const signer = newSigner();
+    const twice = [
+      queue.submit(signer, allocate("same"), 2_000, IN_DEFAULT),
+      queue.submit(signer, allocate("same"), 2_000, IN_DEFAULT),
+    ];
+    const [first, second] = await Promise.all(twice);
+    expect(first).toEqual(second);
+    const { nonce, holdId } =
+      first!.kind === "allocated" ? first!.nonces[0]! : { nonce: -1, holdId: "" };
+    const mark = (holdId: string, txHash: string) =>
+      queue
+        .submit(signer, { kind: "mark", event: "use", nonce, holdId, txHash }, 2_000, IN_DEFAULT)
+        .then(() => "done", codeOf);
+    const marks = [
+      mark(randomUUID(), "0x1"),
+      mark(holdId, "0x1"),
+      mark(holdId, "0x1"),
+      mark(holdId, "0x2"),
+    ];
+    expect(await Promise.all(marks)).toEqual(["HOLD_MISMATCH", "done", "done", "CONFLICT"]);
+  });
+
+  test("beyond queue_max is told QUEUE_FULL, and the others are answered", async () => {
+    const { queue } = openQueue({ queueMax: 5 });
+    const signer = newSigner();
+    const all = Array.from({ length: 8 }, () =>
+      queue.submit(signer, allocate(), 2_000, IN_DEFAULT).then(noncesOf, codeOf),
+    );
+    expect((await Promise.all(all)).map(String)).toEqual([
+      "0",
+      "1",
+      "2",
+      "3",
+      "4",
+      "QUEUE_FULL",
+      "QUEUE_FULL",
+      "QUEUE_FULL",
+    ]);
+  });
+
+  test("for other signers goes along in one statement, each under its own lease", async () => {
+    const { queue, seen } = openQueue();
+    const signers = Array.from({ length: 40 }, newSigner);
+    const results = await Promise.all(
+      signers.map((signer) => queue.submit(signer, allocate(), 2_000, IN_DEFAULT)),
+    );
+    expect(results.flatMap(noncesOf)).toEqual(signers.map(() => 0));
+    expect(seen.commits).toHaveLength(40);
+  });
+});
+
+describe("a lease that somebody else has", () => {
+  test("is waited for, then LEASE_HELD names the owner", async () => {
+    const signer = newSigner();
+    await commitDone(store.db, { signer, ownerNode: "b/1", keepMs: LEASE_TTL_MS });
+    const { queue } = openQueue();
+    const refusal = await queue
+      .submit(signer, allocate(), 60, IN_DEFAULT)
+      .catch((error: unknown) => error);
+    expect(refusal).toMatchObject({ code: "LEASE_HELD", details: { signer, owner_node: "b/1" } });
+    const patient = queue.submit(signer, allocate(), 10_000, IN_DEFAULT);
+    const back = { signer, ownerNode: "b/1", fencingToken: 1, keepMs: 0 };
+    await commitDone(store.db, back, { waitMs: 4_000 });
+    expect(noncesOf(await patient)).toEqual([0]);
+  });
+
+  test("is waited for by its row lock while somebody writes", async () => {
+    const signer = newSigner();
+    const { queue } = openQueue();
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
+    let patient: Promise<OperationResult> | undefined;
+    await store.db.transaction(async (tx) => {
+      await tx.query(sql`select from signer_lease where signer = ${signer} for update`);
+      expect(await queue.submit(signer, allocate(), 1, IN_DEFAULT).catch(codeOf)).toBe(
+        "LEASE_HELD",
+      );
+      patient = queue.submit(signer, allocate(), 10_000, IN_DEFAULT);
+    });
+    expect(noncesOf(await patient!)).toEqual([1]);
+  });
+});
+
+describe("a lease that is kept", () => {
+  const kept = (clock = createManualClock()) => ({
+    clock,
+    ...openQueue({ clock, keeps: () => true }),
+  });
+
+  test("is named by every write, renewed with it, and given back when idle", async () => {
+    const signer = newSigner();
+    const { queue, seen, clock } = kept();
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
+    expect(seen.commits.map(({ fencingToken }) => fencingToken)).toEqual([undefined, 1]);
+    expect(await readSigner(store.db, signer, "*")).toMatchObject({
+      owner_node: "a/1",
+      fencing_token: 1,
+    });
+    await queue.tend();
+    expect(queue.kept).toBe(1);
+    clock.advance(2_000);
+    await queue.tend();
+    expect(queue.kept).toBe(0);
+    expect(await readSigner(store.db, signer, "*")).toMatchObject({
+      owner_node: null,
+      fencing_token: 1,
+    });
+  });
+
+  test("is given back at stop, after what waits is answered", async () => {
+    const signer = newSigner();
+    const { queue } = kept();
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
+    const last = queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
+    await queue.stop();
+    expect(noncesOf(await last)).toEqual([1]);
+    expect(await readSigner(store.db, signer, "*")).toMatchObject({ owner_node: null });
+  });
+
+  test("I10: is trusted from when its renewal was sent, and asked for anew after that", async () => {
+    const signer = newSigner();
+    const { queue, seen, clock } = kept();
+    // The answer comes late: most of the lease is gone by then.
+    armFailpoint("nonce.before-answer", () => clock.advance(LEASE_TTL_MS * 0.8));
+    await queue.submit(signer, allocate(), 60_000, IN_DEFAULT);
+    disarmAll();
+    clock.advance(LEASE_TTL_MS * 0.15);
+    await queue.submit(signer, allocate(), 60_000, IN_DEFAULT);
+    expect(seen.commits.map(({ fencingToken }) => fencingToken)).toEqual([undefined, undefined]);
+  });
+
+  test("I10: that was taken over ends in FENCED for everybody who waits here, and is not tried again", async () => {
+    const signer = newSigner();
+    const { queue, seen } = kept();
+    await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
+    await store.advance(LEASE_TTL_MS + 1);
+    await commitDone(store.db, { signer, ownerNode: "b/1", keepMs: LEASE_TTL_MS });
+    const late = Array.from({ length: 3 }, () =>
+      queue.submit(signer, allocate(), 50, IN_DEFAULT).catch(codeOf),
+    );
+    expect(await Promise.all(late)).toEqual(["FENCED", "FENCED", "FENCED"]);
+    expect(seen.fenced).toBe(3);
+    expect(await queue.submit(signer, allocate(), 0, IN_DEFAULT).catch(codeOf)).toBe("LEASE_HELD");
+    expect(await readSigner(store.db, signer, "*")).toMatchObject({
+      next_nonce: 1,
+      owner_node: "b/1",
+    });
+  });
+});
+
+// Commits that fail before they are durable, at any of them. What was answered must be there.
+async function faultyRun(faults: boolean[], commitWith: CommitWith): Promise<void> {
+  const signer = newSigner();
+  let index = 0;
+  const { queue } = openQueue({
+    commit: (request) => commitWith(store.db, request, faults[index++ % faults.length] ?? false),
+  });
+  const holds = new Map<string, string>();
+  for (let round = 0; round < faults.length; round++) {
+    const requests = [randomUUID(), randomUUID()];
+    const results = await Promise.allSettled(
+      requests.map((requestId) => queue.submit(signer, allocate(requestId), 2_000, IN_DEFAULT)),
+    );
+    for (const result of results) {
+      if (result.status !== "fulfilled" || result.value.kind !== "allocated") continue;
+      for (const { nonce, holdId } of result.value.nonces) {
+        expect(holds.has(String(nonce)), `nonce ${nonce} was handed out twice`).toBe(false);
+        holds.set(String(nonce), holdId);
+      }
+    }
+  }
+  const { rows } = await store.db.query<{ nonce: number; hold_id: string }>(
+    sql`select nonce, hold_id from signer_nonce_allocation where signer = ${signer}`,
+  );
+  const stored = new Map(rows.map(({ nonce, hold_id }) => [String(nonce), hold_id]));
+  for (const [nonce, holdId] of holds) expect(stored.get(nonce)).toBe(holdId);
+}
+
+type CommitWith = (
+  db: Db,
+  request: Parameters<QueueOptions["commit"]>[0],
+  fails: boolean,
+) => Promise<CommitAnswer[]>;
+
+const lost = () =>
+  new TenureError("DEPENDENCY_DOWN", { dependency: "postgres", reason: "planted" });
+
+const afterCommit: CommitWith = (db, request, fails) =>
+  db.transaction(async (tx) => {
+    const answers = await commitNonces(tx, { ...request, rules: RULES });
+    if (fails) throw lost();
+    return answers;
+  });
+
+const beforeCommit: CommitWith = (db, request, fails) =>
+  new Promise((answer, refuse) => {
+    db.transaction(async (tx) => {
+      answer(await commitNonces(tx, { ...request, rules: RULES }));
+      if (fails) throw lost();
+    }).catch(refuse);
+  });
+
+describe("a caller is answered after the commit", () => {
+  const property = (commitWith: CommitWith) =>
+    fc.asyncProperty(fc.array(fc.boolean(), { minLength: 2, maxLength: 8 }), (faults) =>
+      faultyRun(faults, commitWith),
+    );
+
+  test("I9: so what was answered is there, whichever commits fail", async () => {
+    await fc.assert(property(afterCommit), { numRuns: 25 });
+  });
+
+  test("and answering before it is caught", async () => {
+    const found = await fc.check(property(beforeCommit), { numRuns: 50, endOnFailure: true });
+    expect(found.failed).toBe(true);
+  });
+});
+
+test("a failed statement ends the term we believed in, and the same request id resolves it", async () => {
+  const signer = newSigner();
+  let fails = false;
+  const { queue, seen } = openQueue({ keeps: () => true });
+  const unsure = openQueue({
+    keeps: () => true,
+    async commit(request) {
+      const answers = await commitNonces(store.db, { ...request, rules: RULES });
+      if (fails) throw lost(); // the commit is done; its reply is lost
+      return answers;
+    },
+  });
+  await unsure.queue.submit(signer, allocate("first"), 2_000, IN_DEFAULT);
+  fails = true;
+  expect(await unsure.queue.submit(signer, allocate("lost"), 2_000, IN_DEFAULT).catch(codeOf)).toBe(
+    "DEPENDENCY_DOWN",
+  );
+  expect(unsure.queue.kept).toBe(0);
+  fails = false;
+  expect(noncesOf(await unsure.queue.submit(signer, allocate("lost"), 2_000, IN_DEFAULT))).toEqual([
+    1,
+  ]);
+  expect(await commit(store.db, { signer, ownerNode: "b/1" })).toMatchObject({ outcome: "held" });
+  expect(seen.commits).toEqual([]);
+  await queue.stop();
+});

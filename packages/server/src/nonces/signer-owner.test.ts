@@ -1,0 +1,33 @@
+import { describe, expect, test } from "vitest";
+import { ownerOf } from "./signer-owner.ts";
+
+const signers = Array.from(
+  { length: 3_000 },
+  (_, k) => `eip155:1:0x${k.toString(16).padStart(40, "0")}`,
+);
+const three = ["i-a1", "i-a2", "i-a3"];
+
+describe("the owner of a signer", () => {
+  test("is the same for everybody, in whatever order the list came", () => {
+    for (const signer of signers.slice(0, 100))
+      expect(ownerOf(signer, three)).toBe(ownerOf(signer, three.toReversed()));
+  });
+
+  test("is spread evenly", () => {
+    for (const instance of three) {
+      const own = signers.filter((signer) => ownerOf(signer, three) === instance).length;
+      expect(own / signers.length).toBeCloseTo(1 / 3, 1);
+    }
+  });
+
+  test("changes only for the signers of an instance that left", () => {
+    const moved = signers.filter(
+      (signer) => ownerOf(signer, three) !== ownerOf(signer, three.slice(0, 2)),
+    );
+    expect(moved).toEqual(signers.filter((signer) => ownerOf(signer, three) === "i-a3"));
+  });
+
+  test("is nobody when nobody is there", () => {
+    expect(ownerOf("s", [])).toBeUndefined();
+  });
+});
