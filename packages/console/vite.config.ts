@@ -1,7 +1,6 @@
 import { defineConfig } from "vite";
 
-// `tsc` checks the types; this only bundles. The sources of the packages are read, so that nothing of them that
-// the console does not use is in it.
+// `tsc` checks the types; Vite only bundles. It reads the package sources, so that unused code is left out.
 export default defineConfig({
   resolve: { conditions: ["source", "browser", "import", "module", "default"] },
   build: {
@@ -9,11 +8,11 @@ export default defineConfig({
     emptyOutDir: true,
     target: "es2022",
     modulePreload: { polyfill: false },
-    // A data: URL of a style or script would be refused by the page's own policy.
+    // The content security policy of the page rejects data: URLs.
     assetsInlineLimit: 0,
     reportCompressedSize: false,
     chunkSizeWarningLimit: 400,
-    // On a busy machine it would say of every build that it took long.
+    // Avoids a warning on every slow machine.
     rolldownOptions: { checks: { pluginTimings: false } },
   },
 });

@@ -208,7 +208,7 @@ test("a page says when it no longer hears the server, and catches up when it doe
   await page.locator(".live-live:visible").waitFor(PATIENCE);
   proxy.refuse();
   proxy.reset();
-  await page.getByText("The server is not heard.").waitFor(PATIENCE);
+  await page.getByText("No connection to the server.").waitFor(PATIENCE);
   await createOperator(stage.url, ADMIN).create({ name: "made-meanwhile", command: "true" });
   await proxy.heal();
   await page.locator(".live-live:visible").waitFor(PATIENCE);

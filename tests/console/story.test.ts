@@ -77,7 +77,7 @@ const PRESS_AS_NODES_APPEAR = `new Promise((resolve) => {
 describe("an operator", () => {
   test("signs in with a token that no script and no address ever shows", async () => {
     await signIn(page, stage.url, ADMIN);
-    await heading(/well|attention/).waitFor(PATIENCE);
+    await heading(/healthy|attention/).waitFor(PATIENCE);
     expect(page.url()).not.toContain(ADMIN);
     expect(await page.evaluate("document.cookie")).toBe("");
     expect(await page.evaluate("JSON.stringify(localStorage)")).not.toContain(ADMIN);
@@ -160,7 +160,7 @@ describe("an operator", () => {
     await menu("Turns and sessions").click();
     await page.locator(".list-row a.mono").first().click(PATIENCE);
     await stateOf("open");
-    const fact = page.locator(".fact", { has: page.getByText("Its node", { exact: true }) });
+    const fact = page.locator(".fact", { has: page.getByText("Node", { exact: true }) });
     await fact.getByRole("link", { name: "painter" }).waitFor(PATIENCE);
     await page.locator(".list-row", { hasText: "succeeded" }).waitFor(PATIENCE);
     await turn.finalize();
@@ -183,7 +183,7 @@ describe("an operator", () => {
     await row.getByRole("button", { name: "Redrive" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Redrive" }).click();
     await page.getByText("The message was sent again").waitFor(PATIENCE);
-    await page.getByText("No dead letter").waitFor(PATIENCE);
+    await page.getByText("No dead letters").waitFor(PATIENCE);
   });
 
   test("settles a number whose holder fell silent, after saying it twice", async () => {
@@ -192,8 +192,8 @@ describe("an operator", () => {
     await page.getByRole("button", { name: "Resolve" }).click(PATIENCE);
     const form = page.getByRole("dialog");
     const settle = form.getByRole("button", { name: "Resolve" });
-    await form.getByLabel("Never used").check();
-    await form.getByLabel("How do you know").fill("the account nonce is 0");
+    await form.getByLabel("Unused").check();
+    await form.getByLabel("Evidence").fill("the account nonce is 0");
     expect(await settle.isDisabled()).toBe(true);
     await form.getByLabel("Type 0 to confirm").fill("0");
     await settle.click();
@@ -268,10 +268,10 @@ describe("a viewer", () => {
 
   test("finds nothing to do with a deployment or a node", async () => {
     await window.goto(`${stage.url}/deployments/ticker`);
-    await window.getByText("On the nodes").waitFor(PATIENCE);
+    await window.getByRole("heading", { name: "Status by node" }).waitFor(PATIENCE);
     expect(await window.locator(".page-actions button").count()).toBe(0);
     await window.goto(`${stage.url}/nodes/painter`);
-    await window.getByText("What it runs").waitFor(PATIENCE);
+    await window.getByRole("heading", { name: "Deployments" }).waitFor(PATIENCE);
     expect(await window.locator(".page-actions button").count()).toBe(0);
   });
 

@@ -5,8 +5,8 @@ type Routes = typeof ROUTES;
 type Addresses = { [Name in keyof Routes]: `${Routes[Name]["method"]} ${Routes[Name]["path"]}` };
 
 /**
- * The routes the console calls. The compiler compares every line with the protocol's table; importing the table
- * itself would bring its schemas along, and with them half of what a browser has to load.
+ * The routes that the console calls, checked by the compiler against the table of the protocol. Importing the table
+ * would also load its schemas and double the size of the bundle.
  */
 const ADDRESSES = {
   login: "POST /api/v1/login",
@@ -51,7 +51,7 @@ export type RouteName = keyof typeof ADDRESSES;
 export type Input<Name extends RouteName> = CallInput<Routes[Name]>;
 export type Reply<Name extends RouteName> = CallReply<Routes[Name]>;
 
-/** What the server refused, or that none answered: then `status` is 0. */
+/** An error response, or no response at all (`status` 0). */
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
@@ -63,7 +63,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Called whenever the server no longer knows who is asking. */
+/** Called when the server rejects the session. */
 let onSignedOut = (): void => {};
 export function whenSignedOut(then: () => void): void {
   onSignedOut = then;
@@ -81,7 +81,7 @@ export async function call<Name extends RouteName>(
   const answer = await exchange(fill(path, params) + search(query), {
     method,
     signal: AbortSignal.timeout(TIME_LIMIT_MS),
-    // The cookie of the sign-in goes along, to this origin only.
+    // Sends the session cookie, to this origin only.
     credentials: "same-origin",
     ...(!isRead && { headers: { "content-type": "application/json" } }),
     ...(body !== undefined && { body: JSON.stringify(body) }),
@@ -89,14 +89,14 @@ export async function call<Name extends RouteName>(
   return answer as Reply<Name>;
 }
 
-/** For streams: the same address, without reading the answer. */
+/** The URL of a route, for streams. */
 export function addressOf<Name extends RouteName>(name: Name, input: Input<Name>): string {
   const { params, query } = input as LooseInput;
   const [, path = ""] = ADDRESSES[name].split(" ");
   return fill(path, params) + search(query);
 }
 
-export async function refusalOf(response: Response): Promise<ApiError> {
+export async function errorOf(response: Response): Promise<ApiError> {
   if (response.status === 401) onSignedOut();
   const body = (await response.json().catch(() => undefined)) as ErrorBody | undefined;
   const { code = "INTERNAL", message = `the server answered ${response.status}` } =
@@ -113,18 +113,18 @@ interface LooseInput {
 async function exchange(url: string, init: RequestInit): Promise<unknown> {
   const response = await fetch(url, init).catch((error: unknown) => {
     const message = isTimeout(error)
-      ? `no answer within ${TIME_LIMIT_MS / 1_000} s; what was asked may still happen`
-      : "the server does not answer";
+      ? `no response within ${TIME_LIMIT_MS / 1_000} s; the request may still take effect`
+      : "the server does not respond";
     throw new ApiError({ status: 0, code: "UNREACHABLE", message });
   });
-  if (!response.ok) throw await refusalOf(response);
+  if (!response.ok) throw await errorOf(response);
   return response.status === 204 ? undefined : response.json();
 }
 
 const isTimeout = (error: unknown): boolean =>
   error instanceof DOMException && error.name === "TimeoutError";
 
-/** A value can never add a path of its own. */
+/** Encodes every value, so that it cannot add path segments. */
 function fill(path: string, params: Record<string, unknown> = {}): string {
   return path.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(String(params[name])));
 }

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { ApiError } from "./api.ts";
-import { findOutWhoIAm, me } from "./data.ts";
+import { me, restoreSession } from "./data.ts";
 import { ClusterPage } from "./pages/cluster.tsx";
 import { DeploymentPage } from "./pages/deployment.tsx";
 import { DeploymentsPage } from "./pages/deployments.tsx";
@@ -20,10 +20,10 @@ import { Page } from "./parts/page.tsx";
 import { Failure, Loading } from "./parts/states.tsx";
 import { Toasts } from "./parts/toast.tsx";
 import { asApiError } from "./resource.ts";
-import { matchPath, place } from "./router.ts";
+import { currentLocation, matchPath } from "./router.ts";
 import { Shell } from "./shell.tsx";
 
-/** One line per page. A page of another thing of the same kind is another page: it starts anew. */
+/** The pages by path. The key remounts a page when its subject changes. */
 const PAGES: [pattern: string, page: (params: Record<string, string>) => ComponentChildren][] = [
   ["/", () => <OverviewPage />],
   ["/nodes", () => <NodesPage />],
@@ -46,22 +46,22 @@ const PAGES: [pattern: string, page: (params: Record<string, string>) => Compone
 
 export function App() {
   const [error, setError] = useState<ApiError>();
-  const ask = () => {
+  const start = () => {
     setError(undefined);
-    findOutWhoIAm().catch((failure) => setError(asApiError(failure)));
+    restoreSession().catch((failure) => setError(asApiError(failure)));
   };
-  useEffect(ask, []);
+  useEffect(start, []);
   if (me.value === null) return <SignInPage />;
   if (me.value === undefined) {
     return (
       <div class="lonely">
-        {error ? <Failure error={error} retry={ask} /> : <Loading what="the console" />}
+        {error ? <Failure error={error} retry={start} /> : <Loading what="the console" />}
       </div>
     );
   }
   return (
     <>
-      <Shell>{pageAt(place.value.path)}</Shell>
+      <Shell>{pageAt(currentLocation.value.path)}</Shell>
       <Toasts />
     </>
   );
@@ -73,9 +73,9 @@ function pageAt(path: string): ComponentChildren {
     if (params) return page(params);
   }
   return (
-    <Page title="No such page">
+    <Page title="Page not found">
       <p>
-        Nothing is at this address. <a href="/">Back to the overview</a>
+        There is no page at this address. <a href="/">Back to the overview</a>
       </p>
     </Page>
   );

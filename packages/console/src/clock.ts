@@ -2,12 +2,12 @@ import { signal } from "@preact/signals";
 
 let aheadMs = 0;
 
-/** The server's time, every second: ages on the page are as old as the server thinks they are. */
+/** The time of the server, updated every second; ages are computed with it. */
 export const now = signal(Date.now());
 
 export function startClock(): void {
   setInterval(() => {
-    // Nobody reads a hidden page; what changes on it once a second costs a laptop its battery.
+    // Updating a hidden page would only use battery.
     if (document.visibilityState === "visible") now.value = Date.now() + aheadMs;
   }, 1_000);
   document.addEventListener("visibilitychange", () => {
@@ -15,8 +15,8 @@ export function startClock(): void {
   });
 }
 
-/** What the server's clock said at a moment of ours. */
-export function compareClocks(serverAt: string): void {
+/** Sets the offset of the server's clock from a time it sent. */
+export function syncClock(serverAt: string): void {
   aheadMs = Date.parse(serverAt) - Date.now();
   now.value = Date.now() + aheadMs;
 }

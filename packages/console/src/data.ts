@@ -1,11 +1,11 @@
 import { effect, signal } from "@preact/signals";
 import type { DeploymentView, NodeView, Principal, Stats } from "@tenure/protocol";
 import { call, whenSignedOut } from "./api.ts";
-import { compareClocks } from "./clock.ts";
+import { syncClock } from "./clock.ts";
 import { onChange, startLive, stopLive } from "./live.ts";
 import { createCollection, createResource } from "./resource.ts";
 
-/** `undefined` until the server has said who this is; `null`: it does not know, a token is needed. */
+/** The signed-in principal; `undefined` while unknown, `null` if a sign-in is needed. */
 export const me = signal<Principal | null | undefined>(undefined);
 export const isAdmin = (): boolean => me.value?.role === "admin";
 
@@ -40,55 +40,56 @@ export const deployments = createCollection<DeploymentView>({
 
 async function readStats(): Promise<Stats> {
   const read = await call("readStats", {});
-  compareClocks(read.at);
+  syncClock(read.at);
   return read;
 }
 
-// The stream brings the newest interval alone; the ones before are here.
+// The stream carries only the newest interval; earlier ones are kept here.
 onChange("stats", ({ item }) => {
-  const told = item as Stats;
+  const update = item as Stats;
   const known = stats.state.value.value;
-  // Another instance's numbers would continue this one's lines where they do not belong.
-  if (!known || known.instance_id !== told.instance_id) return;
-  compareClocks(told.at);
-  const newer = told.points.filter(({ at }) => at > (known.points.at(-1)?.at ?? ""));
-  stats.set({ ...told, points: [...known.points, ...newer].slice(-POINTS_MAX) });
+  // Statistics of another instance do not continue these lines.
+  if (!known || known.instance_id !== update.instance_id) return;
+  syncClock(update.at);
+  const newer = update.points.filter(({ at }) => at > (known.points.at(-1)?.at ?? ""));
+  stats.set({ ...update, points: [...known.points, ...newer].slice(-POINTS_MAX) });
 });
 
 /**
- * Who is there. Nodes change all the time, by their load; this only when one comes or goes, so that what depends on it
- * alone is not worked out again for every sample.
+ * Addresses of the online nodes. Changes only when a node joins or leaves, not with every load sample, so that dependent
+ * values are not recomputed.
  */
 export const online = signal<ReadonlySet<string> | undefined>(undefined);
 effect(() => {
   const { rows, isComplete } = nodes.state.value;
   if (!isComplete) return;
-  const there = new Set(
+  const current = new Set(
     [...rows.values()].filter((node) => node.online).map((node) => node.node_id),
   );
   const known = online.peek();
-  if (known?.size !== there.size || [...there].some((id) => !known.has(id))) online.value = there;
+  if (known?.size !== current.size || [...current].some((id) => !known.has(id)))
+    online.value = current;
 });
 
-/** While the list is not read, every node is taken as there. */
+/** Until the list is read, every node counts as online. */
 export const isOnline = (address: string): boolean => online.value?.has(address) ?? true;
 
 export function nodeName(address: string): string | undefined {
   return nodes.state.value.rows.get(address)?.name;
 }
 
-export async function findOutWhoIAm(): Promise<void> {
+export async function restoreSession(): Promise<void> {
   try {
     const code = takeSignInCode();
     if (code !== undefined && (await redeem(code))) return;
     enter(await call("readPrincipal", {}));
   } catch (error) {
-    if (me.value === null) return; // The server answered, and does not know.
+    if (me.value === null) return; // Not signed in.
     throw error;
   }
 }
 
-/** The link that `tenure dev` prints ends in `#code=…`, which works once. Browsers send no part after `#`. */
+/** Reads the one-time code of the link that `tenure dev` prints (`#code=…`). Browsers do not send the part after `#`. */
 function takeSignInCode(): string | undefined {
   const { hash, pathname, search } = window.location;
   const code = /^#code=([\w-]+)$/.exec(hash)?.[1];
@@ -96,7 +97,7 @@ function takeSignInCode(): string | undefined {
   return code;
 }
 
-/** A code that was used before is no error: the cookie of that time may still be good. */
+/** A used code is not an error: the cookie of the first sign-in may still be valid. */
 async function redeem(code: string): Promise<boolean> {
   try {
     await signIn(code);
@@ -120,7 +121,7 @@ function enter(principal: Principal): void {
   startLive();
 }
 
-/** Nothing of what one person saw is left for the next. */
+/** Clears all data of the signed-in user. */
 function leave(): void {
   stopLive();
   for (const resource of [stats, cluster, membership]) resource.forget();

@@ -1,20 +1,20 @@
 import { signal } from "@preact/signals";
 import type { StreamItem } from "@tenure/protocol";
-import { ApiError, refusalOf } from "./api.ts";
+import { ApiError, errorOf } from "./api.ts";
 
 export type Topic = StreamItem["topic"];
 
 export interface Connection {
   state: "connecting" | "live" | "lost";
-  /** When the server was heard last, by this machine's clock; undefined before the first time. */
-  heardAtMs: number | undefined;
+  /** Time of the last data, by the local clock; undefined before the first connection. */
+  receivedAtMs: number | undefined;
 }
 
-/** Whether this page is told of changes, and how old what it shows is when it is not. */
-export const connection = signal<Connection>({ state: "connecting", heardAtMs: undefined });
+/** State of the stream of changes, and the age of the shown data. */
+export const connection = signal<Connection>({ state: "connecting", receivedAtMs: undefined });
 
 const PATH = "/api/v1/stream";
-/** The server says something every 15 s; silence for longer than this is a dead connection. */
+/** The server sends a keep-alive every 15 s; after this time without data the connection is dead. */
 const SILENCE_MAX_MS = 40_000;
 const RETRY_MIN_MS = 1_000;
 const RETRY_MAX_MS = 15_000;
@@ -23,14 +23,14 @@ type Listener = (item: StreamItem) => void;
 const listeners = new Map<Topic, Set<Listener>>();
 const readers = new Set<() => void>();
 
-/** Gives back what ends it. */
+/** Subscribes to a topic. Returns the unsubscribe function. */
 export function onChange(topic: Topic, listener: Listener): () => void {
   const known = listeners.get(topic) ?? new Set();
   listeners.set(topic, known.add(listener));
   return () => known.delete(listener);
 }
 
-/** Called at every connect: what changed before it was told to nobody, so lists are read again. */
+/** Subscribes to connects. Changes before a connect were missed, so lists are read again. */
 export function onConnect(reader: () => void): () => void {
   readers.add(reader);
   return () => readers.delete(reader);
@@ -46,37 +46,37 @@ export function startLive(): void {
 
 export function stopLive(): void {
   stopping?.abort();
-  connection.value = { state: "connecting", heardAtMs: undefined };
+  connection.value = { state: "connecting", receivedAtMs: undefined };
 }
 
 async function run(stopped: AbortSignal): Promise<void> {
   let waitMs = RETRY_MIN_MS;
   while (!stopped.aborted) {
-    const isHeard = await follow(stopped).catch((error) => {
+    const hasReceived = await follow(stopped).catch((error) => {
       if (error instanceof ApiError && error.status === 401) stopLive();
       return false;
     });
     if (stopped.aborted) return;
     connection.value = { ...connection.value, state: "lost" };
-    waitMs = isHeard ? RETRY_MIN_MS : Math.min(waitMs * 2, RETRY_MAX_MS);
+    waitMs = hasReceived ? RETRY_MIN_MS : Math.min(waitMs * 2, RETRY_MAX_MS);
     await sleep(waitMs * (0.75 + Math.random() / 2), stopped);
   }
 }
 
-/** One connection, until it breaks. Resolves to whether anything was heard on it. */
+/** Reads one connection until it breaks. Resolves to whether it received data. */
 async function follow(stopped: AbortSignal): Promise<boolean> {
   const silence = new AbortController();
   let watchdog = setTimeout(() => silence.abort(), SILENCE_MAX_MS);
   try {
     const signal = AbortSignal.any([stopped, silence.signal]);
     const response = await fetch(PATH, { signal, credentials: "same-origin" });
-    if (!response.ok || !response.body) throw await refusalOf(response);
-    connection.value = { state: "live", heardAtMs: Date.now() };
+    if (!response.ok || !response.body) throw await errorOf(response);
+    connection.value = { state: "live", receivedAtMs: Date.now() };
     for (const read of readers) read();
     await readEvents(response.body, (items) => {
       clearTimeout(watchdog);
       watchdog = setTimeout(() => silence.abort(), SILENCE_MAX_MS);
-      heard();
+      markReceived();
       for (const item of items) for (const listen of listeners.get(item.topic) ?? []) listen(item);
     });
     return true;
@@ -88,17 +88,17 @@ async function follow(stopped: AbortSignal): Promise<boolean> {
   }
 }
 
-/** A busy fleet speaks a thousand times a second; the page need not be told that often that it does. */
-function heard(): void {
-  const { state, heardAtMs = 0 } = connection.value;
-  if (Date.now() - heardAtMs < 1_000 && state === "live") return;
-  connection.value = { state: "live", heardAtMs: Date.now() };
+/** Records received data, at most once per second: a busy fleet sends a thousand items per second. */
+function markReceived(): void {
+  const { state, receivedAtMs = 0 } = connection.value;
+  if (Date.now() - receivedAtMs < 1_000 && state === "live") return;
+  connection.value = { state: "live", receivedAtMs: Date.now() };
 }
 
-/** By hand, not by EventSource: that one tells neither a refusal from an outage nor that a comment came. */
+/** Reads server-sent events. EventSource reports neither HTTP errors nor comments (keep-alives). */
 export async function readEvents<T = StreamItem>(
   body: ReadableStream<Uint8Array>,
-  hear: (items: T[]) => void,
+  receive: (items: T[]) => void,
 ): Promise<void> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
@@ -108,7 +108,7 @@ export async function readEvents<T = StreamItem>(
     if (done) return;
     const blocks = (unread + decoder.decode(value, { stream: true })).split("\n\n");
     unread = blocks.pop() ?? "";
-    hear(blocks.flatMap((block) => dataOf<T>(block)));
+    receive(blocks.flatMap((block) => dataOf<T>(block)));
   }
 }
 

@@ -4,20 +4,20 @@ import { useEffect } from "preact/hooks";
 import { ApiError } from "./api.ts";
 import { onChange, onConnect, type Topic } from "./live.ts";
 
-/** Something read from the server. A failed reading keeps the former value, and says so. */
+/** A value read from the server. After a failed read it keeps the previous value and has an error. */
 export interface Loaded<T> {
   value: T | undefined;
   error: ApiError | undefined;
-  /** When it was read last, by this machine's clock. */
+  /** Time of the last read, by the local clock. */
   readAtMs: number | undefined;
 }
 
 export interface Resource<T> {
   readonly state: Signal<Loaded<T>>;
-  /** Reads it while a part that called this is on the page, and gives it as it is now. */
+  /** Returns the current value, and reads it while the calling component is mounted. */
   use(): Loaded<T>;
   refresh(): Promise<void>;
-  /** What somebody else just learned of it, e.g. from the answer to an action. */
+  /** Sets the value, for example from the response to an action. */
   set(value: T): void;
   forget(): void;
 }
@@ -26,14 +26,14 @@ export const NOTHING = { value: undefined, error: undefined, readAtMs: undefined
 
 export interface ResourceOptions<T> {
   read: () => Promise<T>;
-  /** How often it is read while it is on the page; left out: when it is told of, or asked for. */
+  /** Poll interval while mounted. Without it, the value is read on changes and on request. */
   everyMs?: number;
-  /** Changes that make it worth reading again, soon. */
+  /** Topics of the stream that trigger a read. */
   topics?: readonly Topic[];
   isAbout?: (item: StreamItem) => boolean;
 }
 
-/** However many changes are told of, a reading begins at most this often. */
+/** Shortest interval between two reads that changes trigger. */
 const REREAD_MIN_MS = 1_000;
 
 export function createResource<T>(options: ResourceOptions<T>): Resource<T> {
@@ -58,11 +58,11 @@ export function createResource<T>(options: ResourceOptions<T>): Resource<T> {
   const isSeen = (): boolean => document.visibilityState === "visible";
 
   function begin(): () => void {
-    const hear = (item: StreamItem): void => {
+    const receive = (item: StreamItem): void => {
       if (options.isAbout?.(item) ?? true) reread();
     };
     const timer = options.everyMs && setInterval(() => isSeen() && void refresh(), options.everyMs);
-    const ends = (options.topics ?? []).map((topic) => onChange(topic, hear));
+    const ends = (options.topics ?? []).map((topic) => onChange(topic, receive));
     ends.push(onConnect(() => void refresh()));
     void refresh();
     return () => {
@@ -95,7 +95,7 @@ export function createResource<T>(options: ResourceOptions<T>): Resource<T> {
 }
 
 export interface Rows<T> {
-  /** The same map for as long as the page lives; `version` says that something in it is new. */
+  /** The same map for the life of the page; `version` changes with its content. */
   rows: ReadonlyMap<string, T>;
   version: number;
   isComplete: boolean;
@@ -117,27 +117,27 @@ export interface CollectionOptions<T> {
   topic: Topic;
   keyOf: (item: T) => string;
   page: (cursor: string | undefined) => Promise<List<T>>;
-  /** Where the stream names what changed without saying how. */
+  /** Reads one row, for topics whose items carry only an id. */
   readOne?: (id: string) => Promise<T>;
 }
 
-/** Changes are drawn together: a list that moves more often than this cannot be read anyway. */
+/** Changes are collected for this long before a redraw. */
 const DRAW_MS = 500;
-/** More changes than this at once cost less as a reading of the whole list; that one is large, and taken rarely. */
+/** Above this number of changes, reading the whole list is cheaper. */
 const READ_ONE_MAX = 20;
 const READ_ALL_MIN_MS = 5_000;
 
-/** A whole list, read once, page by page, and kept up by the stream from then on. */
+/** A whole list: read once page by page, then updated by the stream. */
 export function createCollection<T>(options: CollectionOptions<T>): Collection<T> {
   const rows = new Map<string, T>();
   const state = signal<Rows<T>>({ ...empty(rows) });
   let users = 0;
   let isRead = false;
-  // Answers come in any order: one that was asked for before what is shown came is thrown away.
+  // Responses may arrive in any order. A response to an older request than the shown data is dropped.
   let moment = 0;
   const shownAsOf = new Map<string, number>();
   const refresh = oneAtATime(readAll);
-  const told = new Set<string>();
+  const changedIds = new Set<string>();
   const draw = throttle(DRAW_MS, () => {
     state.value = { ...state.value, version: state.value.version + 1 };
   });
@@ -145,7 +145,7 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
   const readAllSoon = throttle(READ_ALL_MIN_MS, () => void refresh());
 
   function readSoon(id: string): void {
-    told.add(id);
+    changedIds.add(id);
     readTold();
   }
 
@@ -174,20 +174,20 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
       } while (cursor !== undefined);
       for (const id of rows.keys()) if (!seen.has(id)) show(id, undefined, began);
       for (const id of shownAsOf.keys()) if (!rows.has(id)) shownAsOf.delete(id);
-      settle({ isComplete: true, error: undefined, readAtMs: Date.now() });
+      update({ isComplete: true, error: undefined, readAtMs: Date.now() });
     } catch (error) {
       isRead = false;
-      settle({ error: asApiError(error) });
+      update({ error: asApiError(error) });
     }
   }
 
-  function settle(changes: Partial<Rows<T>>): void {
+  function update(changes: Partial<Rows<T>>): void {
     state.value = { ...state.value, ...changes, version: state.value.version + 1 };
   }
 
   async function readChanged(): Promise<void> {
-    const ids = [...told];
-    told.clear();
+    const ids = [...changedIds];
+    changedIds.clear();
     const { readOne } = options;
     if (!readOne || ids.length > READ_ONE_MAX) return readAllSoon();
     await Promise.all(
@@ -221,13 +221,13 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
     put(item) {
       const id = options.keyOf(item);
       show(id, item);
-      settle({});
-      // How old an answer to an action is, nobody knows.
+      update({});
+      // The age of a response to an action is unknown.
       if (options.readOne) readSoon(id);
     },
     remove(id) {
       show(id, undefined);
-      settle({});
+      update({});
     },
     use() {
       useEffect(() => {
@@ -248,7 +248,7 @@ export function createCollection<T>(options: CollectionOptions<T>): Collection<T
   };
 }
 
-/** Whoever asks during a reading gets the next one: the one under way may have begun before what it asks for. */
+/** Single-flight with a trailing run: a call during a read waits for the next read, because the running one may be too old. */
 function oneAtATime(read: () => Promise<void>): () => Promise<void> {
   let underWay: Promise<void> | undefined;
   let next: Promise<void> | undefined;
@@ -280,7 +280,7 @@ export function asApiError(error: unknown): ApiError {
   return new ApiError({ status: 0, code: "INTERNAL", message });
 }
 
-/** At once, then at most once per interval, and always once after the last call. */
+/** Calls at once, then at most once per interval, and always once after the last call. */
 export function throttle(intervalMs: number, act: () => void): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let isWanted = false;

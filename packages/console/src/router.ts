@@ -1,40 +1,40 @@
 import { signal } from "@preact/signals";
 
-export interface Place {
+export interface PageLocation {
   path: string;
   query: URLSearchParams;
 }
 
-const read = (): Place => ({
+const read = (): PageLocation => ({
   path: window.location.pathname,
   query: new URLSearchParams(window.location.search),
 });
 
-/** Where the reader is. Every part that looks at it is drawn anew when it changes. */
-export const place = signal<Place>(read());
+/** The current location. Components that read it redraw when it changes. */
+export const currentLocation = signal<PageLocation>(read());
 
 export function go(to: string, { replace = false } = {}): void {
   if (to === window.location.pathname + window.location.search) return;
   if (replace) window.history.replaceState(null, "", to);
   else window.history.pushState(null, "", to);
-  place.value = read();
+  currentLocation.value = read();
 }
 
-/** Changes what stands behind the `?`, so that a filter is part of the address and survives a reload. */
+/** Changes the query, so that filters are part of the URL and survive a reload. */
 export function setQuery(changes: Record<string, string>): void {
-  const query = new URLSearchParams(place.value.query);
+  const query = new URLSearchParams(currentLocation.value.query);
   for (const [name, value] of Object.entries(changes)) {
     if (value === "") query.delete(name);
     else query.set(name, value);
   }
   const text = query.toString();
-  go(place.value.path + (text && `?${text}`), { replace: true });
+  go(currentLocation.value.path + (text && `?${text}`), { replace: true });
 }
 
-/** Plain links work as links do everywhere: only a plain click on one of ours stays in this page. */
+/** Handles plain clicks on links of the console without a page load. Other clicks keep their browser behaviour. */
 export function followLinks(): void {
   window.addEventListener("popstate", () => {
-    place.value = read();
+    currentLocation.value = read();
   });
   document.addEventListener("click", (event) => {
     if (event.defaultPrevented || event.button !== 0 || hasModifier(event)) return;
@@ -49,7 +49,7 @@ export function followLinks(): void {
 const hasModifier = (event: MouseEvent): boolean =>
   event.metaKey || event.ctrlKey || event.shiftKey || event.altKey;
 
-/** `/nodes/:id` against `/nodes/x`: `{ id: "x" }`; `undefined` when it does not fit. */
+/** Matches `/nodes/:id` with `/nodes/x` as `{ id: "x" }`; `undefined` if it does not match. */
 export function matchPath(pattern: string, path: string): Record<string, string> | undefined {
   const wanted = pattern.split("/");
   const given = path.split("/");
@@ -63,7 +63,7 @@ export function matchPath(pattern: string, path: string): Record<string, string>
   return params;
 }
 
-/** An address typed by hand may hold a lone `%`. */
+/** Keeps invalid escapes, such as a single `%`, as they are. */
 function decode(text: string): string {
   try {
     return decodeURIComponent(text);

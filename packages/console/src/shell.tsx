@@ -7,16 +7,16 @@ import { relative } from "./model/time.ts";
 import { isTyping } from "./parts/filter.tsx";
 import { Icon, type IconName } from "./parts/icons.tsx";
 import { Text } from "./parts/text.tsx";
-import { tell } from "./parts/toast.tsx";
+import { showToast } from "./parts/toast.tsx";
 import { asApiError } from "./resource.ts";
-import { go, place } from "./router.ts";
+import { currentLocation, go } from "./router.ts";
 import { CHOICES, chooseTheme, themeChoice } from "./theme.ts";
 
 interface Entry {
   href: string;
   label: string;
   icon: IconName;
-  /** After `g`, as in other consoles. */
+  /** Shortcut after `g`. */
   key: string;
   count?: number | undefined;
 }
@@ -43,14 +43,14 @@ function entries(): Entry[] {
 
 export function Shell({ children }: { children: ComponentChildren }) {
   const [isOpen, setOpen] = useState(false);
-  const { path } = place.value;
+  const { path } = currentLocation.value;
   stats.use();
   useEffect(() => setOpen(false), [path]);
-  useLayoutEffect(() => goByKeys(), []);
+  useLayoutEffect(() => listenForShortcuts(), []);
   return (
     <div class="shell">
       <button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
-        Skip to the page
+        Skip to content
       </button>
       <aside class={isOpen ? "side side-open" : "side"}>
         <div class="brand-row">
@@ -112,7 +112,7 @@ const isAt = (href: string, path: string): boolean =>
       path.startsWith(`${href}/`) ||
       (href === "/sessions" && path.startsWith("/turns/"));
 
-/** Whether changes arrive, always in sight. */
+/** State of the live connection. */
 function Live() {
   const { state } = connection.value;
   const words = { live: "Live", connecting: "Connecting", lost: "Disconnected" };
@@ -124,17 +124,17 @@ function Live() {
   );
 }
 
-/** Above everything while the stream is down: what is seen was true then. */
+/** Banner while the stream is down, with the age of the shown data. */
 function Lost() {
-  const { state, heardAtMs } = connection.value;
+  const { state, receivedAtMs } = connection.value;
   if (state !== "lost") return null;
-  // This machine's own clock on both sides; the server's only says when to look again.
-  const ageMs = now.value && heardAtMs !== undefined ? Date.now() - heardAtMs : undefined;
+  // Both times are local; reading `now` only triggers the redraw.
+  const ageMs = now.value && receivedAtMs !== undefined ? Date.now() - receivedAtMs : undefined;
   return (
     <div class="banner banner-bad">
-      <strong role="alert">The server is not heard.</strong>{" "}
-      {ageMs !== undefined && `What you see was true ${relative(-ageMs)}. `}
-      Trying again …
+      <strong role="alert">No connection to the server.</strong>{" "}
+      {ageMs !== undefined && `The data was read ${relative(-ageMs)}. `}
+      Reconnecting …
     </div>
   );
 }
@@ -150,7 +150,7 @@ function Who() {
           <Text>{principal.name}</Text>
         </span>
         <span class="quiet">
-          {principal.role === "viewer" ? "viewer, may look" : principal.role}
+          {principal.role === "viewer" ? "viewer, read-only" : principal.role}
           {principal.tenant !== "default" && (
             <>
               {" "}
@@ -165,7 +165,7 @@ function Who() {
           class="icon-button"
           aria-label="Sign out"
           title="Sign out"
-          onClick={() => signOut().catch((error) => tell("bad", asApiError(error).message))}
+          onClick={() => signOut().catch((error) => showToast("bad", asApiError(error).message))}
         >
           <Icon name="out" />
         </button>
@@ -197,8 +197,8 @@ function ThemeSwitch() {
 
 const SEQUENCE_MAX_MS = 1_200;
 
-/** `g` and a letter: the pages without a mouse. */
-function goByKeys(): () => void {
+/** Keyboard navigation: `g` and a letter open a page. */
+function listenForShortcuts(): () => void {
   let beganAtMs = 0;
   function press(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target as Element)) return;

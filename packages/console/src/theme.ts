@@ -1,4 +1,4 @@
-import { computed, signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 
 export const CHOICES = ["system", "light", "dark"] as const;
 export type Choice = (typeof CHOICES)[number];
@@ -12,7 +12,7 @@ system.addEventListener("change", () => {
 
 export const themeChoice = signal<Choice>(stored());
 
-/** What is seen now. */
+/** The colours in use: the choice of the user, or that of the system. */
 export const theme = computed(() => {
   if (themeChoice.value !== "system") return themeChoice.value;
   return isSystemDark.value ? "dark" : "light";
@@ -21,13 +21,13 @@ export const theme = computed(() => {
 export function chooseTheme(choice: Choice): void {
   localStorage.setItem(KEY, choice);
   themeChoice.value = choice;
-  applyTheme();
 }
 
+/** Sets `data-theme`, which the style sheet selects its colours by, and follows every change. */
 export function applyTheme(): void {
-  const { dataset } = document.documentElement;
-  if (themeChoice.value === "system") delete dataset.theme;
-  else dataset.theme = themeChoice.value;
+  effect(() => {
+    document.documentElement.dataset.theme = theme.value;
+  });
 }
 
 function stored(): Choice {

@@ -39,12 +39,12 @@ const titles = (fleet: Partial<Parameters<typeof concernsOf>[0]>) =>
     ({ title }) => title,
   );
 
-test("a fleet that is well needs nobody, and so does one nothing is known of yet", () => {
+test("a healthy fleet and an unknown one have no problems", () => {
   expect(titles({})).toEqual([]);
   expect(concernsOf({ cluster: undefined, membership: undefined, stats: undefined })).toEqual([]);
 });
 
-test("what is broken comes before what may break", () => {
+test("present problems are listed before likely ones", () => {
   const brake = { active: true, since: null, lost: 4, members: 5 };
   const all = titles({
     cluster: cluster({
@@ -60,8 +60,8 @@ test("what is broken comes before what may break", () => {
     }),
   });
   expect(all).toEqual([
-    "Redis does not answer",
-    "Postgres came back as another history or an older copy",
+    "Redis is down",
+    "Postgres has another history or is an older copy",
     "The mass-loss brake is on",
     "1 deployment fails",
     "The members view is settling",

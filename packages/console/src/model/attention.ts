@@ -1,6 +1,6 @@
 import type { ClusterView, MembershipView, Stats } from "@tenure/protocol";
 
-/** Something a person should look at, worst first. */
+/** A problem for the operator. */
 export interface Concern {
   tone: "bad" | "warn";
   title: string;
@@ -14,7 +14,7 @@ export interface Fleet {
   stats: Stats | undefined;
 }
 
-/** What is wrong, or may soon be, from what the server knows. An empty list means that nothing is. */
+/** Present and likely problems, worst first. Empty when there are none. */
 export function concernsOf({ cluster, membership, stats }: Fleet): Concern[] {
   const concerns = [
     ...(cluster ? ofCluster(cluster) : []),
@@ -30,8 +30,8 @@ function ofCluster({ dependencies, timeline }: ClusterView): Concern[] {
     .map(
       ({ name, reason }): Concern => ({
         tone: "bad",
-        title: `${capital(name)} does not answer`,
-        detail: reason ?? "Work that needs it waits until it is back.",
+        title: `${capital(name)} is down`,
+        detail: reason ?? "Work that needs this store waits until it is back.",
         href: "/cluster",
       }),
     );
@@ -40,8 +40,8 @@ function ofCluster({ dependencies, timeline }: ClusterView): Concern[] {
     ...down,
     {
       tone: "bad",
-      title: "Postgres came back as another history or an older copy",
-      detail: "No nonce is handed out until an operator confirms it.",
+      title: "Postgres has another history or is an older copy",
+      detail: "No nonces are allocated until an operator confirms the history.",
       href: "/cluster",
     },
   ];
@@ -53,7 +53,7 @@ function ofMembership({ view, brake }: MembershipView): Concern[] {
     concerns.push({
       tone: "bad",
       title: "The mass-loss brake is on",
-      detail: `${brake.lost} of ${brake.members} node-units were lost together. Nothing is taken from them until they are back or you release it.`,
+      detail: `${brake.lost} of ${brake.members} node-units were lost together. Their deployments do not move until the nodes are back or you release the brake.`,
       href: "/cluster",
     });
   }
@@ -61,7 +61,7 @@ function ofMembership({ view, brake }: MembershipView): Concern[] {
     concerns.push({
       tone: "warn",
       title: "The members view is settling",
-      detail: "After a start nothing is taken from anybody until every node had time to come back.",
+      detail: "After a start no deployment moves until every node had time to reconnect.",
       href: "/cluster",
     });
   }
@@ -73,31 +73,31 @@ function ofStats({ deployments, nodes, signers, dlq }: Stats): Concern[] {
     deployments.failing > 0 && {
       tone: "bad",
       title: `${counted(deployments.failing, "deployment")} ${deployments.failing === 1 ? "fails" : "fail"}`,
-      detail: "A process crashed, could not be installed, or its node refused it.",
+      detail: "The process crashed, the install failed, or the node refused it.",
       href: "/deployments?state=failing",
     },
     deployments.unassigned > 0 && {
       tone: "warn",
       title: `${counted(deployments.unassigned, "deployment")} without a node`,
-      detail: "No node has claimed it. Open it to see why.",
+      detail: "No node has claimed them. Open one to see why.",
       href: "/deployments?state=pending",
     },
     signers.quarantined > 0 && {
       tone: "warn",
       title: `${counted(signers.quarantined, "nonce")} in quarantine`,
-      detail: "Their holders fell silent. Say whether each was used.",
+      detail: "Holders timed out. Mark each nonce used or unused.",
       href: "/signers",
     },
     dlq.entries > 0 && {
       tone: "warn",
       title: counted(dlq.entries, "dead letter"),
-      detail: "Messages between instances that could not take effect.",
+      detail: "Messages between instances that could not be processed.",
       href: "/cluster",
     },
     nodes.draining > 0 && {
       tone: "warn",
       title: `${counted(nodes.draining, "node")} draining`,
-      detail: "Given nothing new; what is there moves away.",
+      detail: "Draining nodes get no new work; their deployments move away.",
       href: "/nodes?state=draining",
     },
   ];

@@ -57,14 +57,14 @@ function deployment(changes: Partial<DeploymentView> = {}): DeploymentView {
 const wordOf = (changes: Partial<DeploymentView>) => deploymentCondition(deployment(changes)).word;
 
 describe("a deployment", () => {
-  test("is what its node says in the current term", () => {
+  test("has the state that its node reports in the current term", () => {
     expect(deploymentCondition(deployment())).toEqual({ tone: "good", word: "running" });
     expect(wordOf({ status: [status({ state: "backoff" })] })).toBe("backoff");
     expect(wordOf({ status: [status({ generation: 2 })] })).toBe("claimed");
     expect(wordOf({ status: [status({ address: "b" })] })).toBe("claimed");
   });
 
-  test("says why it fails", () => {
+  test("has the last error as its detail when it fails", () => {
     const view = deployment({ status: [status({ state: "failed", last_error: "no such file" })] });
     expect(deploymentCondition(view)).toEqual({
       tone: "bad",
@@ -73,15 +73,15 @@ describe("a deployment", () => {
     });
   });
 
-  test("without an owner, or with one that is gone, is not well", () => {
+  test("without an owner, or with a lost one, is not healthy", () => {
     expect(wordOf({ address: "" })).toBe("unassigned");
     expect(deploymentCondition(deployment(), () => false)).toEqual({
       tone: "bad",
-      word: "node gone",
+      word: "node lost",
     });
   });
 
-  test("that is disabled, moving, or of no known type says so first", () => {
+  test("that is disabled, moving or of an unknown type shows that first", () => {
     expect(wordOf({ enabled: false, address: "" })).toBe("disabled");
     expect(wordOf({ moving_to: "b", move_state: "installing" })).toBe("moving");
     expect(wordOf({ type: "cron" })).toBe("skipped");
@@ -92,7 +92,7 @@ describe("a daemon", () => {
   const daemon = (...status: DeploymentStatus[]) =>
     deploymentCondition(deployment({ type: "daemon", address: "", status }));
 
-  test("is as well as its worst node", () => {
+  test("has the state of its worst node", () => {
     expect(daemon().word).toBe("on no node");
     expect(daemon(status(), status({ address: "b" })).word).toBe("running on 2");
     const one = daemon(status(), status({ address: "b", state: "backoff" }));

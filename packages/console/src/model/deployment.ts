@@ -12,10 +12,10 @@ const TONES: Record<DeploymentState, Tone> = {
   refused: "bad",
 };
 
-/** Worst first: a daemon that fails on one node fails, however many it runs on. */
+/** Worst first: a daemon that fails on one node counts as failing. */
 const SEVERITY: readonly Tone[] = ["bad", "warn", "busy", "idle", "good"];
 
-/** What the nodes say in the current term; reports of an older owner tell nothing about now. */
+/** Statuses of the current term. Those of earlier owners are out of date. */
 export function currentStatuses(view: DeploymentView): DeploymentStatus[] {
   return view.status.filter(
     ({ generation, address, past }) =>
@@ -25,7 +25,7 @@ export function currentStatuses(view: DeploymentView): DeploymentStatus[] {
   );
 }
 
-/** `isOnline` says of an address whether its node is there; without it every owner is taken as there. */
+/** `isOnline`: whether the node of an address is online; by default every node is. */
 export function deploymentCondition(
   view: DeploymentView,
   isOnline: (address: string) => boolean = () => true,
@@ -36,10 +36,10 @@ export function deploymentCondition(
     return { tone: "bad", word: "skipped", detail: `its type ${view.type} is unknown` };
   }
   if (view.address === "") return { tone: "warn", word: "unassigned" };
-  if (!isOnline(view.address)) return { tone: "bad", word: "node gone" };
+  if (!isOnline(view.address)) return { tone: "bad", word: "node lost" };
   if (view.moving_to !== "") return { tone: "busy", word: "moving" };
   const [status] = currentStatuses(view);
-  if (!status) return { tone: "busy", word: "claimed", detail: "its node has not reported yet" };
+  if (!status) return { tone: "busy", word: "claimed", detail: "no report from the node yet" };
   return statusCondition(status);
 }
 
@@ -69,7 +69,7 @@ export function groupOf({ tone, word }: Condition): Group {
   return tone === "good" ? "running" : "pending";
 }
 
-/** What it runs, in one line. */
+/** Package or command, in one line. */
 export function runs(view: Pick<DeploymentView, "package_name" | "package_version" | "command">) {
   const { package_name: name, package_version: version, command } = view;
   if (name === "") return command;

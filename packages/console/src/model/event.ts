@@ -1,7 +1,7 @@
 import type { EventRecord } from "@tenure/protocol";
 import type { Tone } from "./tone.ts";
 
-/** How an event is to be taken, by its name alone: events of a newer server are plain. */
+/** Tone of an event, by its name. Unknown events are neutral. */
 export function eventTone({ event, code }: Pick<EventRecord, "event" | "code">): Tone {
   const [noun = "", what = ""] = event.split(".");
   if (BAD.has(what) || noun === "brake")
@@ -23,7 +23,7 @@ const WARN = new Set([
 ]);
 const GOOD = new Set(["joined", "claimed", "started", "confirmed"]);
 
-/** The page of what it is about. */
+/** The page of the subject. */
 export function eventHref({ event, subject }: Pick<EventRecord, "event" | "subject">) {
   if (!subject || event.endsWith(".deleted")) return undefined;
   const [noun = ""] = event.split(".");

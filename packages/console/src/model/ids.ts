@@ -1,6 +1,6 @@
 /**
- * An id short enough for a table. The end of one of ours is random, its beginning is the time; the beginning of a key
- * or a session tells as much as its end.
+ * Shortens an id for tables. UUIDs show their end, which is random (the beginning is a time); keys and sessions show
+ * both ends.
  */
 export function shortId(id: string): string {
   if (/^[0-9a-f]{8}-[0-9a-f]{4}-/.test(id)) return `…${id.slice(-8)}`;

@@ -75,7 +75,7 @@ test("how long it took, or takes", () => {
   ).toBeUndefined();
 });
 
-test("an outcome says more than a state", () => {
+test("a job with an outcome shows the outcome, not the state", () => {
   expect(jobCondition({ state: "RELEASED", outcome: "timed_out" })).toEqual({
     tone: "warn",
     word: "timed out",

@@ -7,7 +7,7 @@ const OUTCOMES: Record<JobOutcome, Condition> = {
   cancelled: { tone: "idle", word: "cancelled" },
   timed_out: { tone: "warn", word: "timed out" },
   no_node: { tone: "warn", word: "no node" },
-  attempts_exhausted: { tone: "bad", word: "attempts used up" },
+  attempts_exhausted: { tone: "bad", word: "attempts exhausted" },
 };
 
 export const OUTCOME_LIST = Object.keys(OUTCOMES) as JobOutcome[];
@@ -31,7 +31,7 @@ export function jobCondition({ state, outcome }: Pick<Job, "state" | "outcome">)
 export const isEnded = ({ state }: Pick<Job, "state">): boolean =>
   state === "FINISHED" || state === "RELEASED";
 
-/** One step of an attempt, as a bar: from when, for how long, in which state. */
+/** One step of an attempt as a bar: start, duration and state. */
 export interface Span {
   state: JobTimelineEntry["state"];
   tone: Tone;
@@ -57,8 +57,8 @@ const SPAN_TONES: Record<JobTimelineEntry["state"], Tone> = {
 };
 
 /**
- * The timeline by attempts. A step lasts until the next one, of whichever attempt; the last until now or the end. What was
- * run for nothing has the tone of how it ended: by a further attempt, or with the job.
+ * Groups the timeline by attempt. A step lasts until the next step of any attempt; the last one until now or the end.
+ * The run of a failed attempt has the tone of its outcome.
  */
 export function attemptsOf(job: Pick<Job, "timeline" | "outcome">, nowMs: number): Attempt[] {
   const entries = [...job.timeline].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
@@ -91,12 +91,12 @@ function runTone(
   return next && outcome ? OUTCOMES[outcome].tone : SPAN_TONES.RUNNING;
 }
 
-/** From its creation until it ended, or until now. */
+/** Time from creation to the end, or until now. */
 export function jobDurationMs(
   job: Pick<Job, "created_at" | "ended_at" | "timeline" | "state">,
   nowMs: number,
 ) {
-  // In a list the timeline is empty.
+  // Lists have no timelines.
   const end = job.timeline.find(({ state }) => state === "FINISHED")?.at ?? job.ended_at;
   const endMs = end ? Date.parse(end) : isEnded(job) ? undefined : nowMs;
   return endMs === undefined ? undefined : Math.max(0, endMs - Date.parse(job.created_at));

@@ -51,9 +51,9 @@ describe("a specification in a form", () => {
     expect(changesOf({ ...draft, env: "" }, draft)).toEqual({ env: {} });
   });
 
-  test("what cannot be meant is said before it is sent", () => {
+  test("an invalid draft has a problem", () => {
     expect(problemOf(draft)).toBeUndefined();
-    expect(problemOf(EMPTY_DRAFT)).toContain("what to run");
+    expect(problemOf(EMPTY_DRAFT)).toContain("a package or a command");
     expect(problemOf({ ...draft, env: "NOVALUE" })).toContain("NAME=value");
     expect(problemOf({ ...draft, lost_after_s: "soon" })).toContain("seconds");
   });
@@ -65,7 +65,7 @@ describe("a specification in a form", () => {
   });
 });
 
-test("what another specification says differently, one by one", () => {
+test("differences of two specifications are listed by field and variable", () => {
   const before = {
     package_name: "web",
     package_version: "1",
@@ -90,7 +90,7 @@ test("what another specification says differently, one by one", () => {
   ]);
 });
 
-test("an event leads to what it is about, and says how to take it", () => {
+test("an event has a link to its subject and a tone", () => {
   expect(eventTone({ event: "node.lost" })).toBe("bad");
   expect(eventTone({ event: "brake.engaged" })).toBe("bad");
   expect(eventTone({ event: "brake.released" })).toBe("good");

@@ -7,7 +7,7 @@ export function nodeCondition({ online, draining, left_at }: NodeView): Conditio
   return draining ? { tone: "warn", word: "draining" } : { tone: "good", word: "online" };
 }
 
-/** The scarcer of processor and memory: what a node runs out of first. */
+/** The larger share of processor and memory. */
 export function loadOf({ resource_usage, online }: NodeView) {
   if (!resource_usage || !online) return undefined;
   const { cpu_percent, memory_percent } = resource_usage;
@@ -16,7 +16,7 @@ export function loadOf({ resource_usage, online }: NodeView) {
   return { share: percent / 100, label, text: `${Math.round(percent)} %` };
 }
 
-/** How many deployments each node has: owned ones, and daemons that report from it. */
+/** Number of deployments per node: owned ones and daemons that report from it. */
 export function runsByNode(views: Iterable<DeploymentView>): Map<string, number> {
   const counts = new Map<string, number>();
   for (const view of views) {

@@ -2,15 +2,15 @@ import type { DeploymentRevision } from "@tenure/protocol";
 
 export interface Difference {
   name: string;
-  /** `undefined`: it was not there. */
+  /** `undefined` if it was added. */
   from: string | undefined;
-  /** `undefined`: it is not there any more. */
+  /** `undefined` if it was removed. */
   to: string | undefined;
 }
 
 type Spec = Omit<DeploymentRevision, "revision" | "replaced_at">;
 
-/** What another specification says differently, field by field, variable by variable. */
+/** Differences between two specifications, by field and environment variable. */
 export function differences(before: Spec, after: Spec): Difference[] {
   const from = flat(before);
   const to = flat(after);

@@ -1,6 +1,6 @@
 import type { DeploymentCreate, DeploymentView } from "@tenure/protocol";
 
-/** A specification as a form has it: text a person can edit. */
+/** A specification as editable text. */
 export interface Draft {
   name: string;
   type: string;
@@ -39,7 +39,7 @@ export function draftOf(view: DeploymentView): Draft {
   };
 }
 
-/** What the draft says differently from `before`; everything that is set when there is no before. */
+/** The fields in which the draft differs from `before`; without `before`, all fields that are set. */
 export function changesOf(draft: Draft, before: Draft = EMPTY_DRAFT): DeploymentCreate {
   const is = (field: keyof Draft): boolean => draft[field] !== before[field];
   const text = ["name", "type", "package_name", "package_version", "command"] as const;
@@ -52,12 +52,13 @@ export function changesOf(draft: Draft, before: Draft = EMPTY_DRAFT): Deployment
   };
 }
 
-/** What keeps a draft from being sent, in words; `undefined` when nothing does. */
+/** Why the draft is invalid; `undefined` if it is valid. */
 export function problemOf(draft: Draft): string | undefined {
   if (draft.package_name.trim() === "" && draft.command.trim() === "")
-    return "Say what to run: a package, or a command.";
+    return "Enter a package or a command.";
   const seconds = Number(draft.lost_after_s);
-  if (!Number.isFinite(seconds) || seconds < 0) return "The waiting time is a number of seconds.";
+  if (!Number.isFinite(seconds) || seconds < 0)
+    return "The time before a move must be a number of seconds.";
   for (const [field, name] of [
     ["env", "variable"],
     ["selector", "label"],
@@ -69,7 +70,7 @@ export function problemOf(draft: Draft): string | undefined {
   return undefined;
 }
 
-/** One `name=value` per line; a value may hold `=`, an empty line means nothing. */
+/** One `name=value` per line. A value may contain `=`; empty lines are ignored. */
 export function pairsOf(text: string): Record<string, string> {
   return Object.fromEntries(
     meaningful(text).map((line) => {
@@ -79,7 +80,7 @@ export function pairsOf(text: string): Record<string, string> {
   );
 }
 
-/** A value with a line break cannot stand on a line of its own; such a specification is edited elsewhere. */
+/** A value with a line break does not fit on one line; edit such a specification with the CLI. */
 export function isEditable({ args, env }: Pick<DeploymentView, "args" | "env">): boolean {
   return ![...args, ...Object.values(env)].some((value) => /[\r\n]/.test(value));
 }

@@ -24,7 +24,7 @@ test.each([
   expect(pieces(`a${character}b`)).toMatchObject([{ text: "a" }, { mark }, { text: "b" }]);
 });
 
-test("a mark says what it stands for", () => {
+test("a mark names its character", () => {
   expect(pieces("\u202e")).toEqual([{ mark: "\\u202e", name: "U+202E right-to-left override" }]);
 });
 

@@ -1,16 +1,16 @@
 /**
- * Names, labels, errors and logs come from other machines. What could hide, reorder or rewrite the text around it
- * is shown as a mark: control characters, everything invisible, and what turns the direction of writing.
+ * Names, labels, errors and logs come from other machines. Characters that could hide or reorder text are shown as
+ * marks: control characters, invisible characters and changes of the writing direction.
  */
 const HOSTILE =
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what this is about
-  // biome-ignore lint/suspicious/noMisleadingCharacterClass: each is meant alone
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the expression matches control characters
+  // biome-ignore lint/suspicious/noMisleadingCharacterClass: each character is matched alone
   /[\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/u;
 const HOSTILE_ALL = new RegExp(HOSTILE, "gu");
 
 export type Piece = { text: string } | { mark: string; name: string };
 
-/** The text in pieces: what may be shown as it is, and marks for what may not. A tab in a log is harmless. */
+/** Splits a text into plain parts and marks for unsafe characters. Tabs are allowed. */
 export function pieces(text: string, { tabs = false } = {}): Piece[] {
   if (!HOSTILE.test(text)) return [{ text }];
   const found: Piece[] = [];
@@ -26,7 +26,7 @@ export function pieces(text: string, { tabs = false } = {}): Piece[] {
   return found;
 }
 
-/** The same as one text, for titles and labels, where no mark-up can stand. */
+/** The same as one string, for titles and labels without markup. */
 export function visible(text: string): string {
   return text.replace(HOSTILE_ALL, markOf);
 }

@@ -3,10 +3,10 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
-/** `12 s ago`, `in 3 min`: one unit, the largest that is not zero. */
+/** `12 s ago`, `in 3 min`: in the largest unit that is not zero. */
 export function relative(ms: number): string {
   const away = Math.abs(ms);
-  // Clocks of two machines are never quite the same; a little in the future is now.
+  // Clocks differ a little between machines: slightly in the future counts as now.
   if (away < 2 * SECOND) return "now";
   const text = coarse(away);
   return ms < 0 ? `${text} ago` : `in ${text}`;
@@ -30,7 +30,7 @@ export function duration(ms: number): string {
   return `${Math.floor(ms / DAY)} d ${Math.floor((ms % DAY) / HOUR)} h`;
 }
 
-/** The reader's own time first, then the one that logs use. */
+/** Local time first, then UTC as in the logs. */
 export function exact(at: string): string {
   const date = new Date(at);
   const two = (number: number, digits = 2): string => String(number).padStart(digits, "0");

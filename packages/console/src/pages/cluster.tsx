@@ -11,7 +11,7 @@ import { Text } from "../parts/text.tsx";
 import { Time } from "../parts/time.tsx";
 import { DeadLetters } from "./dead-letters.tsx";
 
-/** The servers themselves: which are there, whether their stores answer, what waits between them. */
+/** Instances, their stores, and messages between them. */
 export function ClusterPage() {
   const { value, error } = cluster.use();
   const members = membership.use();
@@ -25,7 +25,7 @@ export function ClusterPage() {
   return (
     <Page
       title="Cluster"
-      sub={`Instances of one fleet; none of them leads. Version ${value.version}.`}
+      sub={`Instances of one fleet, without a leader. Version ${value.version}.`}
     >
       <Stale error={error} />
       {value.timeline?.state === "unconfirmed" && <Timeline />}
@@ -35,7 +35,7 @@ export function ClusterPage() {
           columns={columnsOf(value)}
           rows={value.instances}
           keyOf={({ instance_id }) => instance_id}
-          empty={<Empty title="No instance is listed" />}
+          empty={<Empty title="No instances" />}
         />
       </Card>
       <div class="columns">
@@ -61,19 +61,19 @@ function Timeline() {
   return (
     <div class="banner banner-bad banner-row" role="alert">
       <div>
-        <strong>Postgres came back as another history, or as an older copy.</strong> It may lack
-        numbers that were handed out, so none is handed out until an operator has looked.
+        <strong>Postgres has another history, or is an older copy.</strong> It may have lost
+        allocated nonces, so none are allocated until an operator confirms.
       </div>
       <Action
         label="Confirm"
         title="Accept the history of this Postgres?"
-        done="Numbers are handed out again"
+        done="Nonce allocation resumed"
         danger
         onDo={async () => cluster.set(await call("confirmTimeline", {}))}
       >
         <p>
-          Compare the next number of every signer with its account on the chain, and raise those
-          that lag behind. Then confirm: allocation goes on with what this Postgres holds.
+          Compare the next nonce of every signer with its account on the chain, and raise those that
+          lag behind. Then confirm: allocation continues from the data of this Postgres.
         </p>
       </Action>
     </div>
@@ -87,9 +87,9 @@ const columnsOf = (view: ClusterView): Column<Instance>[] => [
     narrow: "side",
     cell: ({ live, instance_id }) =>
       live ? (
-        <Badge tone="good" word={instance_id === view.instance_id ? "answers you" : "live"} />
+        <Badge tone="good" word={instance_id === view.instance_id ? "this instance" : "live"} />
       ) : (
-        <Badge tone="bad" word="gone" />
+        <Badge tone="bad" word="lost" />
       ),
   },
   {
@@ -141,7 +141,7 @@ function Stores({ view }: { view: ClusterView }) {
     <ul class="plain-rows">
       {view.dependencies.map(({ name, kind, ok, reason }) => (
         <li key={name}>
-          <Badge tone={ok ? "good" : "bad"} word={ok ? "answers" : "down"} />
+          <Badge tone={ok ? "good" : "bad"} word={ok ? "up" : "down"} />
           <span class="grow">
             {name} {kind !== name && <span class="quiet">{kind}</span>}
             {reason && (
@@ -207,20 +207,20 @@ function Membership({ view }: { view: MembershipView }) {
                 <Time at={brake.since} />
               </>
             )}
-            . Nothing is taken from them until they are back.
+            . Their deployments do not move until the nodes are back.
           </p>
           <Action
             label="Release the brake"
             title="Release the mass-loss brake?"
             verb="Release"
-            done="The brake is released"
+            done="Brake released"
             danger
             onDo={async () => membership.set(await call("releaseBrake", {}))}
           >
             <p>
-              The other nodes take over everything that the lost ones owned. If those still run and
-              are only cut off, there will be two copies of each for a while. Release it when you
-              know that they are gone.
+              The other nodes take over all deployments of the lost ones. If the lost nodes still
+              run and are only disconnected, two copies of each run for a while. Release the brake
+              only if you know that the nodes are down.
             </p>
           </Action>
         </div>

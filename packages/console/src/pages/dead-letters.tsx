@@ -14,7 +14,7 @@ import { JobLink } from "./links.tsx";
 
 const PAGE_LIMIT = 100;
 
-/** Messages that could not take effect, with what they were. */
+/** Messages between instances that could not be processed. */
 export function DeadLetters({ hasRedis }: { hasRedis: boolean }) {
   const [pages, setPages] = useState(1);
   const letters = useMemo(
@@ -31,11 +31,11 @@ export function DeadLetters({ hasRedis }: { hasRedis: boolean }) {
       <Stale error={value && error} />
       {value ? (
         value.items.length === 0 ? (
-          <Empty title="No dead letter">
+          <Empty title="No dead letters">
             <p>
               {hasRedis
-                ? "Every message between instances took effect."
-                : "Without Redis there are no messages between instances."}
+                ? "All messages between instances were processed."
+                : "Without Redis, instances send no messages."}
             </p>
           </Empty>
         ) : (
@@ -107,12 +107,12 @@ function Letter({ letter, onDone }: { letter: DlqEntry; onDone: () => Promise<vo
             <dd class="number">{deliveries}</dd>
           </div>
           <div class="fact">
-            <dt>Age when given up</dt>
+            <dt>Age when moved</dt>
             <dd class="number">{duration(age_ms)}</dd>
           </div>
         </dl>
         <pre class="code">
-          <Text>{decoded(bytes)}</Text>
+          <Text>{textOf(bytes)}</Text>
         </pre>
       </details>
       <div class="letter-actions">
@@ -126,7 +126,7 @@ function Letter({ letter, onDone }: { letter: DlqEntry; onDone: () => Promise<vo
             await onDone();
           }}
         >
-          <p>It goes to where its target is connected now, with a new deadline.</p>
+          <p>The message goes to the instance of its target, with a new deadline.</p>
         </Action>
         <Action
           label="Discard"
@@ -139,15 +139,15 @@ function Letter({ letter, onDone }: { letter: DlqEntry; onDone: () => Promise<vo
             await onDone();
           }}
         >
-          <p>It is gone for good. What it was about is in the job's own record.</p>
+          <p>The message is deleted permanently. The job's record is not affected.</p>
         </Action>
       </div>
     </li>
   );
 }
 
-/** The bytes as text, whatever they are: what is no text is seen as marks. */
-function decoded(base64: string): string {
+/** The bytes as text; invalid characters are shown as marks. */
+function textOf(base64: string): string {
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   return new TextDecoder().decode(bytes);
 }

@@ -5,11 +5,11 @@ import { deployments, nodes } from "../data.ts";
 import { draftOf, isEditable } from "../model/spec.ts";
 import { Action } from "../parts/action.tsx";
 import { SelectField, TextField } from "../parts/fields.tsx";
-import { tell } from "../parts/toast.tsx";
+import { showToast } from "../parts/toast.tsx";
 import { go } from "../router.ts";
 import { DeploymentForm } from "./deployment-form.tsx";
 
-/** What an operator may do with one deployment. A change names the revision it was made from. */
+/** Actions on one deployment. A change names the revision that it is based on. */
 export function DeploymentActions({ view }: { view: DeploymentView }) {
   const params = { id: view.id };
   const change = async (body: DeploymentPatch) =>
@@ -24,7 +24,7 @@ export function DeploymentActions({ view }: { view: DeploymentView }) {
         done={`${view.name} is being restarted`}
         onDo={async () => deployments.put(await call("restartDeployment", { params }))}
       >
-        <p>Its process is stopped, within its grace period, and started again where it runs.</p>
+        <p>The process is stopped within its grace period and started again on the same node.</p>
       </Action>
       {view.package_name !== "" && <RollOut view={view} onDo={change} />}
       <Edit view={view} onDo={change} />
@@ -36,7 +36,7 @@ export function DeploymentActions({ view }: { view: DeploymentView }) {
           done={`${view.name} is disabled`}
           onDo={() => change({ enabled: false })}
         >
-          <p>It is stopped wherever it runs, and keeps its owner and its history.</p>
+          <p>The process stops. The deployment keeps its owner and its history.</p>
         </Action>
       ) : (
         <Action
@@ -48,8 +48,8 @@ export function DeploymentActions({ view }: { view: DeploymentView }) {
         >
           <p>
             {view.type === "daemon"
-              ? "Every node its selector admits starts it."
-              : "Its owner starts it; without one, a node claims it."}
+              ? "Every node that its selector matches starts it."
+              : "Its owner starts it. Without an owner, a node claims it."}
           </p>
         </Action>
       )}
@@ -69,11 +69,11 @@ function RollOut({ view, onDo }: Change) {
     <Action
       label="Roll out"
       title={`Roll out another version of ${view.package_name}`}
-      done={`${view.name} goes to ${version}`}
+      done={`${view.name} is changing to ${version}`}
       isReady={version.trim() !== "" && version !== view.package_version}
       onDo={() => onDo({ package_version: version.trim() })}
     >
-      <p>Its node installs the new version and then starts it in place of the old one.</p>
+      <p>The node installs the new version and then replaces the old process.</p>
       <TextField label="Version" value={version} onChange={setVersion} mono />
     </Action>
   );
@@ -90,7 +90,7 @@ function Edit({ view, onDo }: Change) {
         title={
           isEditable(view)
             ? undefined
-            : "an argument or a variable holds a line break: edit it with `tenure deployment apply`"
+            : "an argument or variable contains a line break: use `tenure deployment apply`"
         }
         onClick={() => setOpen(true)}
       >
@@ -98,12 +98,12 @@ function Edit({ view, onDo }: Change) {
       </button>
       {isOpen && (
         <DeploymentForm
-          title={`Change ${view.name}`}
+          title={`Edit ${view.name}`}
           verb="Save"
           before={draftOf(view)}
           onSave={async (changes) => {
             await onDo(changes);
-            tell("good", `${view.name} was changed`);
+            showToast("good", `${view.name} was changed`);
           }}
           onClose={() => setOpen(false)}
         />
@@ -122,20 +122,20 @@ function Pin({ view, onDo }: Change) {
   return (
     <Action
       label={pinned ? "Pinned" : "Pin"}
-      title={`Where ${view.name} may run`}
+      title={`Pin ${view.name} to a node`}
       verb="Save"
-      done={address ? `${view.name} is pinned` : `${view.name} may run anywhere`}
+      done={address ? `${view.name} is pinned` : `${view.name} may run on any node`}
       isReady={address !== pinned}
       onDo={() => onDo({ pin: address === "" ? null : address })}
     >
-      <p>A pinned deployment runs on that node and no other, also when that node is lost.</p>
+      <p>A pinned deployment runs only on that node, even if the node is lost.</p>
       <SelectField
         label="Node"
         value={address}
         onChange={setAddress}
         of={[
           { value: "", label: "any node" },
-          ...(pinned && !known ? [{ value: pinned, label: `${pinned} (away)` }] : []),
+          ...(pinned && !known ? [{ value: pinned, label: `${pinned} (offline)` }] : []),
           ...units.map(({ node_id, name }) => ({
             value: node_id,
             label: `${name} (${node_id.slice(0, 8)}…)`,
@@ -161,7 +161,9 @@ function Delete({ view }: { view: DeploymentView }) {
         go("/deployments");
       }}
     >
-      <p>Its node stops it. Its specification and history are gone, and this cannot be undone.</p>
+      <p>
+        The node stops the process. Specification and history are deleted. This cannot be undone.
+      </p>
       <TextField label={`Type ${view.name} to confirm`} value={typed} onChange={setTyped} mono />
     </Action>
   );

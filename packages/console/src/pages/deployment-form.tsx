@@ -4,7 +4,7 @@ import { changesOf, type Draft, EMPTY_DRAFT, problemOf } from "../model/spec.ts"
 import { Dialog } from "../parts/dialog.tsx";
 import { RadioField, TextField } from "../parts/fields.tsx";
 
-/** Creates or changes a specification. Only what was changed is sent. */
+/** Creates or changes a specification. Sends only changed fields. */
 export function DeploymentForm({
   title,
   verb,
@@ -35,7 +35,7 @@ export function DeploymentForm({
           label="Name"
           value={draft.name}
           onChange={set("name")}
-          placeholder="its id, unless you give one"
+          placeholder="default: its id"
           mono
         />
         <RadioField
@@ -65,7 +65,7 @@ export function DeploymentForm({
         </div>
         <TextField
           label="Command"
-          hint="In place of a package; only on nodes that allow commands."
+          hint="Instead of a package. Runs only on nodes that allow commands."
           value={draft.command}
           onChange={set("command")}
           mono
@@ -88,15 +88,15 @@ export function DeploymentForm({
         />
         <TextField
           label="Selector"
-          hint="Labels a node must carry: name=value, one per line. Empty: any node."
+          hint="Required node labels: name=value, one per line. Empty: any node."
           value={draft.selector}
           onChange={set("selector")}
           lines={2}
           mono
         />
         <TextField
-          label="Wait before it moves, in seconds"
-          hint="How long a lost node keeps it. With 40 or more two copies never run at once; 0 moves it at once."
+          label="Seconds before it moves"
+          hint="How long a lost node keeps it. 0: it moves at once. 40 or more: two copies never run at the same time."
           value={draft.lost_after_s}
           onChange={set("lost_after_s")}
         />

@@ -12,21 +12,21 @@ import { createResource } from "../resource.ts";
 import { EventRows } from "./event-rows.tsx";
 import { useEventsOf } from "./events-of.ts";
 
-/** Former specifications with what each changed, and what happened to it. */
+/** Revisions with their changes, and events. */
 export function DeploymentHistory({ view }: { view: DeploymentView }) {
   const events = useEventsOf(view.id);
-  const former = useMemo(
+  const revisions = useMemo(
     () =>
       createResource({
         read: async () => (await call("listRevisions", { params: { id: view.id } })).items,
       }),
     [view.id],
   );
-  const { value, error } = former.use();
-  useEffect(() => void former.refresh(), [view.revision]);
+  const { value, error } = revisions.use();
+  useEffect(() => void revisions.refresh(), [view.revision]);
   return (
     <div class="columns">
-      <Card title="Specifications" flush>
+      <Card title="Revisions" flush>
         {value ? (
           <ol class="revisions">
             <Revision
@@ -47,9 +47,9 @@ export function DeploymentHistory({ view }: { view: DeploymentView }) {
             ))}
           </ol>
         ) : error ? (
-          <Failure error={error} retry={former.refresh} />
+          <Failure error={error} retry={revisions.refresh} />
         ) : (
-          <Loading what="its history" />
+          <Loading what="revisions" />
         )}
       </Card>
       <Card title="Events" flush>
@@ -57,7 +57,7 @@ export function DeploymentHistory({ view }: { view: DeploymentView }) {
           events.length > 0 ? (
             <EventRows of={events} />
           ) : (
-            <Empty title="No event of it is kept" />
+            <Empty title="No events" />
           )
         ) : (
           <Loading what="events" />
@@ -90,7 +90,7 @@ function Revision({
   spec: Spec;
   next: string | undefined;
   previous: Spec | undefined;
-  /** `false` while the one before it is not among those that were read. */
+  /** `false` while the previous revision is not loaded. */
   isRead?: boolean;
   view: DeploymentView;
 }) {
@@ -112,7 +112,7 @@ function Revision({
             label="Roll back"
             small
             title={`Roll ${view.name} back to revision ${spec.revision}?`}
-            done={`${view.name} is back at the specification of revision ${spec.revision}`}
+            done={`${view.name} is rolled back to revision ${spec.revision}`}
             onDo={async () =>
               deployments.put(
                 await call("rollbackDeployment", {
@@ -122,15 +122,15 @@ function Revision({
               )
             }
           >
-            <p>That specification becomes a new revision. What changes against now:</p>
-            <Changes of={differences(view, spec)} empty="nothing" />
+            <p>The old specification becomes a new revision. Changes:</p>
+            <Changes of={differences(view, spec)} empty="none" />
           </Action>
         )}
       </div>
       {isRead ? (
-        <Changes of={changes} empty={previous ? "no change" : "the first that is kept"} />
+        <Changes of={changes} empty={previous ? "no change" : "oldest kept revision"} />
       ) : (
-        <Loading what="what changed" />
+        <Loading what="changes" />
       )}
     </li>
   );

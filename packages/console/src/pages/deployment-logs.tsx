@@ -1,6 +1,6 @@
 import type { DeploymentView, LogLines, LogPage } from "@tenure/protocol";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { type ApiError, addressOf, call, refusalOf } from "../api.ts";
+import { type ApiError, addressOf, call, errorOf } from "../api.ts";
 import { nodeName } from "../data.ts";
 import { readEvents } from "../live.ts";
 import { shortId } from "../model/ids.ts";
@@ -11,10 +11,10 @@ import { Empty, Failure, Loading } from "../parts/states.tsx";
 import { asApiError } from "../resource.ts";
 
 const LINES_FIRST = 1_000;
-/** More than this a browser shows slowly and nobody reads; the file has the rest. */
+/** Lines kept in the page; the file has the rest. */
 const LINES_MAX = 20_000;
 
-/** The log of one deployment on one node: the file being written, as it grows, or a rotated one. */
+/** The log of a deployment on one node: the current file, followed live, or a rotated one. */
 export function DeploymentLogs({ view }: { view: DeploymentView }) {
   const addresses = useMemo(() => addressesOf(view), [view]);
   const [node, setNode] = useState(addresses[0] ?? "");
@@ -31,7 +31,7 @@ export function DeploymentLogs({ view }: { view: DeploymentView }) {
   if (addresses.length === 0) {
     return (
       <Empty title="No log yet">
-        <p>It has run on no node. Its log appears here once a node starts it.</p>
+        <p>No node has run this deployment. Its log appears here when a node starts it.</p>
       </Empty>
     );
   }
@@ -122,10 +122,10 @@ export function DeploymentLogs({ view }: { view: DeploymentView }) {
   );
 }
 
-/** Its owner first, then whoever spoke of it last. */
+/** The owner first, then the other nodes by their last report. */
 function addressesOf(view: DeploymentView): string[] {
-  const told = [...view.status].sort((a, b) => (a.updated_at < b.updated_at ? 1 : -1));
-  const all = [view.address, ...told.map(({ address }) => address)];
+  const byRecency = [...view.status].sort((a, b) => (a.updated_at < b.updated_at ? 1 : -1));
+  const all = [view.address, ...byRecency.map(({ address }) => address)];
   return [...new Set(all)].filter((address) => address !== "");
 }
 
@@ -161,7 +161,7 @@ function useLog({
     if (node === "") return undefined;
     const leaving = new AbortController();
     setState(UNREAD);
-    const hear = (changes: Partial<LogState>, more: string[] = []): void => {
+    const update = (changes: Partial<LogState>, more: string[] = []): void => {
       if (leaving.signal.aborted) return;
       setState((known) => ({
         ...known,
@@ -170,8 +170,8 @@ function useLog({
         ...(more.length > 0 && { lines: [...known.lines, ...more].slice(-LINES_MAX) }),
       }));
     };
-    read({ id, node, file, isFollowed, signal: leaving.signal, hear }).catch((error) =>
-      hear({ error: asApiError(error) }),
+    read({ id, node, file, isFollowed, signal: leaving.signal, update }).catch((error) =>
+      update({ error: asApiError(error) }),
     );
     return () => leaving.abort();
   }, [id, node, file, isFollowed, tries]);
@@ -184,23 +184,23 @@ async function read(options: {
   file: number;
   isFollowed: boolean;
   signal: AbortSignal;
-  hear: (changes: Partial<LogState>, more?: string[]) => void;
+  update: (changes: Partial<LogState>, more?: string[]) => void;
 }): Promise<void> {
-  const { id, node, file, isFollowed, signal, hear } = options;
+  const { id, node, file, isFollowed, signal, update } = options;
   const page: LogPage = await call("readLogs", {
     params: { id },
     query: { lines: LINES_FIRST, node, file },
   });
-  hear({ lines: page.lines, files: page.files });
+  update({ lines: page.lines, files: page.files });
   if (!isFollowed) return;
   const url = addressOf("readLogs", {
     params: { id },
     query: { node, file, from: page.next, follow: true },
   });
   const response = await fetch(url, { signal, credentials: "same-origin" });
-  if (!response.ok || !response.body) throw await refusalOf(response);
+  if (!response.ok || !response.body) throw await errorOf(response);
   await readEvents<Partial<LogLines>>(response.body, (chunks) => {
-    hear(
+    update(
       {},
       chunks.flatMap(({ lines = [] }) => lines),
     );

@@ -28,13 +28,13 @@ export function DeploymentSummary({ view }: { view: DeploymentView }) {
       <Card>
         <Facts of={factsOf(view)} />
       </Card>
-      <Card title="On the nodes" side={`${view.status.length}`} flush>
+      <Card title="Status by node" side={`${view.status.length}`} flush>
         <List
-          label="What the nodes say"
+          label="Status by node"
           columns={STATUS_COLUMNS}
           rows={useMemo(() => newestFirst(view), [view])}
           keyOf={({ address }) => address}
-          empty={<Empty title="No node has reported anything yet" />}
+          empty={<Empty title="No node has reported a status yet" />}
         />
       </Card>
       <div class="columns">
@@ -52,7 +52,7 @@ export function DeploymentSummary({ view }: { view: DeploymentView }) {
   );
 }
 
-/** Why it does not run, asked again whenever anything about it changes. */
+/** Why the deployment does not run; read again after each change. */
 function Why({ view }: { view: DeploymentView }) {
   const why = useMemo(
     () =>
@@ -79,7 +79,7 @@ function Why({ view }: { view: DeploymentView }) {
 
 const REASONS_SHOWN = 4;
 
-/** The answer first. On a large fleet the same is true of many nodes, and a few of them will do. */
+/** The answer, followed by reasons. Many nodes may have the same reason; a few are shown. */
 function Reasons({ of }: { of: DeploymentWhy["reasons"] }) {
   const rest = of.slice(REASONS_SHOWN);
   const line = ({ code, message, address }: (typeof of)[number], index: number) => (
@@ -165,7 +165,7 @@ const STATUS_COLUMNS: Column<DeploymentStatus>[] = [
     title: "State",
     width: "130px",
     narrow: "side",
-    // A node may have gone since the answer came.
+    // The node may have left since.
     cell: (status) => (
       <Badge {...statusCondition({ ...status, past: status.past || !isOnline(status.address) })} />
     ),

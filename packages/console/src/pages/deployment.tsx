@@ -65,7 +65,7 @@ export function DeploymentPage({ id, tab }: { id: string; tab: string }) {
   );
 }
 
-/** From the list when it is there, else read alone: a link to one need not wait for all. */
+/** From the list if it is loaded, otherwise read alone, so that a link does not wait for the list. */
 function useDeployment(id: string): {
   view: DeploymentView | undefined;
   error: ApiError | undefined;

@@ -11,12 +11,12 @@ import { Page } from "../parts/page.tsx";
 import { Empty, Failure, Loading, Stale } from "../parts/states.tsx";
 import { Text } from "../parts/text.tsx";
 import { Time } from "../parts/time.tsx";
-import { tell } from "../parts/toast.tsx";
+import { showToast } from "../parts/toast.tsx";
 import { go } from "../router.ts";
 import { DeploymentForm } from "./deployment-form.tsx";
 import { NodeLink } from "./links.tsx";
 
-/** Everything that should run, and whether it does. */
+/** All deployments and their state. */
 export function DeploymentsPage() {
   const { rows, version, isComplete, error } = deployments.use();
   nodes.use();
@@ -113,7 +113,7 @@ export function DeploymentsPage() {
           onSave={async (body) => {
             const created = await call("createDeployment", { body });
             deployments.put(created);
-            tell("good", `${created.name} was created`);
+            showToast("good", `${created.name} was created`);
             go(`/deployments/${created.id}`);
           }}
           onClose={() => setCreating(false)}

@@ -20,9 +20,9 @@ onChange("events", ({ item }) => {
   recentEvents.set([event, ...known].sort((a, b) => b.id - a.id).slice(0, RECENT_MAX));
 });
 
-/** Events in short: what happened, to what, when. */
+/** Events in short form: message, link and time. */
 export function EventRows({ of }: { of: EventRecord[] }) {
-  if (of.length === 0) return <Empty title="Nothing has happened yet" />;
+  if (of.length === 0) return <Empty title="No events yet" />;
   return (
     <ul class="plain-rows event-rows">
       {of.map((event) => (

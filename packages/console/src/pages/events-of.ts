@@ -11,7 +11,7 @@ onChange("events", ({ item }) => {
   for (const listen of listeners) listen(item as EventRecord);
 });
 
-/** What happened to one thing, newest first, as it happens. `undefined` until it is read. */
+/** Events of one subject, newest first, updated live. `undefined` until they are read. */
 export function useEventsOf(subject: string): EventRecord[] | undefined {
   const [events, setEvents] = useState<EventRecord[]>();
   useEffect(() => {
@@ -20,16 +20,16 @@ export function useEventsOf(subject: string): EventRecord[] | undefined {
         const all = new Map([...known, ...more].map((event) => [event.id, event]));
         return [...all.values()].sort((a, b) => b.id - a.id).slice(0, SHOWN_MAX);
       });
-    const hear: Listener = (event) => {
+    const receive: Listener = (event) => {
       if (event.subject === subject) add([event]);
     };
-    listeners.add(hear);
+    listeners.add(receive);
     call("listEvents", { query: { subject, limit: SHOWN_MAX } }).then(
       ({ items }) => add(items),
       () => add([]),
     );
     return () => {
-      listeners.delete(hear);
+      listeners.delete(receive);
     };
   }, [subject]);
   return events;

@@ -1,6 +1,6 @@
 import type { EventRecord } from "@tenure/protocol";
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { type ApiError, call } from "../api.ts";
+import { useMemo } from "preact/hooks";
+import { call } from "../api.ts";
 import { onChange, onConnect } from "../live.ts";
 import { eventHref, eventTone } from "../model/event.ts";
 import { Chip } from "../parts/badge.tsx";
@@ -11,8 +11,8 @@ import { Page } from "../parts/page.tsx";
 import { Empty, Failure, Loading, Stale } from "../parts/states.tsx";
 import { Text } from "../parts/text.tsx";
 import { Time } from "../parts/time.tsx";
-import { asApiError } from "../resource.ts";
 import { setQuery } from "../router.ts";
+import { type FeedOptions, useFeed } from "./feed.ts";
 import { JsonBox } from "./job.tsx";
 
 const PAGE_LIMIT = 100;
@@ -24,7 +24,7 @@ interface Filter {
   subject?: string;
 }
 
-/** What happened to the fleet, newest first, as it happens. */
+/** Events of the fleet, newest first, updated live. */
 export function EventsPage() {
   const [event, code, subject] = [chosen("event"), chosen("code"), chosen("subject")];
   const filter = useMemo(
@@ -39,7 +39,7 @@ export function EventsPage() {
     [events, event],
   );
   return (
-    <Page title="Events" sub="What happened to the fleet, newest first; kept for 30 days.">
+    <Page title="Events" sub="Newest first. Events are kept for 30 days.">
       <Stale error={isRead ? error : undefined} />
       <Filters placeholder="Text, subject, code">
         <label class="select">
@@ -48,7 +48,7 @@ export function EventsPage() {
             value={event}
             onChange={(change) => setQuery({ event: change.currentTarget.value })}
           >
-            <option value="">Every event</option>
+            <option value="">All events</option>
             {names.map((name) => (
               <option key={name} value={name}>
                 {name}
@@ -66,9 +66,7 @@ export function EventsPage() {
           <Loading what="events" />
         )
       ) : shown.length === 0 ? (
-        <Empty
-          title={events.length === 0 ? "Nothing has happened yet" : "No event fits this filter"}
-        />
+        <Empty title={events.length === 0 ? "No events yet" : "No event matches this filter"} />
       ) : (
         <ul class="events card card-flush">
           {shown.map((one) => (
@@ -79,7 +77,7 @@ export function EventsPage() {
       {older && (
         <p class="more">
           <button type="button" class="button" onClick={older}>
-            Show older ones
+            Show older events
           </button>
         </p>
       )}
@@ -110,15 +108,15 @@ function EventItem({ event }: { event: EventRecord }) {
           <p>
             {subject && (
               <>
-                About <Id of={subject} whole />{" "}
+                Subject <Id of={subject} whole />{" "}
                 <button
                   type="button"
                   class="button button-small"
                   onClick={() => setQuery({ subject })}
                 >
-                  Only this
+                  Filter by this
                 </button>{" "}
-                {href && <a href={href}>Open it</a>}
+                {href && <a href={href}>Open</a>}
               </>
             )}
           </p>
@@ -129,71 +127,34 @@ function EventItem({ event }: { event: EventRecord }) {
   );
 }
 
-interface Feed {
-  events: EventRecord[];
-  cursor: string | undefined;
-  isRead: boolean;
-  error: ApiError | undefined;
+function useEvents(filter: Filter) {
+  const options = useMemo(() => optionsOf(filter), [filter]);
+  const { items: events, ...feed } = useFeed(options);
+  return { ...feed, events };
 }
 
-const UNREAD: Feed = { events: [], cursor: undefined, isRead: false, error: undefined };
-
-function useEvents(filter: Filter) {
-  const [feed, setFeed] = useState<Feed>(UNREAD);
-  const [refresh, setRefresh] = useState<() => void>(() => () => {});
-  const add = (more: EventRecord[], changes: Partial<Feed> = {}): void =>
-    setFeed((known) => ({ ...known, ...changes, events: newestFirst([...known.events, ...more]) }));
-  useEffect(() => {
-    let isLeft = false;
-    setFeed(UNREAD);
-    const read = async (): Promise<void> => {
-      try {
-        const { items, next_cursor } = await call("listEvents", {
-          query: { ...filter, limit: PAGE_LIMIT },
-        });
-        if (isLeft) return;
-        setFeed((known) => ({
-          isRead: true,
-          error: undefined,
-          cursor: known.isRead ? known.cursor : (next_cursor ?? undefined),
-          events: newestFirst([...known.events, ...items]),
-        }));
-      } catch (error) {
-        if (!isLeft) setFeed((known) => ({ ...known, error: asApiError(error) }));
-      }
-    };
-    setRefresh(() => () => void read());
+const optionsOf = (filter: Filter): FeedOptions<EventRecord> => ({
+  readPage: (cursor) => call("listEvents", { query: { ...filter, limit: PAGE_LIMIT, cursor } }),
+  mergeFirst: newestFirst,
+  merge: newestFirst,
+  itemsMax: EVENTS_MAX,
+  start(read, add) {
     const ends = [
-      onConnect(() => void read()),
+      onConnect(read),
       onChange("events", ({ item }) => {
         if (fits(item as EventRecord, filter)) add([item as EventRecord]);
       }),
     ];
-    void read();
-    return () => {
-      isLeft = true;
+    read();
+    const stop = (): void => {
       for (const end of ends) end();
     };
-  }, [filter]);
-  const { cursor } = feed;
-  const older =
-    cursor === undefined || feed.events.length >= EVENTS_MAX
-      ? undefined
-      : async (): Promise<void> => {
-          try {
-            const page = await call("listEvents", {
-              query: { ...filter, limit: PAGE_LIMIT, cursor },
-            });
-            add(page.items, { cursor: page.next_cursor ?? undefined });
-          } catch (error) {
-            setFeed((known) => ({ ...known, error: asApiError(error) }));
-          }
-        };
-  return { ...feed, older, refresh };
-}
+    return { refresh: read, stop };
+  },
+});
 
-function newestFirst(events: EventRecord[]): EventRecord[] {
-  const all = new Map(events.map((event) => [event.id, event]));
+function newestFirst(...lists: EventRecord[][]): EventRecord[] {
+  const all = new Map(lists.flat().map((event) => [event.id, event]));
   return [...all.values()].sort((a, b) => b.id - a.id).slice(0, EVENTS_MAX);
 }
 

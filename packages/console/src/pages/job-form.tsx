@@ -4,7 +4,7 @@ import { Dialog } from "../parts/dialog.tsx";
 import { TextField } from "../parts/fields.tsx";
 import { go } from "../router.ts";
 
-/** A job to try something out with: does the pool answer, and how. */
+/** Submits a test job. */
 export function JobForm({ pools, onClose }: { pools: string[]; onClose: () => void }) {
   const [pool, setPool] = useState(pools[0] ?? "");
   const [payload, setPayload] = useState('{ "hello": "world" }');
@@ -38,9 +38,7 @@ export function JobForm({ pools, onClose }: { pools: string[]; onClose: () => vo
           value={pool}
           onChange={setPool}
           hint={
-            pools.length > 0
-              ? `Nodes serve: ${pools.slice(0, 8).join(", ")}`
-              : "No node serves a pool now."
+            pools.length > 0 ? `Pools: ${pools.slice(0, 8).join(", ")}` : "No node serves a pool."
           }
           mono
         />
@@ -60,7 +58,7 @@ export function JobForm({ pools, onClose }: { pools: string[]; onClose: () => vo
             placeholder="0 to 9"
           />
           <TextField
-            label="Time limit, in seconds"
+            label="Time limit in seconds"
             value={timeout}
             onChange={setTimeout}
             placeholder="30"
@@ -70,7 +68,7 @@ export function JobForm({ pools, onClose }: { pools: string[]; onClose: () => vo
           label="Service"
           value={service}
           onChange={setService}
-          placeholder="what the node must have ready"
+          placeholder="service that the node must offer"
           mono
         />
       </div>

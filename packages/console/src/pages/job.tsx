@@ -51,13 +51,13 @@ export function JobPage({ id }: { id: string }) {
         !isEnded(value) && (
           <Action
             label="Cancel job"
-            verb="Cancel it"
+            verb="Cancel job"
             title="Cancel this job?"
-            done="The job was told to end"
+            done="Cancellation requested"
             danger
             onDo={async () => job.set(await call("cancelJob", { params: { id } }))}
           >
-            <p>It ends as cancelled. A node that works on it is told to stop.</p>
+            <p>The job ends as cancelled. A node that runs it gets a cancel message.</p>
           </Action>
         )
       }
@@ -120,11 +120,11 @@ function factsOf(job: Job): Parameters<typeof Facts>[0]["of"] {
   ];
 }
 
-/** Every attempt as a lane on one scale, then its steps in words. */
+/** Each attempt as a bar on one scale, followed by its steps. */
 function Timeline({ job }: { job: Job }) {
   const attempts = attemptsOf(job, now.value);
   const spans = attempts.flatMap((attempt) => attempt.spans);
-  if (attempts.length === 0) return <p class="quiet">Nothing is written down about it yet.</p>;
+  if (attempts.length === 0) return <p class="quiet">No steps recorded yet.</p>;
   const beginMs = Date.parse(job.created_at);
   const endMs = Math.max(beginMs + 1, ...spans.map(({ toMs }) => toMs));
   return (

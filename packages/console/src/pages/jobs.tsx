@@ -17,7 +17,7 @@ import { JobForm } from "./job-form.tsx";
 import { JobLink, NodeLink } from "./links.tsx";
 
 const STATES: { value: string; label: string; filter: JobFilter }[] = [
-  { value: "", label: "Every state", filter: {} },
+  { value: "", label: "All states", filter: {} },
   ...(["CREATED", "DISPATCHED", "ACCEPTED", "RUNNING"] as JobState[]).map((state) => ({
     value: state,
     label: jobCondition({ state }).word,
@@ -39,7 +39,7 @@ const STATES: { value: string; label: string; filter: JobFilter }[] = [
   })),
 ];
 
-/** What is being done, and what became of what was done; newest first, as it happens. */
+/** Recent jobs, newest first, updated live. */
 export function JobsPage() {
   const fleet = nodes.use();
   const pools = useMemo(
@@ -62,7 +62,7 @@ export function JobsPage() {
   return (
     <Page
       title="Jobs"
-      sub="Newest first, as they happen."
+      sub="Newest first, updated live."
       actions={
         isAdmin() && (
           <button type="button" class="button button-primary" onClick={() => setSubmitting(true)}>
@@ -78,7 +78,7 @@ export function JobsPage() {
           name="pool"
           label="Pool"
           of={[
-            { value: "", label: "Every pool" },
+            { value: "", label: "All pools" },
             ...pools.map((value) => ({ value, label: value })),
           ]}
         />
@@ -99,20 +99,20 @@ export function JobsPage() {
             keyOf={({ job_id }) => job_id}
             empty={
               jobs.length === 0 ? (
-                <Empty title="No job here">
+                <Empty title="No jobs">
                   <p>
                     Jobs come from sessions and over HTTP; they are kept for a while after they end.
                   </p>
                 </Empty>
               ) : (
-                <Empty title="No job fits this filter" />
+                <Empty title="No job matches this filter" />
               )
             }
           />
           {older && (
             <p class="more">
               <button type="button" class="button" onClick={older}>
-                Show older ones
+                Show older jobs
               </button>
             </p>
           )}

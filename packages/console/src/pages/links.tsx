@@ -3,7 +3,7 @@ import { shortId } from "../model/ids.ts";
 import { visible } from "../model/text.ts";
 import { Text } from "../parts/text.tsx";
 
-/** A node by its name, where it is known. */
+/** Link to a node, by name if known. */
 export function NodeLink({ address }: { address: string | undefined }) {
   if (!address) return <span class="quiet none">–</span>;
   const node = nodes.state.value.rows.get(address);
@@ -30,7 +30,7 @@ export function TurnLink({ id }: { id: string }) {
   );
 }
 
-/** A session has no page of its own: what one wants to see of it are its jobs. */
+/** Links to the jobs of a session; sessions have no page.*/
 export function SessionLink({ id }: { id: string }) {
   return (
     <a class="mono" href={`/jobs?session=${id}`} title={id}>

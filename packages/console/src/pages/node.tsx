@@ -20,14 +20,14 @@ const BACK = { href: "/nodes", label: "Nodes" };
 
 export function NodePage({ id }: { id: string }) {
   const { rows, isComplete, error } = nodes.use();
-  // Names are for people: a link may carry one.
+  // A link may contain the name instead of the address.
   const node = rows.get(id) ?? [...rows.values()].find(({ name }) => name === id);
   if (!node) {
     return (
       <Page title="Node" back={BACK}>
         {isComplete ? (
-          <Empty title="No such node">
-            <p>Nodes that are away for long are forgotten.</p>
+          <Empty title="Node not found">
+            <p>Nodes are removed after a long time offline.</p>
           </Empty>
         ) : error ? (
           <Failure error={error} retry={nodes.refresh} />
@@ -68,17 +68,17 @@ function NodeDetails({ node }: { node: NodeView }) {
       <Card>
         <Facts of={factsOf(node)} />
       </Card>
-      <Card title="What it runs" side={`${here.length}`} flush>
+      <Card title="Deployments" side={`${here.length}`} flush>
         <List
           label="Deployments on this node"
           columns={columns}
           rows={here}
           keyOf={({ id }) => id}
           sortBy={{ column: 1 }}
-          empty={<Empty title="No deployment is here" />}
+          empty={<Empty title="No deployments" />}
         />
       </Card>
-      <Card title="Its events" flush>
+      <Card title="Events" flush>
         {events ? <EventRows of={events} /> : <Loading what="events" />}
       </Card>
     </Page>

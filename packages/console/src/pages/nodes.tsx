@@ -18,7 +18,7 @@ const STATES: [value: string, label: string, fits: (node: NodeView) => boolean][
   ["away", "Away", (node) => !node.online],
 ];
 
-/** Every machine of the fleet: is it there, how busy is it, what does it take. */
+/** All nodes with their state and load. */
 export function NodesPage() {
   const { rows, version, isComplete, error } = nodes.use();
   const running = deployments.use();
@@ -33,7 +33,7 @@ export function NodesPage() {
   const columns = useMemo(() => columnsWith(counts), [counts]);
 
   return (
-    <Page title="Nodes" sub="Machines that run deployments and jobs, also those that left.">
+    <Page title="Nodes" sub="Machines that run deployments and jobs, including offline ones.">
       <Stale error={isComplete ? error : undefined} />
       <Filters placeholder="Name, address, label, pool">
         <Choices
@@ -59,7 +59,7 @@ export function NodesPage() {
           rows={shown}
           keyOf={({ node_id }) => node_id}
           sortBy={{ column: 1 }}
-          empty={all.length === 0 ? <NoNodes /> : <Empty title="No node fits this filter" />}
+          empty={all.length === 0 ? <NoNodes /> : <Empty title="No node matches this filter" />}
         />
       )}
     </Page>
@@ -68,8 +68,8 @@ export function NodesPage() {
 
 function NoNodes() {
   return (
-    <Empty title="No node has connected yet">
-      <p>A machine becomes part of the fleet by running</p>
+    <Empty title="No nodes yet">
+      <p>Add a machine to the fleet by running</p>
       <pre class="code">HOST_URL={window.location.origin} npx tenure node</pre>
     </Empty>
   );

@@ -13,7 +13,7 @@ const OUTCOMES: [JobOutcome, label: string, color: string][] = [
   ["cancelled", "cancelled", "--plot-idle"],
 ];
 
-/** The last quarter of an hour, as the instance that answers saw it. */
+/** The last 15 minutes, as measured by this instance. */
 export function OverviewPlots({ stats, hasOthers }: { stats: Stats; hasOthers: boolean }) {
   const { points, interval_ms } = stats;
   const times = useMemo(() => points.map(({ at }) => Date.parse(at) / 1_000), [points]);
@@ -30,14 +30,14 @@ export function OverviewPlots({ stats, hasOthers }: { stats: Stats; hasOthers: b
           lines={jobs}
           stacked
           format={figure}
-          empty="No job has ended here in the last minutes"
+          empty="No job ended on this instance in the last minutes"
         />
         <Plot
           title="Dispatch latency"
           times={times}
           lines={latency}
           format={duration}
-          empty="Nothing was dispatched here in the last minutes"
+          empty="No job was dispatched by this instance in the last minutes"
         />
         <Plot
           title="Slots"
@@ -51,7 +51,7 @@ export function OverviewPlots({ stats, hasOthers }: { stats: Stats; hasOthers: b
           times={times}
           lines={moves}
           format={figure}
-          empty="Nothing changed its owner in the last minutes"
+          empty="No ownership changed in the last minutes"
         />
       </div>
       <p class="note">
@@ -72,7 +72,7 @@ export function OverviewPlots({ stats, hasOthers }: { stats: Stats; hasOthers: b
 }
 
 function jobLines(points: StatsPoint[], intervalMs: number): Line[] {
-  // Outcomes that nobody had would only fill the legend; the first always says what the plot is about.
+  // Outcomes without jobs are left out of the legend, except the first.
   const seen = OUTCOMES.filter(
     ([outcome], index) => index < 2 || points.some(({ ended }) => ended[outcome]),
   );

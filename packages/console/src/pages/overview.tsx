@@ -12,7 +12,7 @@ import { Text } from "../parts/text.tsx";
 import { EventRows, recentEvents } from "./event-rows.tsx";
 import { OverviewPlots, perSecond } from "./overview-plots.tsx";
 
-/** Is the fleet well, and if not, what should be looked at first. */
+/** Health of the fleet, with the most urgent problems first. */
 export function OverviewPage() {
   const { value: numbers, error } = stats.use();
   const { value: view } = cluster.use();
@@ -52,8 +52,8 @@ function Headline({ concerns, isKnown }: { concerns: Concern[]; isKnown: boolean
       : "good";
   const words =
     concerns.length === 0
-      ? "All is well"
-      : `${concerns.length} ${concerns.length === 1 ? "thing needs" : "things need"} attention`;
+      ? "All systems healthy"
+      : `${concerns.length} ${concerns.length === 1 ? "problem needs" : "problems need"} attention`;
   return (
     <span class={`headline tone-${tone}`}>
       <ToneMark tone={tone} />
@@ -94,8 +94,8 @@ function Tiles({
     <div class="tiles">
       <Tile href="/nodes" name="Nodes online" value={nodes.online}>
         {nodes.draining > 0 && <span>{nodes.draining} draining</span>}
-        {nodes.away > 0 && <span>{nodes.away} away</span>}
-        {nodes.draining + nodes.away === 0 && <span>none away</span>}
+        {nodes.away > 0 && <span>{nodes.away} offline</span>}
+        {nodes.draining + nodes.away === 0 && <span>none offline</span>}
       </Tile>
       <Tile
         href="/deployments"
@@ -107,7 +107,7 @@ function Tiles({
         {deployments.unassigned > 0 && (
           <span class="tone-warn">{deployments.unassigned} unassigned</span>
         )}
-        {deployments.failing + deployments.unassigned === 0 && <span>all run</span>}
+        {deployments.failing + deployments.unassigned === 0 && <span>all running</span>}
       </Tile>
       <Tile href="/jobs" name="Jobs per second" value={rate}>
         <span>{jobs.waiting} waiting</span>
@@ -126,7 +126,7 @@ function Tiles({
         />
       </Tile>
       <Tile href="/sessions" name="Sessions" value={sessions.online}>
-        <span>connected here</span>
+        <span>on this instance</span>
       </Tile>
       <Tile href="/signers" name="Nonces held" value={signers.held}>
         <span class={signers.quarantined > 0 ? "tone-warn" : ""}>
@@ -196,7 +196,7 @@ function Health() {
           <Badge tone="good" word="live" />
           <span class="grow">
             <Id of={instance_id} />{" "}
-            {instance_id === view.instance_id && <span class="quiet">this one</span>}
+            {instance_id === view.instance_id && <span class="quiet">this instance</span>}
           </span>
           <span class="quiet wide-only">
             <Text>{url}</Text>

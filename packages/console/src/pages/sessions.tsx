@@ -12,7 +12,7 @@ import { Time } from "../parts/time.tsx";
 import { createResource } from "../resource.ts";
 import { TurnLink } from "./links.tsx";
 
-/** Sessions are many and short: the newest are what is looked at. */
+/** Only the newest sessions are shown: there are many, and most are short. */
 const SESSIONS_MAX = 2_000;
 
 const sessions = createResource({ read: readSessions, everyMs: 5_000, topics: ["sessions"] });
@@ -28,7 +28,7 @@ async function readSessions(): Promise<SessionView[]> {
   return found;
 }
 
-/** Who submits jobs, and which turn each is in. */
+/** Sessions and their current turns. */
 export function SessionsPage() {
   const { value, error } = sessions.use();
   const state = chosen("state");
@@ -79,7 +79,8 @@ export function SessionsPage() {
             value.length === 0 ? (
               <Empty title="No session is known">
                 <p>
-                  An application opens one with the SDK; it is forgotten some minutes after it left.
+                  An application opens one with the SDK; it is removed some minutes after it
+                  disconnects.
                 </p>
               </Empty>
             ) : (

@@ -23,7 +23,7 @@ export function SignInPage() {
 
   return (
     <main class="sign-in">
-      {/* POST, so that not even a browser without scripts would put the token into an address. */}
+      {/* POST, so that the token never appears in a URL, even without scripts. */}
       <form class="card" method="post" onSubmit={submit}>
         <img src="/icon.svg" alt="" width="40" height="40" />
         <h1>Sign in to Tenure</h1>

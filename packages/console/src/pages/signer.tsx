@@ -18,7 +18,7 @@ import { createResource } from "../resource.ts";
 import { LeaseBadge } from "./signers.tsx";
 
 const BACK = { href: "/signers", label: "Signers" };
-const NUMBERS_MAX = 2_000;
+const NONCES_MAX = 2_000;
 
 export function SignerPage({ signer }: { signer: string }) {
   const resource = useMemo(
@@ -30,8 +30,8 @@ export function SignerPage({ signer }: { signer: string }) {
       }),
     [signer],
   );
-  const numbers = useMemo(
-    () => createResource({ read: () => readNumbers(signer), everyMs: 3_000 }),
+  const nonces = useMemo(
+    () => createResource({ read: () => readNonces(signer), everyMs: 3_000 }),
     [signer],
   );
   const { value, error } = resource.use();
@@ -43,7 +43,7 @@ export function SignerPage({ signer }: { signer: string }) {
     );
   }
   const refresh = async () => {
-    await Promise.all([resource.refresh(), numbers.refresh()]);
+    await Promise.all([resource.refresh(), nonces.refresh()]);
   };
   return (
     <Page
@@ -61,19 +61,19 @@ export function SignerPage({ signer }: { signer: string }) {
       <Card>
         <Facts of={factsOf(value)} />
       </Card>
-      <Numbers resource={numbers} signer={value} onDone={refresh} />
+      <Nonces resource={nonces} signer={value} onDone={refresh} />
     </Page>
   );
 }
 
-async function readNumbers(signer: string): Promise<NonceRecord[]> {
+async function readNonces(signer: string): Promise<NonceRecord[]> {
   const found: NonceRecord[] = [];
   let cursor: string | undefined;
   do {
     const page = await call("listNonces", { params: { signer }, query: { limit: 500, cursor } });
     found.push(...page.items);
     cursor = page.next_cursor ?? undefined;
-  } while (cursor !== undefined && found.length < NUMBERS_MAX);
+  } while (cursor !== undefined && found.length < NONCES_MAX);
   return found;
 }
 
@@ -88,10 +88,10 @@ function factsOf(view: SignerView): Parameters<typeof Facts>[0]["of"] {
         {view.fencing_token}
       </span>,
     ],
-    ["Lease taken", view.acquired_at ? <Time at={view.acquired_at} /> : none],
-    ["Lease runs out", view.owner_node && view.expires_at ? <Time at={view.expires_at} /> : none],
+    ["Lease acquired", view.acquired_at ? <Time at={view.acquired_at} /> : none],
+    ["Lease expires", view.owner_node && view.expires_at ? <Time at={view.expires_at} /> : none],
     [
-      "Next number",
+      "Next nonce",
       <span key="n" class="number">
         {view.next_nonce.toLocaleString("en")}
       </span>,
@@ -125,7 +125,7 @@ const STATUSES: [NonceStatus | "", string][] = [
   ["CONSUMED", "Consumed"],
 ];
 
-function Numbers({
+function Nonces({
   resource,
   signer,
   onDone,
@@ -145,17 +145,13 @@ function Numbers({
   if (!value) {
     return (
       <Card>
-        {error ? (
-          <Failure error={error} retry={resource.refresh} />
-        ) : (
-          <Loading what="its numbers" />
-        )}
+        {error ? <Failure error={error} retry={resource.refresh} /> : <Loading what="nonces" />}
       </Card>
     );
   }
   return (
     <>
-      <Card title="The newest numbers">
+      <Card title="Newest nonces">
         <Strip of={newest} next={signer.next_nonce} />
       </Card>
       <div class="filters">
@@ -170,15 +166,13 @@ function Numbers({
         />
       </div>
       <List
-        label="Numbers"
+        label="Nonces"
         columns={columns}
         rows={shown}
         keyOf={({ nonce }) => String(nonce)}
         empty={
           <Empty
-            title={
-              newest.length === 0 ? "No number was handed out yet" : "No number has this status"
-            }
+            title={newest.length === 0 ? "No nonces allocated yet" : "No nonce has this status"}
           />
         }
       />
@@ -194,13 +188,13 @@ const LETTERS: Record<NonceStatus, string> = {
   QUARANTINED: "Q",
 };
 
-/** The numbers in a row, as the chain will see them: a gap in the middle holds up all that follow. */
+/** The newest nonces in chain order: a gap blocks all nonces after it. */
 function Strip({ of, next }: { of: NonceRecord[]; next: number }) {
   const cells = of.slice(0, STRIP_MAX).reverse();
-  if (cells.length === 0) return <p class="quiet">None yet; the next is {next}.</p>;
+  if (cells.length === 0) return <p class="quiet">None yet. The next nonce is {next}.</p>;
   return (
     <>
-      <ol class="strip" aria-label="Newest numbers, oldest first">
+      <ol class="strip" aria-label="Newest nonces, oldest first">
         {cells.map(({ nonce, status }) => (
           <li
             key={nonce}
@@ -213,18 +207,18 @@ function Strip({ of, next }: { of: NonceRecord[]; next: number }) {
             </span>
           </li>
         ))}
-        <li class="strip-next" title="the next number">
+        <li class="strip-next" title="next nonce">
           {next}
         </li>
       </ol>
       <p class="note">
-        H held · R released, handed out next · Q quarantined, waits for you · a dot is used.
+        H held · R released, allocated next · Q quarantined, needs a decision · dot: used
       </p>
     </>
   );
 }
 
-/** Only admins see hold ids; others get zeros (`HIDDEN_HOLD_ID`: a value of the protocol would bring its schemas along). */
+/** Hold ids are hidden from viewers as zeros. Not imported as `HIDDEN_HOLD_ID`, which would load the schemas. */
 function Hold({ id }: { id: string }) {
   return /^[0-]+$/.test(id) ? <span class="quiet none">–</span> : <Id of={id} />;
 }
@@ -237,7 +231,7 @@ const columnsWith = (onDone: () => Promise<void>): Column<NonceRecord>[] => [
     cell: ({ status }) => <Badge tone={nonceTone(status)} word={status.toLowerCase()} />,
   },
   {
-    title: "Number",
+    title: "Nonce",
     width: "92px",
     narrow: "title",
     isNumber: true,
@@ -291,8 +285,8 @@ function Resolve({ record, onDone }: { record: NonceRecord; onDone: () => Promis
     <Action
       label="Resolve"
       small
-      title={`What became of number ${nonce}?`}
-      done={`Number ${nonce} is ${status.toLowerCase()}`}
+      title={`Was nonce ${nonce} used?`}
+      done={`Nonce ${nonce} is ${status.toLowerCase()}`}
       danger={status === "RELEASED"}
       isReady={status !== "" && reason.trim() !== "" && typed === String(nonce)}
       onDo={async () => {
@@ -302,20 +296,24 @@ function Resolve({ record, onDone }: { record: NonceRecord; onDone: () => Promis
       }}
     >
       <p>
-        Its holder fell silent and may still send it. Look at the chain first: this cannot be
+        Its holder timed out and may still broadcast it. Check the chain first. This cannot be
         undone.
       </p>
       <RadioField
-        label="It was"
+        label="Status"
         value={status}
         onChange={setStatus}
         of={[
-          { value: "CONSUMED", label: "Used", hint: "a transaction with it is on the chain" },
-          { value: "RELEASED", label: "Never used", hint: "it is handed out again next" },
+          {
+            value: "CONSUMED",
+            label: "Used",
+            hint: "a transaction with this nonce is on the chain",
+          },
+          { value: "RELEASED", label: "Unused", hint: "it is allocated again next" },
         ]}
       />
       <TextField
-        label="How do you know"
+        label="Evidence"
         value={reason}
         onChange={setReason}
         placeholder="not in the pool of any node, account nonce is 41"
@@ -330,10 +328,10 @@ function Raise({ signer, onDone }: { signer: SignerView; onDone: () => Promise<v
   const isHigher = /^\d{1,15}$/.test(next) && Number(next) > signer.next_nonce;
   return (
     <Action
-      label="Raise next number"
-      title="Raise the next number"
+      label="Raise next nonce"
+      title="Raise the next nonce"
       verb="Raise"
-      done={`The next number is ${next}`}
+      done={`The next nonce is ${next}`}
       isReady={isHigher}
       onDo={async () => {
         await call("raiseSigner", {
@@ -344,13 +342,13 @@ function Raise({ signer, onDone }: { signer: SignerView; onDone: () => Promise<v
       }}
     >
       <p>
-        For an account that was used before Tenure knew it. The numbers between {signer.next_nonce}{" "}
-        and the one you give are never handed out, and open numbers below it count as used. It
-        cannot be lowered again.
+        For an account that was used outside Tenure. Nonces from {signer.next_nonce} up to the new
+        value are never allocated, and open nonces below it count as used. The value cannot be
+        lowered again.
       </p>
-      {isHigher && <p>This skips {Number(next) - signer.next_nonce} numbers.</p>}
+      {isHigher && <p>This skips {Number(next) - signer.next_nonce} nonces.</p>}
       <TextField
-        label="Next number"
+        label="Next nonce"
         value={next}
         onChange={setNext}
         hint={`Above ${signer.next_nonce}.`}

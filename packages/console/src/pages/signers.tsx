@@ -29,7 +29,7 @@ async function readSigners(): Promise<SignerView[]> {
   return found;
 }
 
-/** Accounts that sign transactions: who may hand out numbers for each, and which numbers are open. */
+/** Signers with their lease owners and open nonces. */
 export function SignersPage() {
   const { value, error } = signers.use();
   const state = chosen("state");
@@ -44,7 +44,7 @@ export function SignersPage() {
     [value, state, query],
   );
   return (
-    <Page title="Signers" sub="Each number of an account is handed to one holder at a time.">
+    <Page title="Signers" sub="Each nonce of an account has one holder at a time.">
       <Stale error={value && error} />
       <Filters placeholder="Signer, owner">
         <Choices
@@ -69,12 +69,12 @@ export function SignersPage() {
           sortBy={{ column: 1 }}
           empty={
             value.length === 0 ? (
-              <Empty title="No signer yet">
-                <p>A signer appears when a number is asked for it for the first time:</p>
+              <Empty title="No signers yet">
+                <p>A signer appears with its first nonce:</p>
                 <pre class="code">npx tenure signer allocate eip155:1:0x5290…9ee7</pre>
               </Empty>
             ) : (
-              <Empty title="No signer fits this filter" />
+              <Empty title="No signer matches this filter" />
             )
           }
         />
@@ -87,7 +87,7 @@ export function SignersPage() {
   );
 }
 
-/** Between two uses a lease is given back: a signer without an owner is well. */
+/** A lease is released between uses, so a signer without an owner is healthy. */
 export function LeaseBadge({ signer }: { signer: SignerView }) {
   if (!signer.owner_node)
     return <Badge tone="idle" word="no owner" detail="the lease is given back between uses" />;

@@ -13,7 +13,7 @@ import { NodeLink, SessionLink } from "./links.tsx";
 
 const BACK = { href: "/sessions", label: "Turns and sessions" };
 
-/** One turn: the node its jobs go to, and those jobs. */
+/** One turn: its node and its jobs. */
 export function TurnPage({ id }: { id: string }) {
   nodes.use();
   const turn = useMemo(
@@ -47,7 +47,7 @@ export function TurnPage({ id }: { id: string }) {
           of={[
             ["Session", <SessionLink key="s" id={session_id} />],
             [
-              "Its node",
+              "Node",
               affinity_node_id ? (
                 <NodeLink address={affinity_node_id} />
               ) : (
@@ -76,7 +76,7 @@ function TurnJobs({ turnId, sessionId }: { turnId: string; sessionId: string }) 
       columns={JOB_COLUMNS}
       rows={own}
       keyOf={({ job_id }) => job_id}
-      empty={<Empty title="No job of it is kept" />}
+      empty={<Empty title="No jobs" />}
     />
   );
 }

@@ -2,25 +2,25 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { isAdmin } from "../data.ts";
 import { Dialog } from "./dialog.tsx";
-import { tell } from "./toast.tsx";
+import { showToast } from "./toast.tsx";
 
 export interface ActionProps {
   label: string;
-  /** Asked before anything happens: what it will do, in words. */
+  /** The question of the confirmation dialog. */
   title: string;
   verb?: string;
   done: string;
   danger?: boolean;
   primary?: boolean;
   small?: boolean;
-  /** Why it makes no sense now. */
+  /** Why the action is disabled. */
   disabled?: string | undefined;
   isReady?: boolean;
   onDo: () => Promise<void>;
   children?: ComponentChildren;
 }
 
-/** A button that asks first. Whoever may not act does not see it; the server would refuse it anyway. */
+/** A button with a confirmation. Hidden for viewers; the server rejects their writes anyway. */
 export function Action(props: ActionProps) {
   const {
     label,
@@ -60,7 +60,7 @@ export function Action(props: ActionProps) {
           isReady={props.isReady ?? true}
           onDo={async () => {
             await onDo();
-            tell("good", done);
+            showToast("good", done);
           }}
           onClose={() => setAsked(false)}
         >

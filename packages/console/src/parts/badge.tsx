@@ -3,7 +3,7 @@ import type { Condition, Tone } from "../model/tone.ts";
 import { ToneMark } from "./icons.tsx";
 import { Text } from "./text.tsx";
 
-/** A state: shape, colour and word. */
+/** A state as shape, colour and word. */
 export function Badge({ tone, word, detail }: Condition) {
   return (
     <span class={`badge tone-${tone}`} title={detail && visible(detail)}>
@@ -21,7 +21,7 @@ export function Chip({ children, tone }: { children: string; tone?: Tone }) {
   );
 }
 
-/** Labels or tags: `name=value`. Those that do not fit are counted. */
+/** Labels as `name=value`. Those that do not fit are counted.*/
 export function Labels({ of, max = 3 }: { of: Record<string, string | boolean>; max?: number }) {
   const labels = Object.entries(of).map(([name, value]) => `${name}=${value}`);
   if (labels.length === 0) return <span class="quiet none">–</span>;

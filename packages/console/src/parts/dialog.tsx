@@ -6,7 +6,7 @@ import { Text } from "./text.tsx";
 
 export interface DialogProps {
   title: string;
-  /** What the button says that does it: a verb. */
+  /** Label of the confirming button, a verb. */
   verb: string;
   danger?: boolean;
   isReady?: boolean;
@@ -15,7 +15,7 @@ export interface DialogProps {
   children: ComponentChildren;
 }
 
-/** The browser's own: it keeps the focus inside, closes with Escape, and gives the focus back. */
+/** A native dialog: keeps the focus inside, closes with Escape and restores the focus. */
 export function Dialog({
   title,
   verb,

@@ -89,7 +89,7 @@ export function SelectField({
   );
 }
 
-/** One of two or three, side by side, each with what it means. */
+/** A choice of two or three options with explanations. */
 export function RadioField({
   label,
   value,

@@ -1,12 +1,13 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { place, setQuery } from "../router.ts";
+import { currentLocation, setQuery } from "../router.ts";
 import { Icon } from "./icons.tsx";
 import { Id } from "./id.tsx";
 
-/** The text of `?q=`, which every list filters by. */
-export const sought = (): string => place.value.query.get("q")?.trim().toLowerCase() ?? "";
-export const chosen = (name: string): string => place.value.query.get(name) ?? "";
+/** The search text of `?q=`, which filters every list. */
+export const sought = (): string =>
+  currentLocation.value.query.get("q")?.trim().toLowerCase() ?? "";
+export const chosen = (name: string): string => currentLocation.value.query.get(name) ?? "";
 
 export function Filters({
   placeholder,
@@ -16,7 +17,7 @@ export function Filters({
   children?: ComponentChildren;
 }) {
   const field = useRef<HTMLInputElement>(null);
-  // Before the page is painted: whoever sees it may press the key.
+  // Before the first paint, so that the shortcut works as soon as the page is visible.
   useLayoutEffect(() => {
     const focus = (event: KeyboardEvent) => {
       if (event.key !== "/" || isTyping(event.target as Element)) return;
@@ -35,7 +36,7 @@ export function Filters({
           ref={field}
           type="search"
           placeholder={placeholder}
-          value={place.value.query.get("q") ?? ""}
+          value={currentLocation.value.query.get("q") ?? ""}
           onInput={(event) => setQuery({ q: event.currentTarget.value })}
         />
         <kbd>/</kbd>
@@ -54,7 +55,7 @@ export interface Choice {
   count?: number;
 }
 
-/** One of a few, kept in the address. The first stands for all. */
+/** A choice kept in the URL. The first option means all. */
 export function Choices({ name, label, of }: { name: string; label: string; of: Choice[] }) {
   const current = chosen(name);
   return (
@@ -93,7 +94,7 @@ export function Select({ name, label, of }: { name: string; label: string; of: C
   );
 }
 
-/** A filter that came with a link, and can be taken off. */
+/** A removable filter that a link set. */
 export function Applied({ name }: { name: string }) {
   const value = chosen(name);
   if (value === "") return null;

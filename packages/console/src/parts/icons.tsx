@@ -1,4 +1,4 @@
-/** Drawn on a grid of 16, in one weight, so that they sit well beside 13 px text. */
+/** Icons on a 16 px grid with one stroke width, for 13 px text. */
 const PATHS = {
   overview: "M2.5 9.5h3l2-6 3 10 2-4h1.5",
   nodes: "M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.01M5 11h.01",
@@ -34,7 +34,7 @@ export function Icon({ name }: { name: IconName }) {
   );
 }
 
-/** The mark of a tone: each has a shape of its own, for whoever does not see the colour. */
+/** The mark of a tone. Each has its own shape, so that it does not depend on colour. */
 const TONE_PATHS = {
   good: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z",
   busy: "M8 1.5L14.5 8 8 14.5 1.5 8z",

@@ -6,7 +6,7 @@ import { Text } from "./text.tsx";
 
 const FEEDBACK_MS = 1_500;
 
-/** An id, shortened; the whole one on hover, and in the clipboard at a click. */
+/** A shortened id; the full one on hover and, by a click, in the clipboard. */
 export function Id({ of, whole = false }: { of: string; whole?: boolean }) {
   return (
     <span class="id">
@@ -39,7 +39,7 @@ export function CopyButton({ text, what }: { text: string; what: string }) {
   );
 }
 
-/** Browsers give the clipboard to pages over TLS and of this machine; a console in a private network is often neither. */
+/** Fallback: browsers allow the clipboard API only over TLS and on localhost. */
 async function copy(text: string): Promise<void> {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const field = document.createElement("textarea");

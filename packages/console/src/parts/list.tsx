@@ -1,5 +1,5 @@
-// biome-ignore-all lint/a11y/useSemanticElements: rows of a real table cannot be placed by hand, and most do not exist
-// biome-ignore-all lint/a11y/useFocusableInteractive: rows are read, the links in them are focused
+// biome-ignore-all lint/a11y/useSemanticElements: the list is virtual, and rows of a table cannot be positioned
+// biome-ignore-all lint/a11y/useFocusableInteractive: the links in the rows are focusable
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -7,12 +7,12 @@ import { Icon } from "./icons.tsx";
 
 export interface Column<T> {
   title: string;
-  /** A track of the grid: `minmax(0, 2fr)`, `88px`. */
+  /** A grid track, such as `minmax(0, 2fr)` or `88px`. */
   width: string;
   cell: (row: T) => ComponentChildren;
   sort?: (row: T) => string | number;
   isNumber?: boolean;
-  /** Where it stands on a narrow screen; left out: not shown there. */
+  /** Position on a narrow screen. Hidden there by default. */
   narrow?: "title" | "side" | "line";
 }
 
@@ -21,7 +21,7 @@ export interface ListProps<T> {
   columns: Column<T>[];
   rows: readonly T[];
   keyOf: (row: T) => string;
-  /** Index of the column to sort by at first; without one the rows stay as they come. */
+  /** Column to sort by initially; unsorted by default. */
   sortBy?: { column: number; down?: boolean };
   empty: ComponentChildren;
 }
@@ -32,7 +32,7 @@ NARROW.addEventListener("change", () => {
   isNarrow.value = NARROW.matches;
 });
 
-/** As the style sheet has them: rows of one height are what makes thousands of them cheap. */
+/** Same as in the style sheet. A fixed height makes long lists cheap. */
 const ROW_PX = { wide: 37, narrow: 61 };
 const MARGIN_ROWS = 12;
 
@@ -41,7 +41,7 @@ interface Sort {
   down: boolean;
 }
 
-/** A table of which only the rows in sight exist. */
+/** A virtual table: only visible rows are rendered. */
 export function List<T>({ label, columns, rows, keyOf, sortBy, empty }: ListProps<T>) {
   const [sort, setSort] = useState<Sort | undefined>(
     sortBy && { column: sortBy.column, down: sortBy.down ?? false },
@@ -138,8 +138,8 @@ function cells<T>(columns: Column<T>[], row: T) {
 }
 
 /**
- * Two lines: what it is and how it is, then the rest as far as there is room. A number needs its name there, what is
- * written in words does not.
+ * Two lines on a narrow screen: title and state, then the other columns as far as they fit. Numbers are shown with the
+ * name of their column.
  */
 function NarrowRow<T>({ columns, row }: { columns: Column<T>[]; row: T }) {
   const at = (where: Column<T>["narrow"]) => columns.filter(({ narrow }) => narrow === where);
@@ -179,7 +179,7 @@ function compare(a: string | number, b: string | number): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-/** Which rows are in sight, with some above and below, as the page is scrolled. */
+/** The range of visible rows, with some above and below. */
 function useWindow(
   body: { current: HTMLElement | null },
   count: number,
@@ -210,7 +210,7 @@ function useWindow(
   return range;
 }
 
-/** Arrow keys go from row to row, also to rows that do not exist yet. */
+/** Arrow keys move between rows, including rows that are not rendered yet. */
 function moveFocus(event: KeyboardEvent, rowPx: number): void {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   const body = event.currentTarget as HTMLElement;

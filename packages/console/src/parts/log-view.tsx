@@ -1,11 +1,11 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Text } from "./text.tsx";
 
-/** As the style sheet has it. */
+/** Same as in the style sheet. */
 const LINE_PX = 19;
 const MARGIN_LINES = 30;
 
-/** Lines as they were written, thousands of them; only those in sight exist. */
+/** Log lines; only the visible ones are rendered. */
 export function LogView({
   lines,
   query,
@@ -14,7 +14,7 @@ export function LogView({
 }: {
   lines: string[];
   query: string;
-  /** The line of the match one is at. */
+  /** Line of the current match. */
   current: number | undefined;
   isFollowed: boolean;
 }) {
@@ -43,7 +43,7 @@ export function LogView({
     <div
       class="log-box"
       ref={box}
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: whoever has no mouse scrolls it by keys
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: makes it scrollable by keyboard
       tabIndex={0}
       role="log"
       aria-label="Log lines"

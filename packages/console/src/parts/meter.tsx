@@ -1,4 +1,4 @@
-/** A share as a bar, with the number beside it. */
+/** A share as a bar with its number. */
 export function Meter({
   value,
   max,

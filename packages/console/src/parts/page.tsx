@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { visible } from "../model/text.ts";
 
-/** The head of every page: where one is, what can be done. */
+/** The frame of every page: title, subtitle and actions. */
 export function Page({
   title,
   heading,
@@ -22,9 +22,9 @@ export function Page({
   useEffect(() => {
     document.title = `${visible(title)} · Tenure`;
   }, [title]);
-  // Before the page is painted: later it would take the cursor from whoever has begun to type.
+  // Before the first paint: later it would take the focus from a user who types.
   useLayoutEffect(() => {
-    // A reader by ear is told where a link led; at the first page nobody went anywhere.
+    // Announces the new page to screen readers, except for the first page.
     if (window.history.state !== null || document.activeElement !== document.body) {
       head.current?.focus({ preventScroll: true });
     }
@@ -33,7 +33,7 @@ export function Page({
   return (
     <>
       {back && (
-        <nav class="crumbs" aria-label="Way back">
+        <nav class="crumbs" aria-label="Breadcrumb">
           <a href={back.href}>{back.label}</a>
         </nav>
       )}
@@ -75,7 +75,7 @@ export function Card({
   );
 }
 
-/** Names and values, in columns as wide as there is room for. */
+/** Names and values in columns. */
 export function Facts({ of }: { of: [string, ComponentChildren][] }) {
   return (
     <dl class="facts">

@@ -5,18 +5,18 @@ import { theme } from "../theme.ts";
 
 export interface Line {
   label: string;
-  /** A colour of the style sheet: `--plot-1`. */
+  /** A colour of the style sheet, such as `--plot-1`. */
   color: string;
   values: (number | null)[];
 }
 
 export interface PlotProps {
   title: string;
-  /** Seconds, for every value. */
+  /** Time of each value, in seconds. */
   times: number[];
   lines: Line[];
   format: (value: number) => string;
-  /** Stacked: each line stands on the one before, and the height is the sum. */
+  /** Stacks the lines, so that the height is the sum. */
   stacked?: boolean;
   /** Shown over an empty plot. */
   empty: string;
@@ -25,7 +25,7 @@ export interface PlotProps {
 const HEIGHT_PX = 168;
 const SPAN_SECONDS = 15 * 60;
 
-/** Lines over the last minutes. The figures beside the names are the newest, or those under the pointer. */
+/** Lines over the last minutes. The legend shows the newest values, or those under the pointer. */
 export function Plot({ title, times, lines, format, stacked = false, empty }: PlotProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot>();
@@ -60,7 +60,7 @@ export function Plot({ title, times, lines, format, stacked = false, empty }: Pl
     plot.current?.setData(dataOf(times, lines, stacked));
   }, [times, lines]);
 
-  /** The library is a third of the console; whatever else is on the page need not wait for it. */
+  /** Loaded on demand: the library is a third of the bundle. */
   async function draw(): Promise<UPlot> {
     const { default: Library } = await import("uplot");
     const width = box.current?.clientWidth ?? 0;
@@ -108,7 +108,7 @@ function dataOf(times: number[], lines: Line[], stacked: boolean): UPlot.Aligned
     sums = sums.map((sum, index) => sum + (values[index] ?? 0));
     return sums;
   });
-  // The tallest is drawn first, the others over it.
+  // The tallest line is drawn first, below the others.
   return [times, ...stacks.reverse()];
 }
 
@@ -137,7 +137,7 @@ function options({
     legend: { show: false },
     cursor: { sync: { key: "overview" }, drag: { x: false, y: false }, points: { show: false } },
     scales: {
-      // Always the whole span: a young server shows that it is young.
+      // Always the whole time span, even after a recent start.
       x: { range: (_, __, max) => [max - SPAN_SECONDS, max] },
       y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] },
     },

@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import type { ApiError } from "../api.ts";
 import { Text } from "./text.tsx";
 
-/** Nothing is here, and that is fine: says what would be here, and how it gets here. */
+/** Empty state: explains what appears here, and how. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="state">
@@ -16,7 +16,7 @@ export function Loading({ what }: { what: string }) {
   return (
     <div class="state" role="status">
       <span class="spinner" aria-hidden="true" />
-      <p class="state-text">Reading {what} …</p>
+      <p class="state-text">Loading {what} …</p>
     </div>
   );
 }
@@ -41,15 +41,15 @@ function headline({ status }: ApiError): string {
   if (status === 0) return "The server cannot be reached";
   if (status === 404) return "Not found";
   if (status === 403) return "Not allowed";
-  return status === 503 ? "A store is down" : "That did not work";
+  return status === 503 ? "A store is down" : "Request failed";
 }
 
-/** Above what is shown although it could not be read again: what it is, and that it is old. */
+/** Warning above data that could not be refreshed. */
 export function Stale({ error }: { error: ApiError | undefined }) {
   if (!error) return null;
   return (
     <p class="stale" role="status">
-      Could not be read again (<Text>{error.message}</Text>). What you see is older.
+      Refresh failed (<Text>{error.message}</Text>). The data below is older.
     </p>
   );
 }

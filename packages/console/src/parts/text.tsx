@@ -1,6 +1,6 @@
 import { pieces } from "../model/text.ts";
 
-/** Text of another machine, as text: nothing in it is obeyed, and what cannot be seen is shown. */
+/** Text from another machine, with unsafe and invisible characters shown as marks. */
 export function Text({ children, tabs = false }: { children: string; tabs?: boolean }) {
   return (
     <bdi>

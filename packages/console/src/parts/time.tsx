@@ -1,7 +1,7 @@
 import { now } from "../clock.ts";
 import { exact, relative } from "../model/time.ts";
 
-/** How long ago, or until when; the exact time on hover. */
+/** Relative time, with the exact time on hover. */
 export function Time({ at }: { at: string }) {
   return (
     <time dateTime={at} title={exact(at)}>

@@ -12,7 +12,7 @@ const SHOWN_MS = 6_000;
 const toasts = signal<Toast[]>([]);
 let lastId = 0;
 
-export function tell(tone: Toast["tone"], text: string): void {
+export function showToast(tone: Toast["tone"], text: string): void {
   const id = ++lastId;
   toasts.value = [...toasts.value.slice(-3), { id, tone, text }];
   setTimeout(() => {
