@@ -12,7 +12,7 @@ import { Card, Facts, Page } from "../parts/page.tsx";
 import { Empty, Failure, Loading } from "../parts/states.tsx";
 import { Text } from "../parts/text.tsx";
 import { Time } from "../parts/time.tsx";
-import { deploymentColumns } from "./deployments.tsx";
+import { deploymentColumns } from "./deployments/deployments.tsx";
 import { EventRows } from "./event-rows.tsx";
 import { useEventsOf } from "./events-of.ts";
 

@@ -1,16 +1,16 @@
 import type { DeploymentRevision, DeploymentView } from "@tenure/protocol";
 import { useEffect, useMemo } from "preact/hooks";
-import { call } from "../api.ts";
-import { deployments } from "../data.ts";
-import { type Difference, differences } from "../model/revision.ts";
-import { Action } from "../parts/action.tsx";
-import { Card } from "../parts/page.tsx";
-import { Empty, Failure, Loading } from "../parts/states.tsx";
-import { Text } from "../parts/text.tsx";
-import { Time } from "../parts/time.tsx";
-import { createResource } from "../resource.ts";
-import { EventRows } from "./event-rows.tsx";
-import { useEventsOf } from "./events-of.ts";
+import { call } from "../../api.ts";
+import { deployments } from "../../data.ts";
+import { type Difference, differences } from "../../model/revision.ts";
+import { Action } from "../../parts/action.tsx";
+import { Card } from "../../parts/page.tsx";
+import { Empty, Failure, Loading } from "../../parts/states.tsx";
+import { Text } from "../../parts/text.tsx";
+import { Time } from "../../parts/time.tsx";
+import { createResource } from "../../resource.ts";
+import { EventRows } from "../event-rows.tsx";
+import { useEventsOf } from "../events-of.ts";
 
 /** Revisions with their changes, and events. */
 export function DeploymentHistory({ view }: { view: DeploymentView }) {

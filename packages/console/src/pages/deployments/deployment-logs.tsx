@@ -1,14 +1,14 @@
 import type { DeploymentView, LogLines, LogPage } from "@tenure/protocol";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { type ApiError, addressOf, call, errorOf } from "../api.ts";
-import { nodeName } from "../data.ts";
-import { readEvents } from "../live.ts";
-import { shortId } from "../model/ids.ts";
-import { Icon } from "../parts/icons.tsx";
-import { CopyButton } from "../parts/id.tsx";
-import { LogView } from "../parts/log-view.tsx";
-import { Empty, Failure, Loading } from "../parts/states.tsx";
-import { asApiError } from "../resource.ts";
+import { type ApiError, addressOf, call, errorOf } from "../../api.ts";
+import { nodeName } from "../../data.ts";
+import { readEvents } from "../../live.ts";
+import { shortId } from "../../model/ids.ts";
+import { Icon } from "../../parts/icons.tsx";
+import { CopyButton } from "../../parts/id.tsx";
+import { LogView } from "../../parts/log-view.tsx";
+import { Empty, Failure, Loading } from "../../parts/states.tsx";
+import { asApiError } from "../../resource.ts";
 
 const LINES_FIRST = 1_000;
 /** Lines kept in the page; the file has the rest. */

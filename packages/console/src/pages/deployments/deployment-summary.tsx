@@ -1,24 +1,24 @@
 import type { DeploymentStatus, DeploymentView, DeploymentWhy } from "@tenure/protocol";
 import { useEffect, useMemo } from "preact/hooks";
-import { call } from "../api.ts";
-import { isOnline } from "../data.ts";
+import { call } from "../../api.ts";
+import { isOnline } from "../../data.ts";
 import {
   currentStatuses,
   deploymentCondition,
   restartsOf,
   runs,
   statusCondition,
-} from "../model/deployment.ts";
-import { duration } from "../model/time.ts";
-import { Badge, Labels } from "../parts/badge.tsx";
-import { CopyButton } from "../parts/id.tsx";
-import { type Column, List } from "../parts/list.tsx";
-import { Card, Facts } from "../parts/page.tsx";
-import { Empty, Failure, Loading } from "../parts/states.tsx";
-import { Text } from "../parts/text.tsx";
-import { Time } from "../parts/time.tsx";
-import { createResource } from "../resource.ts";
-import { NodeLink } from "./links.tsx";
+} from "../../model/deployment.ts";
+import { duration } from "../../model/time.ts";
+import { Badge, Labels } from "../../parts/badge.tsx";
+import { CopyButton } from "../../parts/id.tsx";
+import { type Column, List } from "../../parts/list.tsx";
+import { Card, Facts } from "../../parts/page.tsx";
+import { Empty, Failure, Loading } from "../../parts/states.tsx";
+import { Text } from "../../parts/text.tsx";
+import { Time } from "../../parts/time.tsx";
+import { createResource } from "../../resource.ts";
+import { NodeLink } from "../links.tsx";
 
 export function DeploymentSummary({ view }: { view: DeploymentView }) {
   const { tone } = deploymentCondition(view, isOnline);

@@ -1,8 +1,8 @@
 import type { DeploymentCreate } from "@tenure/protocol";
 import { useState } from "preact/hooks";
-import { changesOf, type Draft, EMPTY_DRAFT, problemOf } from "../model/spec.ts";
-import { Dialog } from "../parts/dialog.tsx";
-import { RadioField, TextField } from "../parts/fields.tsx";
+import { changesOf, type Draft, EMPTY_DRAFT, problemOf } from "../../model/spec.ts";
+import { Dialog } from "../../parts/dialog.tsx";
+import { RadioField, TextField } from "../../parts/fields.tsx";
 
 /** Creates or changes a specification. Sends only changed fields. */
 export function DeploymentForm({

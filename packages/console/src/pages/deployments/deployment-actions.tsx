@@ -1,12 +1,12 @@
 import type { DeploymentPatch, DeploymentView } from "@tenure/protocol";
 import { useState } from "preact/hooks";
-import { call } from "../api.ts";
-import { deployments, nodes } from "../data.ts";
-import { draftOf, isEditable } from "../model/spec.ts";
-import { Action } from "../parts/action.tsx";
-import { SelectField, TextField } from "../parts/fields.tsx";
-import { showToast } from "../parts/toast.tsx";
-import { go } from "../router.ts";
+import { call } from "../../api.ts";
+import { deployments, nodes } from "../../data.ts";
+import { draftOf, isEditable } from "../../model/spec.ts";
+import { Action } from "../../parts/action.tsx";
+import { SelectField, TextField } from "../../parts/fields.tsx";
+import { showToast } from "../../parts/toast.tsx";
+import { go } from "../../router.ts";
 import { DeploymentForm } from "./deployment-form.tsx";
 
 /** Actions on one deployment. A change names the revision that it is based on. */

@@ -1,20 +1,20 @@
 import type { DeploymentView } from "@tenure/protocol";
 import { useMemo, useState } from "preact/hooks";
-import { call } from "../api.ts";
-import { deployments, isAdmin, isOnline, me, nodeName, nodes, online } from "../data.ts";
-import { deploymentCondition, GROUPS, groupOf, restartsOf, runs } from "../model/deployment.ts";
-import { Badge, Chip } from "../parts/badge.tsx";
-import { Choices, chosen, Filters, Select, sought } from "../parts/filter.tsx";
-import { Icon } from "../parts/icons.tsx";
-import { type Column, List } from "../parts/list.tsx";
-import { Page } from "../parts/page.tsx";
-import { Empty, Failure, Loading, Stale } from "../parts/states.tsx";
-import { Text } from "../parts/text.tsx";
-import { Time } from "../parts/time.tsx";
-import { showToast } from "../parts/toast.tsx";
-import { go } from "../router.ts";
+import { call } from "../../api.ts";
+import { deployments, isAdmin, isOnline, me, nodeName, nodes, online } from "../../data.ts";
+import { deploymentCondition, GROUPS, groupOf, restartsOf, runs } from "../../model/deployment.ts";
+import { Badge, Chip } from "../../parts/badge.tsx";
+import { Choices, chosen, Filters, Select, sought } from "../../parts/filter.tsx";
+import { Icon } from "../../parts/icons.tsx";
+import { type Column, List } from "../../parts/list.tsx";
+import { Page } from "../../parts/page.tsx";
+import { Empty, Failure, Loading, Stale } from "../../parts/states.tsx";
+import { Text } from "../../parts/text.tsx";
+import { Time } from "../../parts/time.tsx";
+import { showToast } from "../../parts/toast.tsx";
+import { go } from "../../router.ts";
+import { NodeLink } from "../links.tsx";
 import { DeploymentForm } from "./deployment-form.tsx";
-import { NodeLink } from "./links.tsx";
 
 /** All deployments and their state. */
 export function DeploymentsPage() {
