@@ -247,7 +247,7 @@ export const PLANTS: readonly Plant[] = [
     faults: ["reader.*", "redis.freeze", "redis.crash"],
     edits: [
       {
-        file: "server/dist/delivery/settle.js",
+        file: "server/dist/delivery/process-message.js",
         protection: "const received = await deliver(context, matter, message);",
         instead: `await acknowledge(context.hot, inbox, entry.id);
     const received = await deliver(context, matter, message);`,

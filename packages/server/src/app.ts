@@ -56,8 +56,8 @@ import {
 import { createAppNonces } from "./nonces/app-nonces.ts";
 import { createStats } from "./stats/stats.ts";
 import { appendEvent, forgetOldEvents, listEvents } from "./store/event-store.ts";
+import { openStores, type Stores } from "./store/open.ts";
 import { sql } from "./store/sql.ts";
-import { openStores, type Stores } from "./stores.ts";
 import { createTelemetry, type Telemetry } from "./telemetry.ts";
 import { checkTenants } from "./tenants.ts";
 import { VERSION } from "./version.ts";

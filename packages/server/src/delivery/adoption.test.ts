@@ -11,8 +11,8 @@ import type { Delivery, DeliverySettings, Destination, Received } from "./contra
 import { createDelivery } from "./delivery.ts";
 import { deliveryKeys } from "./delivery-keys.ts";
 import type { Doorbell, NewDoorbell } from "./doorbell.ts";
+import { listInstances, markInstance } from "./inbox-registry-store.ts";
 import { readBacklog, takeUnread } from "./inbox-store.ts";
-import { listInstances, markInstance } from "./roll-store.ts";
 
 const SETTINGS: DeliverySettings = {
   stream_group: "scheduler",

@@ -1,11 +1,11 @@
 import type { Log } from "../kernel/log.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import type { Meter } from "./contract.ts";
+import { retire } from "./inbox-lifecycle.ts";
+import { isPresent, type Listed } from "./inbox-registry-store.ts";
+import type { Rounds } from "./inbox-scan.ts";
 import { type InboxView, readBacklog } from "./inbox-store.ts";
 import { expireLetters } from "./letter-store.ts";
-import { retire } from "./roll.ts";
-import { isPresent, type Listed } from "./roll-store.ts";
-import type { Rounds } from "./rounds.ts";
 
 export interface AdoptionOptions {
   hot: HotStore;

@@ -4,7 +4,7 @@ import type { Log } from "../kernel/log.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import type { Doorbell, NewDoorbell } from "./doorbell.ts";
 import type { Backlog } from "./inbox-store.ts";
-import type { BuryReason } from "./verdict.ts";
+import type { BuryReason } from "./message-policy.ts";
 
 /** What delivery does for an instance. */
 export interface Delivery {

@@ -8,8 +8,8 @@ import type {
   Meter,
 } from "./contract.ts";
 import type { Doorbell } from "./doorbell.ts";
+import { listInstances } from "./inbox-registry-store.ts";
 import { discardLetter, readLetter, readLetters } from "./letter-store.ts";
-import { listInstances } from "./roll-store.ts";
 
 /** How long a letter that was sent again has until it is one again. */
 export const REDRIVE_TTL_MS = 60_000;

@@ -16,8 +16,8 @@ import type { DeadLetter, Delivery, DeliveryOptions, DeliverySettings } from "./
 import { createDelivery } from "./delivery.ts";
 import { deliveryKeys } from "./delivery-keys.ts";
 import type { Doorbell, NewDoorbell } from "./doorbell.ts";
+import { closeInbox, listInstances } from "./inbox-registry-store.ts";
 import { takeUnread } from "./inbox-store.ts";
-import { closeInbox, listInstances } from "./roll-store.ts";
 
 const SETTINGS: DeliverySettings = {
   stream_group: "scheduler",

@@ -3,7 +3,7 @@ import type { HotStore } from "../store/hot-store.ts";
 import { defineScript } from "../store/script.ts";
 import { deliveryKeys, onlyOnRedis } from "./delivery-keys.ts";
 import { DOORBELL_BYTES_MAX } from "./doorbell.ts";
-import type { BuryReason, InboxEntry } from "./verdict.ts";
+import type { BuryReason, InboxEntry } from "./message-policy.ts";
 
 /** An inbox as one reader sees it: whose it is, and under which name this process reads it. */
 export interface InboxView {

@@ -13,7 +13,7 @@ import {
 import { revived } from "./dead-letters.ts";
 import { type NewDoorbell, readDoorbell, writeDoorbell } from "./doorbell.ts";
 import { createInFlight } from "./in-flight.ts";
-import { type BuryReason, type InboxEntry, judge } from "./verdict.ts";
+import { type BuryReason, type InboxEntry, judge } from "./message-policy.ts";
 
 interface Waiting extends InboxEntry {
   sentAtMs: number;

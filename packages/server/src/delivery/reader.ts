@@ -2,7 +2,7 @@ import type { Clock } from "../kernel/clock.ts";
 import type { RedisStore } from "../store/redis.ts";
 import { deliveryKeys } from "./delivery-keys.ts";
 import type { InboxView } from "./inbox-store.ts";
-import type { InboxEntry } from "./verdict.ts";
+import type { InboxEntry } from "./message-policy.ts";
 
 export interface Reader {
   /** Waits up to `blockMs` for messages nobody has read yet. `closed`: there is no such inbox. */

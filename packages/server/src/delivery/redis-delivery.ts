@@ -5,12 +5,12 @@ import { adoptInboxes } from "./adoption.ts";
 import type { Delivery, DeliveryOptions, Meter } from "./contract.ts";
 import { createDeadLetters } from "./dead-letters.ts";
 import { createInFlight } from "./in-flight.ts";
+import { openInbox, retire } from "./inbox-lifecycle.ts";
+import { listInstances, markInstance } from "./inbox-registry-store.ts";
+import { createRounds } from "./inbox-scan.ts";
 import { type InboxView, readBacklog, readTime } from "./inbox-store.ts";
 import { expireLetters } from "./letter-store.ts";
 import { createReader } from "./reader.ts";
-import { openInbox, retire } from "./roll.ts";
-import { listInstances, markInstance } from "./roll-store.ts";
-import { createRounds } from "./rounds.ts";
 import { createSender } from "./sender.ts";
 
 const ERROR_PAUSE_MS = 200;

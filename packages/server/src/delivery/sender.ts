@@ -2,8 +2,8 @@ import { TenureError } from "@tenure/protocol";
 import type { HotStore } from "../store/hot-store.ts";
 import type { Delivery, DeliverySettings, Meter } from "./contract.ts";
 import { writeDoorbell } from "./doorbell.ts";
+import { openInbox } from "./inbox-lifecycle.ts";
 import { sendMessage } from "./inbox-store.ts";
-import { openInbox } from "./roll.ts";
 
 /** Another instance may close the inbox between opening it and writing into it; hardly this often in a row. */
 const ATTEMPTS_MAX = 10;

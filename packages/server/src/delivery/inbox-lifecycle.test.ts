@@ -2,8 +2,7 @@ import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openTestHot } from "../../testing/hot-stores.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import { readBacklog, sendMessage } from "./inbox-store.ts";
-import { openInbox, retire } from "./roll.ts";
+import { openInbox, retire } from "./inbox-lifecycle.ts";
 import {
   closeInbox,
   delistInstance,
@@ -11,7 +10,8 @@ import {
   markInstance,
   openPrepared,
   prepareInbox,
-} from "./roll-store.ts";
+} from "./inbox-registry-store.ts";
+import { readBacklog, sendMessage } from "./inbox-store.ts";
 
 const GROUP = "scheduler";
 

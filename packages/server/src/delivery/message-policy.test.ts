@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { DOORBELL_BYTES_MAX, readDoorbell, writeDoorbell } from "./doorbell.ts";
-import { judge } from "./verdict.ts";
+import { judge } from "./message-policy.ts";
 
 const JOB_ID = "018f4e1a-0000-7000-8000-000000000001";
 const bell = { kind: "job.assigned", job_id: JOB_ID, attempt_id: 2, deadline_ms: 1_000 };

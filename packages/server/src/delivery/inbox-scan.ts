@@ -6,7 +6,7 @@ import {
   reclaimPending,
   takeUnread,
 } from "./inbox-store.ts";
-import { type Case, type SettleContext, settle } from "./settle.ts";
+import { type Case, type SettleContext, settle } from "./process-message.ts";
 
 export interface Rounds {
   /** Settles what is given, each at most once at a time. Resolves when the last has begun. */

@@ -4,7 +4,7 @@ import type { HotStore } from "../store/hot-store.ts";
 import type { Delivery, DeliveryOptions, DeliverySettings, Meter, Received } from "./contract.ts";
 import { type Doorbell, HOPS_MAX } from "./doorbell.ts";
 import { acknowledge, bury, countDelivery, type InboxView } from "./inbox-store.ts";
-import { type BuryReason, type InboxEntry, judge } from "./verdict.ts";
+import { type BuryReason, type InboxEntry, judge } from "./message-policy.ts";
 
 export interface SettleContext {
   hot: HotStore;

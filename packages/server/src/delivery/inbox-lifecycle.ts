@@ -8,7 +8,7 @@ import {
   markInstance,
   openPrepared,
   prepareInbox,
-} from "./roll-store.ts";
+} from "./inbox-registry-store.ts";
 
 const OPEN_ATTEMPTS_MAX = 10;
 

@@ -1,17 +1,17 @@
 import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
-import type { Config } from "./config.ts";
-import type { Clock } from "./kernel/clock.ts";
-import type { Log } from "./kernel/log.ts";
-import type { PostgresStore } from "./store/db.ts";
-import type { HotStore } from "./store/hot-store.ts";
-import { openMemory } from "./store/memory.ts";
-import { migrate } from "./store/migrate.ts";
-import { isPooled } from "./store/pooler.ts";
-import { openPostgres, type PostgresOptions } from "./store/postgres.ts";
-import { closeTree, makePrivateDirectory } from "./store/private-directory.ts";
-import { checkPostgres, checkRedis, type SelfCheck } from "./store/self-check.ts";
-import type { Telemetry } from "./telemetry.ts";
+import type { Config } from "../config.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import type { Telemetry } from "../telemetry.ts";
+import type { PostgresStore } from "./db.ts";
+import type { HotStore } from "./hot-store.ts";
+import { openMemory } from "./memory.ts";
+import { migrate } from "./migrate.ts";
+import { isPooled } from "./pooler.ts";
+import { openPostgres, type PostgresOptions } from "./postgres.ts";
+import { closeTree, makePrivateDirectory } from "./private-directory.ts";
+import { checkPostgres, checkRedis, type SelfCheck } from "./self-check.ts";
 
 export interface Stores {
   db: PostgresStore;
@@ -87,7 +87,7 @@ async function openDatabase(
   const { uri, onError } = route;
   if (uri === "") {
     const dataDir = openDataDirectory(config.server.data_dir, log);
-    const { openPglite } = await import("./store/pglite.ts");
+    const { openPglite } = await import("./pglite.ts");
     const onOpening = () =>
       log.info({ event: "postgres.opening", dataDir }, "the first time takes some seconds");
     const db = await openPglite({ dataDir, onOpening, ...(onError && { onError }) });
@@ -165,7 +165,7 @@ async function openHot({ config, clock, log, telemetry }: StoreContext): Promise
   const { phase2 } = config.scheduler;
   if (!phase2.enabled) return openMemory({ prefix: phase2.redis.key_prefix, clock });
   // Loaded only where there is a Redis: the client takes 10 MB.
-  const { openRedis, waitUntilReady } = await import("./store/redis.ts");
+  const { openRedis, waitUntilReady } = await import("./redis.ts");
   const store = openRedis({
     mode: phase2.redis.mode,
     urls: phase2.redis.mode === "cluster" ? phase2.redis.cluster_urls : [phase2.redis.url],
