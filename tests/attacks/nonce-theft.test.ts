@@ -32,7 +32,12 @@ const codeOf = ({ body }: { body: unknown }) =>
 const itemsOf = ({ body }: { body: unknown }) =>
   (body as { items: Record<string, unknown>[] }).items;
 
-async function allocate(server: AttackedServer, as: string, signer: string, id = randomUUID()) {
+async function allocate(
+  server: AttackedServer,
+  as: string,
+  signer: string,
+  id: string = randomUUID(),
+) {
   const { status, body } = await server.as(as, "POST", numbers(signer), { request_id: id });
   expect([status, body]).toMatchObject([200, { signer }]);
   return body as Allocated;

@@ -51,7 +51,7 @@ interface Check {
 
 /** All combinations. What a caller of one tenant gets by naming another is asked of reads only. */
 function* checks(): Generator<Check> {
-  for (const [name, route] of Object.entries(ROUTES)) {
+  for (const [name, route] of Object.entries<Route>(ROUTES)) {
     if (route.produces?.includes("text/event-stream") && name === "openStream") continue;
     for (const token of [undefined, ...TOKENS])
       for (const owner of TENANTS)
