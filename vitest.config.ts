@@ -1,8 +1,8 @@
 import { defineConfig } from "vitest/config";
 
-// Tests read the packages' sources, not their build: a failing line is a line somebody wrote. Tests that
-// start real processes use the build, which `npm test` makes first.
-// Not "import": vitest hands these to Node for `require` as well, and pg would get pg-pool's ES module.
+// Tests import the packages' sources, so that a stack trace points at a source line. Tests that start real processes
+// use the build, which `npm test` makes first. The conditions lack "import": vitest passes them to Node for `require`
+// as well, and pg would load pg-pool's ES module.
 const conditions = ["source", "tenure-test", "node"];
 const reading = {
   resolve: { conditions },
@@ -10,8 +10,7 @@ const reading = {
 };
 const running = { testTimeout: 120_000, hookTimeout: 180_000, pool: "forks" as const };
 
-// Each of these runs whole fleets, and has the machine to itself, after the others: beside them a server took a minute to
-// start.
+// These run whole fleets, one at a time (`npm run test:fleets`): beside other tests a server took a minute to start.
 const fleets = ["tests/faults/faults.test.ts", "tests/prove/prove.test.ts"];
 
 export default defineConfig({
@@ -36,7 +35,6 @@ export default defineConfig({
           name: "fleets",
           include: fleets,
           maxWorkers: 1,
-          sequence: { groupOrder: 1 },
         },
       },
     ],

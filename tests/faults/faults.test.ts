@@ -1,15 +1,13 @@
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Exit, startProcess } from "@tenure/testing/processes/process";
 import { repositoryRoot } from "@tenure/testing/repository";
 import { scratchDirectory } from "@tenure/testing/scratch";
 import { beforeAll, describe, expect, test } from "vitest";
-import { applyEdit } from "./build.ts";
 import { RELEASE } from "./commit-build.ts";
 import { DIMENSIONS, main } from "./dimensions.ts";
 import { PLANTS } from "./plants.ts";
-import { WORKLOADS } from "./workloads.ts";
+import { SHORT_RUN_FAULTS } from "./short-run.ts";
 
 // The suite in small, as `npm run faults` runs it: real processes, a fixed seed. No length of time is expected of it:
 // it goes on until every hazard was met, however slow the machine, and these limits are only against a hang.
@@ -17,13 +15,6 @@ const TIMEOUT_MS = 2_400_000;
 const SEED = 7_070;
 const ROUND_MINUTES = 0.5;
 const MORE_MINUTES = 20;
-// Few enough that each has its turn in a short run, and between them they bring about every hazard.
-const FAULTS = [
-  ...["instance.kill", "instance.freeze:6000", "instance.postgres-cut", "storm"],
-  ...["postgres.crash", "redis.crash", "fence.freeze:4000", "fence.postgres-partition:6000"],
-  ...["members.kill:6000", "claims.hosts-partition:14000", "reader.kill", "reader.freeze:4000"],
-  ...["unit.kill:5000", "worker.kill", "worker.hosts-partition:13000", "turn-worker.kill"],
-];
 
 beforeAll(() => {
   const tsc = join(repositoryRoot, "node_modules/typescript/bin/tsc");
@@ -49,33 +40,20 @@ function plantsOfToday(): typeof PLANTS {
   return PLANTS.filter((_, index) => index % half === day);
 }
 
-const isShort = (name: string): boolean =>
-  FAULTS.some((fault) => fault.split(":")[0] === name.split(":")[0]);
-
 describe("the fault suite", () => {
-  test("has a protection to take out for every planted bug", () => {
-    expect(new Set(PLANTS.map(({ name }) => name)).size).toBe(PLANTS.length);
-    for (const { edits, workloads, name, dimension = main.name } of PLANTS) {
-      const own = DIMENSIONS.find((each) => each.name === dimension)?.workloads ?? [];
-      const known = own.map((workload) => workload.name);
-      expect(known, name).toEqual(expect.arrayContaining(workloads));
-      for (const edit of edits) {
-        const text = readFileSync(join(repositoryRoot, "packages", edit.file), "utf8");
-        expect(applyEdit(text, edit), name).not.toBe(text);
-      }
-    }
-  });
-
-  test("has among the faults of its short run one for every hazard that needs one", () => {
-    for (const { name, hazards } of WORKLOADS)
-      for (const [hazard, faults] of Object.entries(hazards))
-        if (faults.length > 0) expect(faults.some(isShort), `${name}: ${hazard}`).toBe(true);
-  });
-
   test("finds no violation, and has met every hazard", { timeout: TIMEOUT_MS }, async () => {
     const { code, output } = await runFaults(
       ...["--dimensions", main.name],
-      ...["--seed", `${SEED}`, "--hot", "redis", "--instances", "2", "--faults", FAULTS.join(",")],
+      ...[
+        "--seed",
+        `${SEED}`,
+        "--hot",
+        "redis",
+        "--instances",
+        "2",
+        "--faults",
+        SHORT_RUN_FAULTS.join(","),
+      ],
       ...["--minutes", `${ROUND_MINUTES}`, "--round", `${ROUND_MINUTES}`],
       ...["--more", `${MORE_MINUTES}`],
     );
