@@ -77,6 +77,13 @@ describe("a server that is told to stop", () => {
     await idle.body?.cancel().catch(() => {});
   });
 
+  test("ends with 0 although something in its process stays open", async () => {
+    const NODE_OPTIONS = "--import=data:text/javascript,setInterval(()=>{},1e3)";
+    const { server } = await startOnPostgres({ env: { NODE_OPTIONS } });
+    expect(await end(server, "SIGTERM")).toEqual({ code: 0, signal: null });
+    expect(logEvents(server).at(-1)).toBe("instance.stopped");
+  });
+
   describe("while its Postgres", () => {
     let postgres: PostgresServer;
     beforeAll(async () => {
