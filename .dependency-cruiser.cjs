@@ -81,7 +81,9 @@ module.exports = {
       comment: "What a job means does not depend on whether a socket or a request brought it.",
       severity: "error",
       from: {
-        path: server("(jobs|deployments|nonces|membership|delivery|access|audit|store|kernel)"),
+        path: server(
+          "(jobs|deployments|nonces|membership|delivery|peers|access|audit|store|kernel)",
+        ),
       },
       to: { path: server("(http|gateway)") },
     },
@@ -93,11 +95,21 @@ module.exports = {
       to: { path: server("(jobs|deployments|nonces)") },
     },
     {
+      name: "peers-know-only-actor-and-kernel",
+      comment: "One authenticated call to another instance, the same for every domain.",
+      severity: "error",
+      from: { path: server("peers"), pathNot: "\\.test\\.ts$" },
+      to: {
+        path: "^packages/server/src/",
+        pathNot: [server("(peers|kernel)"), "/audit/actor\\.ts$"],
+      },
+    },
+    {
       name: "stores-know-only-the-kernel",
       comment: "A store holds things for whoever asks.",
       severity: "error",
       from: { path: server("store"), pathNot: "\\.test\\.ts$" },
-      to: { path: server("(jobs|deployments|nonces|membership|delivery|access|audit)") },
+      to: { path: server("(jobs|deployments|nonces|membership|delivery|peers|access|audit)") },
     },
     {
       name: "kernel-knows-nothing",

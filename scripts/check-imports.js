@@ -74,12 +74,19 @@ const PLANTED = {
     file: "cli/src/planted.ts",
     imports: "@tenure/server",
   },
-  "edges-never-touch-a-store": { file: "server/src/http/planted.ts", imports: "../store/sql.ts" },
+  "edges-never-touch-a-store": {
+    file: "server/src/http/routes/planted.ts",
+    imports: "../../store/sql.ts",
+  },
   "domains-are-apart": { file: "server/src/jobs/planted.ts", imports: "../nonces/target.ts" },
   "domains-know-no-edge": { file: "server/src/nonces/planted.ts", imports: "../http/auth.ts" },
   "membership-and-delivery-know-no-domain": {
     file: "server/src/delivery/planted.ts",
     imports: "../nonces/target.ts",
+  },
+  "peers-know-only-actor-and-kernel": {
+    file: "server/src/peers/planted.ts",
+    imports: "../membership/instance.ts",
   },
   "stores-know-only-the-kernel": {
     file: "server/src/store/planted.ts",

@@ -4,16 +4,11 @@ import {
   type LogPage,
   type LogSelection,
   ROUTES,
-  type Route,
   TenureError,
 } from "@tenure/protocol";
-import { actorHeader } from "../audit/actor.ts";
-import { reasonOfConnectionError } from "../kernel/connection-error.ts";
 import type { LogFollower, NodeLink } from "../membership/nodes.ts";
-import { PEER_TOKEN_REFUSED } from "../membership/peer-token.ts";
+import { callPeer, type PeerCall, PeerUnavailable, readBody } from "../peers/peer-client.ts";
 
-/** Marks a request that has had its one hop: whoever gets it answers from its own nodes, or not at all. */
-export const FORWARDED_HEADER = "x-tenure-forwarded";
 const PEER_LIMIT_MS = 15_000;
 
 export interface RelayOptions {
@@ -63,42 +58,10 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
     return peer.url;
   }
 
-  async function ask(
-    route: Route,
-    url: string,
-    {
-      id,
-      query = {},
-      actor,
-      signal,
-    }: {
-      id: string;
-      query?: Record<string, unknown>;
-      actor?: Actor | undefined;
-      signal: AbortSignal;
-    },
-  ): Promise<Response> {
-    const target = new URL(route.path.replace(":id", encodeURIComponent(id)), url);
-    for (const [name, value] of Object.entries(query))
-      if (value !== undefined) target.searchParams.set(name, String(value));
-    const response = await fetch(target, {
-      method: route.method,
-      signal,
-      headers: {
-        [FORWARDED_HEADER]: options.instanceId,
-        ...actorHeader(actor),
-        ...(route.method !== "GET" && { "content-type": "application/json" }),
-        ...(options.peerToken && { authorization: `Bearer ${options.peerToken}` }),
-      },
-    }).catch((error: unknown) => peerDown(url, error));
+  async function request(call: PeerCall): Promise<Response> {
+    const response = await callPeer(options, call).catch((error) => peerDown(call.url, error));
     if (response.ok) return response;
-    const failure = fromErrorBody(await response.json().catch(() => undefined), response.status);
-    // The caller of this instance is allowed to call; it was this instance that its peer did not let in.
-    if (response.status === 401 || response.status === 403) {
-      const reason = response.status === 401 ? PEER_TOKEN_REFUSED : failure.message;
-      throw new TenureError("DEPENDENCY_DOWN", { dependency: `the instance at ${url}`, reason });
-    }
-    throw failure;
+    throw fromErrorBody(await response.json().catch(() => undefined), response.status);
   }
 
   return {
@@ -111,16 +74,19 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
       }
       const signal = AbortSignal.timeout(PEER_LIMIT_MS);
       const url = await peerOf(address, forwarded);
+      const route = ROUTES.readLogs;
+      const params = { id: deployment_id };
       const query = logQuery(selection, address);
-      const response = await ask(ROUTES.readLogs, url, { id: deployment_id, query, signal });
-      const page = await response.json().catch((error: unknown) => peerDown(url, error));
-      return ROUTES.readLogs.reply.parse(page);
+      const response = await request({ url, route, params, query, signal });
+      return route.reply.parse(await readBody(response).catch((error) => peerDown(url, error)));
     },
     async followLog({ address, forwarded, ...selection }, signal) {
       const link = linkOf(address);
       if (link) return { from: "node", start: (follower) => link.follow(selection, follower) };
-      const response = await ask(ROUTES.readLogs, await peerOf(address, forwarded), {
-        id: selection.deployment_id,
+      const response = await request({
+        url: await peerOf(address, forwarded),
+        route: ROUTES.readLogs,
+        params: { id: selection.deployment_id },
         query: { ...logQuery(selection, address), follow: true },
         signal: AbortSignal.any([signal, closing.signal]),
       });
@@ -135,7 +101,9 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
       const signal = AbortSignal.timeout(PEER_LIMIT_MS);
       await Promise.all([
         ...links.map((link) => link.call("deployment.restart", { deployment_id: id })),
-        ...[...urls].map((url) => ask(ROUTES.restartDeployment, url, { id, actor, signal })),
+        ...[...urls].map((url) =>
+          request({ url, route: ROUTES.restartDeployment, params: { id }, actor, signal }),
+        ),
       ]);
       return links.length + elsewhere.length;
     },
@@ -150,12 +118,9 @@ const logQuery = ({ lines, file, from }: LogSelection, node: string) => ({
   node,
 });
 
-/** Also in the middle of an answer: its connection may break at any byte. */
 function peerDown(url: string, error: unknown): never {
-  const details = {
-    dependency: `the instance at ${url}`,
-    reason: reasonOfConnectionError(error as Error),
-  };
+  if (!(error instanceof PeerUnavailable)) throw error;
+  const details = { dependency: `the instance at ${url}`, reason: error.message };
   throw new TenureError("DEPENDENCY_DOWN", details, { cause: error });
 }
 

@@ -1,7 +1,8 @@
 import { type Actor, ROUTES, type Route } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
-import { readActorHeader } from "../audit/actor.ts";
+import { ACTOR_HEADER, readActorHeader } from "../audit/actor.ts";
 import type { Deed } from "../audit/audit.ts";
+import { FORWARDED_HEADER } from "../peers/peer-client.ts";
 import { mayForward, type Principal } from "./auth.ts";
 import { clientAddress } from "./client-address.ts";
 
@@ -57,9 +58,7 @@ export function deedOf(
   if (!audited || (audited.only && principal.role !== audited.only)) return undefined;
   const { action, subject } = audited;
   const params = request.params as Record<string, string>;
-  const first = mayForward(principal)
-    ? readActorHeader(request.headers["x-tenure-actor"])
-    : undefined;
+  const first = mayForward(principal) ? readActorHeader(request.headers[ACTOR_HEADER]) : undefined;
   return {
     action,
     actor: first ?? actorOf(principal, request),
@@ -86,7 +85,7 @@ function detailsOf({ shows = [] }: AuditedRoute, { body, params }: FastifyReques
 }
 
 function forwardedBy({ headers }: FastifyRequest, principal: Principal): object {
-  const from = headers["x-tenure-forwarded"];
+  const from = headers[FORWARDED_HEADER];
   return mayForward(principal) && from !== undefined ? { forwarded_by: cut(String(from)) } : {};
 }
 

@@ -3,17 +3,18 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import type * as z from "zod";
 import type { Act } from "../audit/actor.ts";
 import type { Scope } from "../kernel/scope.ts";
-import type { Principal } from "./auth.ts";
+import { FORWARDED_HEADER } from "../peers/peer-client.ts";
+import { mayForward, type Principal } from "./auth.ts";
 import { scopeOf } from "./scope.ts";
 
 type Parsed<Schema> = Schema extends z.ZodType ? z.infer<Schema> : undefined;
 type Part<R extends Route, Name extends "params" | "query" | "body"> =
   R extends Record<Name, infer Schema> ? Parsed<Schema> : undefined;
 
-/** A request that was let in and understood. */
+/** An authorized and parsed request. */
 export interface Call<R extends Route> {
   principal: Principal;
-  /** Whose things this call may see and change. */
+  /** The tenants whose data this call may see and change. */
   scope: Scope;
   params: Part<R, "params">;
   query: Part<R, "query">;
@@ -22,6 +23,8 @@ export interface Call<R extends Route> {
   reply: FastifyReply;
   /** Of a request that leaves an audit entry. */
   act: Act | undefined;
+  /** Another instance forwarded the request: it must be answered here. From other callers the header means nothing. */
+  forwarded: boolean;
 }
 
 export type Answer<R extends Route> = R extends { reply: infer Schema }
@@ -37,12 +40,12 @@ declare module "fastify" {
   interface FastifyRequest {
     /** The JSON of the body where `Served.bodyAsText` is set; else empty. */
     bodyText: string;
-    /** Who sent the request, as far as the route asks. */
+    /** The sender, as far as the route needs a token. */
     principal: Principal;
   }
 }
 
-/** An answer that is JSON already. Its parts may have come as text, and must not be parsed and written again. */
+/** An answer that is JSON text already: job payloads and results are passed on unparsed. */
 export class JsonReply {
   readonly text: string;
   constructor(text: string) {
@@ -50,7 +53,7 @@ export class JsonReply {
   }
 }
 
-/** One route of the protocol's table and what answers it. */
+/** A route of the protocol's table and its handler. */
 export interface Served {
   route: Route;
   /**
@@ -66,7 +69,7 @@ export interface Served {
   ) => Promise<unknown>;
 }
 
-/** Binds a route to its answer: parse, one call, render. What the table does not name does not arrive. */
+/** Binds a route to its handler: parse, one call, render. Fields that the route does not declare are dropped. */
 export function serve<const R extends Route>(
   route: R,
   answer: (call: Call<R>) => Promise<Answer<R> | JsonReply>,
@@ -82,6 +85,7 @@ export function serve<const R extends Route>(
         request,
         reply,
         act,
+        forwarded: mayForward(principal) && request.headers[FORWARDED_HEADER] !== undefined,
         params: parsePart(route.params, request.params) as Part<R, "params">,
         query: parsePart(route.query, request.query) as Part<R, "query">,
         body: parsePart(route.body, request.body) as Part<R, "body">,

@@ -4,7 +4,7 @@ import type { ConsoleSessions } from "../access/console-sessions.ts";
 import type { Audit } from "../audit/audit.ts";
 import { type Config, isWildcard } from "../config.ts";
 import type { Log } from "../kernel/log.ts";
-import { FORWARDED_HEADER } from "../nonces/forward.ts";
+import { FORWARDED_HEADER } from "../peers/peer-client.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { deedOf } from "./audited.ts";
 import { ANYBODY, type Authenticator, bearerOf, type Principal } from "./auth.ts";

@@ -2,14 +2,10 @@ import { ANY_TENANT, DEFAULT_TENANT, normalizeSigner } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
 import type { AuthToken } from "../config.ts";
 import type { Scope } from "../kernel/scope.ts";
+import { OPENS_HEADER, TENANT_HEADER } from "../nonces/forward.ts";
+import type { Arrival } from "../nonces/nonces.ts";
 import { isOfAllTenants, type Principal } from "./auth.ts";
 import { tenantOf } from "./scope.ts";
-
-/** What a write may do: see `SignerAccess` of the nonces. */
-export interface SignerWriteAccess {
-  tenant: string;
-  opensIn?: string | undefined;
-}
 
 export interface SignerWrite {
   principal: Principal;
@@ -18,7 +14,7 @@ export interface SignerWrite {
   params: { signer: string };
 }
 
-export type SignerAccessRules = (write: SignerWrite) => SignerWriteAccess;
+export type SignerAccessRules = (write: SignerWrite) => Arrival["access"];
 
 type Token = Pick<AuthToken, "role" | "tenant">;
 
@@ -57,12 +53,12 @@ function tenantsThatOpen(tokens: readonly Token[]): string[] {
 }
 
 /**
- * The other instance judged its caller and names the outcome. One of 0.1 names none, and knows no tenants: it may do
- * what concerns `default`.
+ * The forwarding instance has checked its caller and sends the result. An instance of 0.1 sends none and has no tenants:
+ * it may act for `default`.
  */
-function accessOfPeer({ headers }: FastifyRequest, mayOpenInDefault: boolean): SignerWriteAccess {
-  const tenant = headers["x-tenure-tenant"];
-  const opensIn = headers["x-tenure-opens-in"];
+function accessOfPeer({ headers }: FastifyRequest, mayOpenInDefault: boolean): Arrival["access"] {
+  const tenant = headers[TENANT_HEADER];
+  const opensIn = headers[OPENS_HEADER];
   if (typeof tenant === "string")
     return { tenant, ...(typeof opensIn === "string" && { opensIn }) };
   return { tenant: DEFAULT_TENANT, ...(mayOpenInDefault && { opensIn: DEFAULT_TENANT }) };

@@ -13,10 +13,6 @@ export interface PeerTokenOptions {
   log: Log;
 }
 
-/** Why a request from instance to instance was answered 401. */
-export const PEER_TOKEN_REFUSED =
-  "it did not accept this instance: auth.peer_token (TENURE_AUTH_PEER_TOKEN) must be set to the same secret on every instance";
-
 const POLL_MS = 250;
 
 /**

@@ -1,6 +1,6 @@
-import { ANY_TENANT, type AuditRecord, ROUTES, TenureError } from "@tenure/protocol";
+import { ANY_TENANT, type AuditRecord, ROUTES } from "@tenure/protocol";
 import type { Audit } from "../../audit/audit.ts";
-import type { AuditRow } from "../../audit/audit-store.ts";
+import { numberCursor, readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 import { tenantOf } from "../scope.ts";
 
@@ -9,17 +9,19 @@ export function auditRoutes(audit: Pick<Audit, "list">): Served[] {
     serve(ROUTES.listAudit, async ({ scope, query }) => {
       const { limit, cursor, ...filter } = query;
       const tenant = tenantOf(scope);
-      const rows = await audit.list({
-        ...filter,
-        tenant: tenant === ANY_TENANT ? undefined : tenant,
-        beforeId: parseCursor(cursor),
+      const only = tenant === ANY_TENANT ? undefined : tenant;
+      const beforeId = numberCursor(cursor);
+      const { rows, next_cursor } = await readPage(
         limit,
-      });
-      const last = rows.length === limit ? rows.at(-1) : undefined;
-      return { items: rows.map(renderEntry), next_cursor: last ? String(last.id) : null };
+        (limit) => audit.list({ ...filter, tenant: only, beforeId, limit }),
+        (last) => String(last.id),
+      );
+      return { items: rows.map(renderEntry), next_cursor };
     }),
   ];
 }
+
+type AuditRow = Awaited<ReturnType<Audit["list"]>>[number];
 
 const renderEntry = (row: AuditRow): AuditRecord => ({
   id: row.id,
@@ -36,9 +38,3 @@ const renderEntry = (row: AuditRow): AuditRecord => ({
   instance_id: row.instance_id,
   details: row.details,
 });
-
-function parseCursor(cursor: string | undefined): number | undefined {
-  if (cursor === undefined) return undefined;
-  if (/^\d{1,15}$/.test(cursor)) return Number(cursor);
-  throw new TenureError("INVALID_REQUEST", { reason: "cursor: invalid" });
-}

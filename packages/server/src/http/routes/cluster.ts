@@ -1,7 +1,9 @@
-import { type Actor, ROUTES, type TimelineStatus } from "@tenure/protocol";
+import { ROUTES } from "@tenure/protocol";
+import type { Delivery } from "../../delivery/contract.ts";
 import type { Health } from "../../health.ts";
 import type { Scope } from "../../kernel/scope.ts";
 import type { Instance } from "../../membership/store/instance-store.ts";
+import type { Timeline } from "../../nonces/timeline.ts";
 import { VERSION } from "../../version.ts";
 import { type Served, serve } from "../route.ts";
 import { requireOperator } from "../scope.ts";
@@ -11,20 +13,15 @@ export interface ClusterSource {
   phase2: boolean;
   health: () => Promise<Health>;
   instances: () => Promise<Instance[]>;
-  /** What waits for an instance; asked only with a shared hot state. */
-  backlog: (instanceId: string) => Promise<Backlog>;
-  timeline: { status(): TimelineStatus; confirm(actor?: Actor): Promise<void> };
-}
-
-export interface Backlog {
-  messages: number;
-  letters: number;
+  /** The messages and dead letters of an instance; read only with a shared hot store. */
+  backlog: Delivery["backlog"];
+  timeline: Pick<Timeline, "status" | "confirm">;
 }
 
 export function clusterRoutes(source: ClusterSource): Served[] {
   const { instanceId, phase2, health, instances } = source;
 
-  /** Where an instance is and what waits for it is the operators' business. */
+  /** Only operators see the URL and the backlog of an instance. */
   async function render(instance: Instance, { operates }: Scope) {
     const { instance_id, boot_id, url, version, expires_at } = instance;
     const backlog = phase2 && operates ? await source.backlog(instance_id) : undefined;

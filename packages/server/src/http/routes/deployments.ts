@@ -1,16 +1,15 @@
-import {
-  type DeploymentStatus,
-  type LogLines,
-  ROUTES,
-  SSE_TYPE,
-  TenureError,
-} from "@tenure/protocol";
-import type { FastifyReply, FastifyRequest } from "fastify";
+import { type DeploymentStatus, type LogLines, ROUTES } from "@tenure/protocol";
+import type { FastifyReply } from "fastify";
 import type { DeploymentAdmin } from "../../deployments/deployment-admin.ts";
-import { FORWARDED_HEADER, type FollowedLog } from "../../deployments/node-relay.ts";
-import { mayForward, type Principal } from "../auth.ts";
+import type { FollowedLog } from "../../deployments/node-relay.ts";
+import type { Principal } from "../auth.ts";
+import { numberCursor } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 import { requireAllTenants, tenantToWrite } from "../scope.ts";
+import { type EventStream, eventText, openEventStream } from "../sse.ts";
+
+/** The column is an int4. */
+const REVISION_MAX = 999_999_999;
 
 export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
   return [
@@ -39,16 +38,15 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
       reply.code(204);
       return undefined;
     }),
-    serve(ROUTES.restartDeployment, async ({ params, request, principal, ...by }) => {
-      const forwarded = isForwarded(request, principal);
-      return shownTo(principal, await deployments.restart(by, params.id, forwarded));
-    }),
+    serve(ROUTES.restartDeployment, async ({ params, forwarded, principal, ...by }) =>
+      shownTo(principal, await deployments.restart(by, params.id, forwarded)),
+    ),
     serve(ROUTES.rollbackDeployment, async ({ params, body, principal, ...by }) =>
       shownTo(principal, await deployments.rollBack(by, params.id, body.revision)),
     ),
     serve(ROUTES.listRevisions, async ({ params, query: { limit, cursor }, ...by }) => {
       const { principal, scope } = by;
-      const before = cursor === undefined ? undefined : parseRevision(cursor);
+      const before = numberCursor(cursor, REVISION_MAX);
       const { items, last } = await deployments.revisions(scope, params.id, { limit, before });
       return {
         items: items.map((item) => shownTo(principal, item)),
@@ -61,20 +59,20 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
     serve(ROUTES.checkFence, async ({ params, query, scope }) =>
       deployments.fence(scope, params.id, query.generation),
     ),
-    serve(ROUTES.readLogs, async ({ params, query, request, reply, principal, scope }) => {
+    serve(ROUTES.readLogs, async ({ params, query, forwarded, reply, scope }) => {
       const { follow, ...selection } = query;
-      const asked = { ...defined(selection), forwarded: isForwarded(request, principal) };
-      if (!follow) return deployments.readLog(scope, params.id, asked);
+      const request = { ...defined(selection), forwarded };
+      if (!follow) return deployments.readLog(scope, params.id, request);
       const gone = new AbortController();
       reply.raw.on("close", () => gone.abort());
-      const log = await deployments.followLog(scope, params.id, asked, gone.signal);
-      await sendEvents(reply, log, gone.signal);
+      const log = await deployments.followLog(scope, params.id, request, gone.signal);
+      await sendLog(reply, log, gone.signal);
       return undefined as never;
     }),
   ];
 }
 
-/** Values of `env` may be secrets, and so may what a program wrote before it ended; that a variable is set is not one. */
+/** Only admins see the values of `env` and the last output of a program: both may contain secrets. */
 function shownTo<T extends { env: Record<string, string>; status?: DeploymentStatus[] }>(
   { role }: Principal,
   view: T,
@@ -85,72 +83,43 @@ function shownTo<T extends { env: Record<string, string>; status?: DeploymentSta
   return { ...view, env, ...(status && { status }) };
 }
 
-function parseRevision(cursor: string): number {
-  if (/^\d{1,9}$/.test(cursor)) return Number(cursor);
-  throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
-}
-
-/** From another caller than an instance the header means nothing: it would suppress the event of a restart. */
-const isForwarded = (request: FastifyRequest, principal: Principal): boolean =>
-  mayForward(principal) && request.headers[FORWARDED_HEADER] !== undefined;
-
-/** Fields that were left out stay out: a node would read them as given. */
+/** Leaves out undefined fields: a node would take them as given. */
 function defined<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   const given = Object.entries(fields).filter(([, value]) => value !== undefined);
   return Object.fromEntries(given) as { [K in keyof T]: Exclude<T[K], undefined> };
 }
 
-const KEEP_ALIVE_MS = 15_000;
-/** A reader further behind than this is cut off: it knows the position it reached, and may follow again. */
+/** A reader further behind than this is disconnected. It knows its position and may follow again from there. */
 const UNSENT_BYTES_MAX = 4 * 1_048_576;
+const OPTIONS = { opening: ": following", unsentBytesMax: UNSENT_BYTES_MAX };
 
-/** Lines as server-sent events, until the reader goes or the node does. */
-async function sendEvents(reply: FastifyReply, log: FollowedLog, gone: AbortSignal): Promise<void> {
-  const { raw } = reply;
-  const write = (text: string | Uint8Array): void => {
-    if (raw.writableLength > UNSENT_BYTES_MAX) raw.destroy();
-    else raw.write(text);
-  };
-  const begin = (): void => {
-    reply.hijack();
-    raw.writeHead(200, {
-      "content-type": SSE_TYPE,
-      "cache-control": "no-store",
-      "x-accel-buffering": "no",
-    });
-    raw.write(": following\n\n");
-  };
-  if (log.from === "peer") {
-    begin();
-    await relay(log.body, write).catch(() => {});
-    raw.end();
-    return;
-  }
-  const early: LogLines[] = [];
-  let hear = (chunk: LogLines): void => void early.push(chunk);
-  // An answer that is no stream is still possible until the node has agreed.
-  const stop = await log.start({
-    hear: (chunk) => hear(chunk),
-    ended() {
-      write("event: end\ndata: {}\n\n");
-      raw.end();
-    },
-  });
-  begin();
-  hear = (chunk) => write(`data: ${JSON.stringify(chunk)}\n\n`);
-  for (const chunk of early) hear(chunk);
-  const keepAlive = setInterval(() => write(": still here\n\n"), KEEP_ALIVE_MS);
-  const end = (): void => {
-    clearInterval(keepAlive);
-    stop();
-  };
-  if (gone.aborted) end();
-  else gone.addEventListener("abort", end, { once: true });
+/** Sends the lines as server-sent events until the reader or the node disconnects. */
+async function sendLog(reply: FastifyReply, log: FollowedLog, gone: AbortSignal): Promise<void> {
+  if (log.from === "node") return sendNodeLog(reply, log, gone);
+  const stream = openEventStream(reply, { ...OPTIONS, keepAlive: false });
+  try {
+    for await (const bytes of log.body) stream.write(bytes);
+  } catch {} // The peer stopped, or the reader disconnected.
+  return stream.end();
 }
 
-async function relay(
-  body: ReadableStream<Uint8Array>,
-  write: (bytes: Uint8Array) => void,
+async function sendNodeLog(
+  reply: FastifyReply,
+  { start }: Extract<FollowedLog, { from: "node" }>,
+  gone: AbortSignal,
 ): Promise<void> {
-  for await (const bytes of body) write(bytes);
+  const early: LogLines[] = [];
+  let stream: EventStream | undefined;
+  const stop = await start({
+    hear: (chunk) => void (stream ? stream.write(eventText(chunk)) : early.push(chunk)),
+    ended() {
+      stream?.write(eventText({}, "end"));
+      stream?.end();
+    },
+  });
+  // Opened only now: until the node agrees, the answer may still be an error.
+  stream = openEventStream(reply, OPTIONS);
+  for (const chunk of early) stream.write(eventText(chunk));
+  if (gone.aborted) stop();
+  else gone.addEventListener("abort", stop, { once: true });
 }

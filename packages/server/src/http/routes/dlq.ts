@@ -1,15 +1,16 @@
 import { type DlqEntry, DlqId, ROUTES, serves, TenureError } from "@tenure/protocol";
 import type { DeadLetter, DeadLetters, LetterId, Redriven } from "../../delivery/contract.ts";
 import type { Scope } from "../../kernel/scope.ts";
+import { invalidCursor, readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 
 export interface LettersSource extends DeadLetters {
-  /** Whose job it is; `undefined` when nothing is known of it any more. */
+  /** The tenant of the job; `undefined` when the job is not known any more. */
   tenantOf(jobId: string): Promise<string | undefined>;
 }
 
 export function dlqRoutes(letters: LettersSource): Served[] {
-  /** A letter is its job's tenant's. One that names no job that is known is the operators'. */
+  /** A letter belongs to the tenant of its job. Only operators see a letter whose job is unknown. */
   async function isSeen(scope: Scope, { message }: DeadLetter): Promise<boolean> {
     if (scope.operates) return true;
     const tenant = message && (await letters.tenantOf(message.job_id));
@@ -25,12 +26,13 @@ export function dlqRoutes(letters: LettersSource): Served[] {
   return [
     serve(ROUTES.listDlq, async ({ scope, query: { limit, cursor, instance_id } }) => {
       const after = cursor === undefined ? undefined : parseCursor(cursor);
-      // One more than asked for tells whether there is a next page.
-      const found = await letters.list({ limit: limit + 1, instanceId: instance_id, after });
-      const page = found.slice(0, limit);
-      const seen = await Promise.all(page.map((letter) => isSeen(scope, letter)));
-      const items = page.filter((_, at) => seen[at]).map(renderLetter);
-      return { items, next_cursor: found.length > limit ? idOf(page.at(-1)!) : null };
+      const { rows, next_cursor } = await readPage(
+        limit,
+        (limit) => letters.list({ limit, instanceId: instance_id, after }),
+        idOf,
+      );
+      const seen = await Promise.all(rows.map((letter) => isSeen(scope, letter)));
+      return { items: rows.filter((_, at) => seen[at]).map(renderLetter), next_cursor };
     }),
     serve(ROUTES.redriveDlq, async ({ scope, params: { id } }) => {
       await requireSeen(scope, id);
@@ -74,11 +76,11 @@ function destinationOf(id: string, redriven: Redriven): string {
     case "full":
       throw new TenureError("INBOX_FULL", { instance_id: redriven.instanceId });
     case "unreadable":
-      throw conflict(`nobody can read dead letter ${id}; look at its bytes, then discard it`);
+      throw conflict(`no instance can read dead letter ${id}; inspect its bytes, then discard it`);
     case "nowhere":
       throw conflict(
         redriven.because === "wait"
-          ? `nobody owns the target of dead letter ${id} now; try again when it has connected`
+          ? `the target of dead letter ${id} is not connected; retry when it is`
           : `dead letter ${id} has nothing left to do; discard it`,
       );
   }
@@ -92,7 +94,7 @@ function parseId(id: string): LetterId {
 
 function parseCursor(cursor: string): LetterId {
   if (DlqId.safeParse(cursor).success) return parseId(cursor);
-  throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
+  throw invalidCursor();
 }
 
 const noLetter = (id: string): TenureError =>

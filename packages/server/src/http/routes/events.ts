@@ -1,9 +1,10 @@
-import { ROUTES, TenureError } from "@tenure/protocol";
+import { ROUTES } from "@tenure/protocol";
 import type { Scope } from "../../kernel/scope.ts";
 import type { Principal } from "../auth.ts";
+import { numberCursor, readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 
-interface EventRow {
+export interface EventRow {
   id: number;
   at: Date;
   event: string;
@@ -28,17 +29,13 @@ export function eventRoutes(events: EventSource): Served[] {
   return [
     serve(ROUTES.listEvents, async ({ principal, scope, query }) => {
       const { limit, cursor, event, code, subject } = query;
-      const rows = await events.list({
-        scope,
-        event,
-        code,
-        subject,
-        beforeId: parseCursor(cursor),
+      const filter = { scope, event, code, subject, beforeId: numberCursor(cursor) };
+      const { rows, next_cursor } = await readPage(
         limit,
-      });
-      const last = rows.length === limit ? rows.at(-1) : undefined;
-      const items = rows.map((row) => eventShownTo(principal, renderEvent(row)));
-      return { items, next_cursor: last ? String(last.id) : null };
+        (limit) => events.list({ ...filter, limit }),
+        (last) => String(last.id),
+      );
+      return { items: rows.map((row) => eventShownTo(principal, renderEvent(row))), next_cursor };
     }),
   ];
 }
@@ -53,7 +50,7 @@ export const renderEvent = ({ id, at, event, code, message, subject, details }: 
   details,
 });
 
-/** What a program wrote before it ended may hold secrets. */
+/** The last output of a program may contain secrets: only admins see it. */
 export function eventShownTo<T extends { details: Record<string, unknown> }>(
   { role }: Pick<Principal, "role">,
   event: T,
@@ -61,10 +58,4 @@ export function eventShownTo<T extends { details: Record<string, unknown> }>(
   if (role === "admin" || event.details.last_error === undefined) return event;
   const { last_error: _, ...details } = event.details;
   return { ...event, details };
-}
-
-function parseCursor(cursor: string | undefined): number | undefined {
-  if (cursor === undefined) return undefined;
-  if (/^\d{1,15}$/.test(cursor)) return Number(cursor);
-  throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
 }

@@ -3,30 +3,23 @@ import {
   type Brake,
   DEFAULT_TENANT,
   type List,
-  type Member,
   type NodeView,
   ROUTES,
   serves,
   TenureError,
-  type ViewState,
 } from "@tenure/protocol";
 import type { Act } from "../../audit/actor.ts";
 import type { Scope } from "../../kernel/scope.ts";
+import type { Fleet } from "../../membership/fleet.ts";
+import type { MembersService } from "../../membership/members.ts";
+import type { Membership } from "../../membership/membership.ts";
 import { membersFor } from "../../membership/visible-members.ts";
+import { readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 import { requireOperator } from "../scope.ts";
 
-export interface NodesSource {
-  page: (filter: {
-    scope: Scope;
-    online?: boolean | undefined;
-    nodeUnit?: boolean | undefined;
-    after: string;
-    limit: number;
-  }) => Promise<NodeView[]>;
-  /** Those with this address or name. */
-  find: (scope: Scope, id: string) => Promise<NodeView[]>;
-  setDraining: (node: NodeView, draining: boolean, act?: Act) => Promise<void>;
+export interface NodesSource extends Pick<Fleet, "page" | "find"> {
+  setDraining: Membership["drain"];
   /** `false` when the node-unit may not be removed. */
   remove: (node: NodeView, act?: Act) => Promise<boolean>;
 }
@@ -48,9 +41,12 @@ export function nodeRoutes({ page, find, setDraining, remove }: NodesSource): Se
   return [
     serve(ROUTES.listNodes, async ({ scope, query }): Promise<List<NodeView>> => {
       const { online, node_unit: nodeUnit, limit, cursor: after = "" } = query;
-      const nodes = await page({ scope, online, nodeUnit, after, limit: limit + 1 });
-      const items = nodes.slice(0, limit).map((node) => shownNode(scope, node));
-      return { items, next_cursor: nodes.length > limit ? items.at(-1)!.node_id : null };
+      const { rows, next_cursor } = await readPage(
+        limit,
+        (limit) => page({ scope, online, nodeUnit, after, limit }),
+        (last) => last.node_id,
+      );
+      return { items: rows.map((node) => shownNode(scope, node)), next_cursor };
     }),
     serve(ROUTES.readNode, async ({ scope, params }) =>
       shownNode(scope, await read(scope, params.id)),
@@ -67,13 +63,13 @@ export function nodeRoutes({ page, find, setDraining, remove }: NodesSource): Se
   ];
 }
 
-/** Of the tenants that a node serves, a caller within one sees that one. */
+/** A node as the caller may see it: of the tenants it serves, only those in the caller's scope. */
 export function shownNode({ tenants }: Scope, node: NodeView): NodeView {
   const shown = node.tenants?.filter((tenant) => tenant === ANY_TENANT || serves(tenants, tenant));
   return shown ? { ...node, tenants: shown } : node;
 }
 
-/** A node that serves several tenants is the operators'. */
+/** Only operators may change a node that serves several tenants. */
 function requireNodeAdmin(scope: Scope, { tenants = [DEFAULT_TENANT] }: NodeView): void {
   const isOwn = tenants.every((tenant) => tenant !== ANY_TENANT && serves(scope.tenants, tenant));
   if (!isOwn) requireOperator(scope);
@@ -98,18 +94,14 @@ function pickNode(nodes: NodeView[], id: string): NodeView {
   if (!only) throw new TenureError("NOT_FOUND", { what: "node", id });
   if (others.length > 0) {
     throw new TenureError("CONFLICT", {
-      reason: `${others.length + 1} nodes are named ${id}; say which by its address`,
+      reason: `${others.length + 1} nodes are named ${id}; use the address of one`,
     });
   }
   return only;
 }
 
-export interface MembershipSource {
-  current: () => { view: ViewState; settlesInMs: number; members: Member[] };
-  brake: () => { active: boolean; since: Date | null; lost: number; members: number };
-  /** `false` when it was not on. */
-  releaseBrake: (act?: Act) => Promise<boolean>;
-  refresh: () => Promise<void>;
+export interface MembershipSource
+  extends Pick<MembersService, "current" | "brake" | "releaseBrake" | "refresh"> {
   wallMs: () => number;
 }
 
@@ -119,7 +111,7 @@ export function membershipRoutes(source: MembershipSource): Served[] {
     const settles_at =
       view === "ready" ? null : new Date(source.wallMs() + settlesInMs).toISOString();
     const brake = renderBrake(source.brake());
-    // How many node-units there are is the operators' business.
+    // Only operators see the number of node-units.
     const shown = operates ? brake : { ...brake, lost: 0, members: 0 };
     return { view, settles_at, members: membersFor(members, tenants), brake: shown };
   };

@@ -1,18 +1,16 @@
-import { ROUTES, type SessionView, serves, TenureError } from "@tenure/protocol";
+import { ROUTES, type SessionView, serves } from "@tenure/protocol";
+import type { Sessions } from "../../membership/sessions.ts";
 import type { CallerOf } from "../job-callers.ts";
+import { numberCursor } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 
-export interface SessionsSource {
-  list(page: { offset: number; limit: number }): Promise<{ views: ListedView[]; seen: number }>;
-}
+/** A cursor is an offset. */
+const OFFSET_MAX = 999_999_999;
 
-/** With the name of the token that opened it, which is not shown. */
-type ListedView = SessionView & { token?: string | undefined };
-
-export function sessionRoutes({ list }: SessionsSource, callerOf: CallerOf): Served[] {
+export function sessionRoutes({ list }: Pick<Sessions, "list">, callerOf: CallerOf): Served[] {
   return [
     serve(ROUTES.listSessions, async ({ query: { limit, cursor, online }, ...by }) => {
-      const offset = parseOffset(cursor);
+      const offset = numberCursor(cursor, OFFSET_MAX) ?? 0;
       const { views, seen } = await list({ offset, limit });
       const caller = callerOf(by);
       const items = views
@@ -22,13 +20,9 @@ export function sessionRoutes({ list }: SessionsSource, callerOf: CallerOf): Ser
             (caller.token === undefined || view.token === caller.token) &&
             (online === undefined || view.online === online),
         )
+        // The name of the token that opened the session is not shown.
         .map(({ token: _, ...view }): SessionView => view);
       return { items, next_cursor: seen === limit ? String(offset + limit) : null };
     }),
   ];
-}
-
-function parseOffset(cursor = "0"): number {
-  if (/^\d{1,9}$/.test(cursor)) return Number(cursor);
-  throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
 }

@@ -1,63 +1,13 @@
-import {
-  type Actor,
-  ANY_TENANT,
-  HIDDEN_HOLD_ID,
-  type NonceAllocation,
-  type NonceRecord,
-  type NonceStatus,
-  ROUTES,
-  type SignerView,
-  TenureError,
-} from "@tenure/protocol";
+import { ANY_TENANT, HIDDEN_HOLD_ID, type NonceRecord, ROUTES } from "@tenure/protocol";
 import type { Act } from "../../audit/actor.ts";
+import type { Arrival, Nonces } from "../../nonces/nonces.ts";
 import { isOfAllTenants, type Principal } from "../auth.ts";
+import { numberCursor, readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 import { requireAllTenants, tenantOf } from "../scope.ts";
-import type { SignerAccessRules, SignerWrite, SignerWriteAccess } from "../signer-access.ts";
+import type { SignerAccessRules, SignerWrite } from "../signer-access.ts";
 
-interface Arrival {
-  forwarded: boolean;
-  access: SignerWriteAccess;
-  waitMs?: number | undefined;
-  actor?: Actor | undefined;
-}
-
-export interface SignerSource {
-  allocate(
-    ask: { signer: string; requestId: string; count?: number | undefined },
-    arrival: Arrival,
-  ): Promise<NonceAllocation[]>;
-  mark(
-    mark: {
-      signer: string;
-      nonce: number;
-      event: "use" | "recycle" | "resolve_consumed" | "resolve_released";
-      holdId?: string;
-      txHash?: string;
-      reason?: string;
-    },
-    arrival: Arrival,
-  ): Promise<NonceRecord>;
-  raise(
-    ask: { signer: string; nextNonce: number; confirmed: boolean },
-    arrival: Arrival,
-  ): Promise<SignerView>;
-  move(move: {
-    signer: string;
-    from: string;
-    to: string;
-    actor?: Actor | undefined;
-  }): Promise<SignerView>;
-  read(signer: string, tenant: string): Promise<SignerView>;
-  list(page: { fromSigner: string; limit: number; tenant: string }): Promise<SignerView[]>;
-  listNonces(page: {
-    signer: string;
-    tenant: string;
-    status: NonceStatus | undefined;
-    fromNonce: number;
-    limit: number;
-  }): Promise<NonceRecord[]>;
-}
+type SignerSource = Omit<Nonces, "start" | "stop">;
 
 export function signerRoutes(nonces: SignerSource, accessOf: SignerAccessRules): Served[] {
   return [...readRoutes(nonces), ...numberRoutes(nonces, accessOf)];
@@ -68,19 +18,24 @@ function readRoutes(nonces: SignerSource): Served[] {
     serve(ROUTES.listSigners, async ({ scope, query }) => {
       const { limit, cursor = "" } = query;
       const tenant = tenantOf(scope);
-      const page = await nonces.list({ fromSigner: cursor, limit: limit + 1, tenant });
-      return { items: page.slice(0, limit), next_cursor: page[limit]?.signer ?? null };
+      const { rows, next_cursor } = await readPage(
+        limit,
+        (limit) => nonces.list({ fromSigner: cursor, limit, tenant }),
+        (_, next) => next.signer,
+      );
+      return { items: rows, next_cursor };
     }),
     serve(ROUTES.readSigner, ({ scope, params }) => nonces.read(params.signer, tenantOf(scope))),
     serve(ROUTES.listNonces, async ({ principal, scope, params, query }) => {
       const { limit, cursor, status } = query;
-      const page = await nonces.listNonces({
-        ...{ ...params, tenant: tenantOf(scope), status },
-        ...{ fromNonce: parseCursor(cursor), limit: limit + 1 },
-      });
-      const next = page[limit];
-      const items = page.slice(0, limit).map((record) => shownTo(principal, record));
-      return { items, next_cursor: next ? String(next.nonce) : null };
+      const filter = { ...params, tenant: tenantOf(scope), status };
+      const fromNonce = numberCursor(cursor) ?? 0;
+      const { rows, next_cursor } = await readPage(
+        limit,
+        (limit) => nonces.listNonces({ ...filter, fromNonce, limit }),
+        (_, next) => String(next.nonce),
+      );
+      return { items: rows.map((record) => shownTo(principal, record)), next_cursor };
     }),
     serve(
       ROUTES.moveSigner,
@@ -95,9 +50,10 @@ function readRoutes(nonces: SignerSource): Served[] {
 }
 
 function numberRoutes(nonces: SignerSource, accessOf: SignerAccessRules): Served[] {
-  const arrivalOf = (call: SignerWrite & { act: Act | undefined }) => ({
-    // Whoever sets the header only gets the work done here, which is always correct: it needs no guarding.
-    forwarded: call.request.headers["x-tenure-forwarded"] !== undefined,
+  const arrivalOf = (
+    call: SignerWrite & { act: Act | undefined; forwarded: boolean },
+  ): Arrival => ({
+    forwarded: call.forwarded,
     access: accessOf(call),
     actor: call.act?.actor,
   });
@@ -134,12 +90,6 @@ function numberRoutes(nonces: SignerSource, accessOf: SignerAccessRules): Served
   ];
 }
 
-/** A hold id proves that a number is the caller's, so a list shows it to admins only. */
+/** A hold id proves that the caller owns the nonce, so a list shows it to admins only. */
 const shownTo = ({ role }: Principal, record: NonceRecord): NonceRecord =>
   role === "admin" ? record : { ...record, hold_id: HIDDEN_HOLD_ID };
-
-function parseCursor(cursor: string | undefined): number {
-  if (cursor === undefined) return 0;
-  if (/^\d{1,16}$/.test(cursor) && Number.isSafeInteger(Number(cursor))) return Number(cursor);
-  throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
-}

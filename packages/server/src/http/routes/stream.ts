@@ -1,14 +1,7 @@
-import {
-  type NodeView,
-  ROUTES,
-  type Role,
-  SSE_TYPE,
-  type StreamItem,
-  sharesTenant,
-} from "@tenure/protocol";
-import type { FastifyReply } from "fastify";
+import { type NodeView, ROUTES, type Role, type StreamItem, sharesTenant } from "@tenure/protocol";
 import type { Scope } from "../../kernel/scope.ts";
 import { type Served, serve } from "../route.ts";
+import { type EventStream, eventText, openEventStream } from "../sse.ts";
 import { eventShownTo } from "./events.ts";
 import { shownNode } from "./nodes.ts";
 
@@ -18,56 +11,50 @@ export interface Change {
   topic: Topic;
   op: "changed" | "removed";
   id: string;
-  /** Who hears of it; empty = operators only. */
+  /** The tenants that may see it; empty = operators only. */
   tenants: readonly string[];
   item?: unknown;
 }
 
 export interface StreamHub {
   publish(change: Change): void;
-  /** The scopes of those who follow, each once. */
+  /** The scopes of the followers, each once. */
   scopes(): Scope[];
-  /** To those of this scope only, whatever the change is about. */
+  /** Sends the change to the followers of exactly this scope. */
   publishTo(scope: Scope, change: Change): void;
   readonly routes: Served[];
   close(): void;
 }
 
-/** What decides which changes a follower hears of, and how much of them it sees. */
+/** Decides which changes a follower receives, and which fields of them. */
 interface Audience {
   scope: Scope;
   role: Role;
 }
 
-const KEEP_ALIVE_MS = 15_000;
-/** A reader further behind than this is sent away; it reads the lists again and follows anew. */
+/** A reader further behind than this is disconnected. It reconnects and reads the lists again. */
 const UNSENT_BYTES_MAX = 1_048_576;
+const OPTIONS = { opening: "retry: 2000", unsentBytesMax: UNSENT_BYTES_MAX };
 
-/** `/stream`: every change as a server-sent event, to everybody who follows. */
+/** `/stream`: every change as a server-sent event, to all followers that may see it. */
 export function createStream({ wallMs }: { wallMs: () => number }): StreamHub {
-  const followers = new Map<FastifyReply, Audience>();
-  const keepAlive = setInterval(() => write(": still here\n\n", () => true), KEEP_ALIVE_MS);
-  keepAlive.unref();
+  const followers = new Map<EventStream, Audience>();
 
-  function write(text: string, hears: (audience: Audience) => boolean): void {
-    for (const [{ raw }, audience] of followers) {
-      if (!hears(audience)) continue;
-      if (raw.writableLength > UNSENT_BYTES_MAX) raw.destroy();
-      else raw.write(text);
-    }
+  function write(text: string, receives: (audience: Audience) => boolean): void {
+    for (const [stream, audience] of followers) if (receives(audience)) stream.write(text);
   }
 
   function render({ tenants: _, ...change }: Change): string {
     const item: StreamItem = { ...change, at: new Date(wallMs()).toISOString() };
-    return `event: ${change.topic}\ndata: ${JSON.stringify(item)}\n\n`;
+    return eventText(item, change.topic);
   }
 
-  /** Written once for all who see the same of it. */
+  /** Renders the change once per audience. */
   function publish(change: Change): void {
     for (const audience of once([...followers.values()], audienceKey)) {
       const { tenants, operates } = audience.scope;
-      const isHeard = sharesTenant(change.tenants, tenants);
-      if (!isHeard && !(operates && change.tenants.length === 0)) continue;
+      const isVisible = sharesTenant(change.tenants, tenants);
+      if (!isVisible && !(operates && change.tenants.length === 0)) continue;
       const key = audienceKey(audience);
       write(
         render({ ...change, item: shownTo(audience, change) }),
@@ -87,21 +74,14 @@ export function createStream({ wallMs }: { wallMs: () => number }): StreamHub {
       write(render(change), (follower) => keyOf(follower.scope) === keyOf(scope)),
     routes: [
       serve(ROUTES.openStream, async ({ reply, scope, principal: { role } }) => {
-        reply.hijack();
-        reply.raw.writeHead(200, {
-          "content-type": SSE_TYPE,
-          "cache-control": "no-store",
-          "x-accel-buffering": "no",
-        });
-        reply.raw.write("retry: 2000\n\n");
-        followers.set(reply, { scope, role });
-        reply.raw.on("close", () => followers.delete(reply));
+        const stream = openEventStream(reply, OPTIONS);
+        followers.set(stream, { scope, role });
+        reply.raw.on("close", () => followers.delete(stream));
         return undefined as never;
       }),
     ],
     close() {
-      clearInterval(keepAlive);
-      for (const { raw } of followers.keys()) raw.end();
+      for (const stream of followers.keys()) stream.end();
     },
   };
 }
@@ -109,7 +89,7 @@ export function createStream({ wallMs }: { wallMs: () => number }): StreamHub {
 const keyOf = ({ tenants, operates }: Scope): string => `${operates} ${tenants.join(" ")}`;
 const audienceKey = ({ scope, role }: Audience): string => `${role} ${keyOf(scope)}`;
 
-/** Of those with the same key the last. */
+/** One item per key: the last. */
 const once = <T>(all: readonly T[], key: (one: T) => string): T[] => [
   ...new Map(all.map((one) => [key(one), one])).values(),
 ];

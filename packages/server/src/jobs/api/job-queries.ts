@@ -140,5 +140,5 @@ function fieldsOf(record: JobRecord, timeline: Job["timeline"]): Omit<Job, "body
 
 function parseCursor(cursor: string | undefined): string | undefined {
   if (cursor === undefined || /^[0-9a-f-]{36}$/.test(cursor)) return cursor;
-  throw new TenureError("INVALID_REQUEST", { reason: "cursor: is not one this server made" });
+  throw new TenureError("INVALID_REQUEST", { reason: "cursor: invalid" });
 }
