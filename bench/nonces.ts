@@ -9,7 +9,8 @@ import type { Bench, BenchRun } from "./bench.ts";
 const server = (file: string) =>
   new URL(`../../packages/server/dist/${file}`, import.meta.url).href;
 
-type Queue = typeof import("../packages/server/src/nonces/commit-scheduler.ts");
+type Telemetry = typeof import("../packages/server/src/telemetry.ts");
+type Scheduler = typeof import("../packages/server/src/nonces/commit-scheduler.ts");
 type NonceStore = typeof import("../packages/server/src/nonces/store/nonce-store.ts");
 type Postgres = typeof import("../packages/server/src/store/postgres.ts");
 type Migrate = typeof import("../packages/server/src/store/migrate.ts");
@@ -130,13 +131,14 @@ async function lockThenUpdate(pool: pg.Pool, signer: string): Promise<void> {
 }
 
 async function openQueue(uri: string, keeps: boolean) {
-  const { createNonceQueue } = (await import(server("nonces/commit-scheduler.js"))) as Queue;
+  const { CommitScheduler } = (await import(server("nonces/commit-scheduler.js"))) as Scheduler;
+  const { createTelemetry } = (await import(server("telemetry.js"))) as Telemetry;
   const { commitNonces } = (await import(server("nonces/store/nonce-store.js"))) as NonceStore;
   const { openPostgres } = (await import(server("store/postgres.js"))) as Postgres;
   const { systemClock } = (await import(server("kernel/clock.js"))) as Clock;
   const db = openPostgres({ uri, poolMax: CONNECTIONS });
   const rules = { holdTtlMs: 3_600_000, holdExpiry: "quarantine", aheadMax: 1_000 } as const;
-  const queue = createNonceQueue({
+  const queue = new CommitScheduler({
     ownerNode: `bench/${keeps}`,
     leaseTtlMs: 10_000,
     queueMax: 2_000,
@@ -144,7 +146,8 @@ async function openQueue(uri: string, keeps: boolean) {
     clock: systemClock,
     commit: (request) => commitNonces(db, { ...request, rules }),
     keeps: () => keeps,
-    observe: { acquired() {}, fenced() {}, committed() {}, waited() {} },
+    telemetry: createTelemetry(),
+    events: { takenOver() {}, fenced() {} },
   });
   return {
     allocate: (signer: string) =>

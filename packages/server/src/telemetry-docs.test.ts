@@ -45,7 +45,7 @@ const COMPUTED: Record<string, { level?: string; stored?: true; names: string[] 
     stored: true,
     names: ["brake.engaged", "brake.recovered"],
   },
-  "nonces/app-nonces.ts": { level: "warn", names: ["lease.taken-over", "write.fenced"] },
+  "nonces/nonce-events.ts": { level: "warn", names: ["lease.taken-over", "write.fenced"] },
   "deployments/deployments.ts": { level: "error", names: ["deployment.skipped"] },
 };
 

@@ -8,12 +8,12 @@ import type {
   SignerCommit,
 } from "./store/nonce-store.ts";
 
-/** What a caller wants done about one signer. */
+/** A caller's request about one signer. */
 export type Operation =
   | { kind: "allocate"; requestId: string; holdIds: string[] }
   | ({ kind: "mark"; event: MarkEvent } & Mark)
   | { kind: "raise"; nextNonce: number; confirmed: boolean }
-  /** Nothing of its own: the commit sets holds aside that ran out, and keeps or gives back the lease. */
+  /** Writes nothing of its own: the commit expires holds, and renews the lease or gives it back. */
   | { kind: "tend" };
 
 export type OperationResult =
@@ -24,7 +24,7 @@ export type OperationResult =
 
 export type Batch = Pick<SignerCommit, "marks" | "asks" | "nextNonce" | "raiseMax">;
 
-/** Several operations as the one write they become. A raise comes alone. */
+/** The one write that several operations become. A raise is always alone. */
 export function toBatch(operations: readonly Operation[], aheadMax: number): Batch {
   const raise = operations.find((operation) => operation.kind === "raise");
   return {
@@ -37,8 +37,8 @@ export function toBatch(operations: readonly Operation[], aheadMax: number): Bat
   };
 }
 
-/** What the write means for each operation, in their order; an error where it was refused. */
-export function settleBatch(
+/** The result of each operation, in their order; an error where the write refused it. */
+export function resultsOf(
   signer: string,
   operations: readonly Operation[],
   answer: Extract<CommitAnswer, { outcome: "done" }>,
@@ -46,24 +46,28 @@ export function settleBatch(
 ): (OperationResult | TenureError)[] {
   const byRequest = groupByRequest(answer.asks);
   let markIndex = 0;
-  function settle(operation: Operation): OperationResult | TenureError {
+  function resultOf(operation: Operation): OperationResult | TenureError {
     switch (operation.kind) {
       case "allocate":
-        return settleAllocate(signer, operation, byRequest.get(operation.requestId), aheadMax);
+        return allocateResult(signer, operation, byRequest.get(operation.requestId), aheadMax);
       case "mark":
-        return settleMark(signer, operation, answer.marks[markIndex++]);
+        return markResult(signer, operation, answer.marks[markIndex++]);
       case "raise":
-        return settleRaise(signer, operation, { ...answer, aheadMax });
+        return raiseResult(signer, operation, { ...answer, aheadMax });
       case "tend":
         return { kind: "tended" };
     }
   }
-  return operations.map(settle);
+  return operations.map(resultOf);
 }
 
-/** How many numbers and marks an operation puts into a commit. */
+/** The count of numbers and marks that an operation adds to a commit. */
 export function weightOf(operation: Operation): number {
   return operation.kind === "allocate" ? operation.holdIds.length : 1;
+}
+
+export function weigh(operations: readonly Operation[]): number {
+  return operations.reduce((sum, operation) => sum + weightOf(operation), 0);
 }
 
 function groupByRequest(asks: readonly AllocatedNonce[]): Map<string, AllocatedNonce[]> {
@@ -76,7 +80,7 @@ function groupByRequest(asks: readonly AllocatedNonce[]): Map<string, AllocatedN
   return groups;
 }
 
-function settleAllocate(
+function allocateResult(
   signer: string,
   { requestId, holdIds }: { requestId: string; holdIds: string[] },
   nonces: AllocatedNonce[] | undefined,
@@ -91,7 +95,7 @@ function settleAllocate(
   return { kind: "allocated", nonces };
 }
 
-function settleMark(
+function markResult(
   signer: string,
   mark: Mark,
   row: NonceRow | undefined,
@@ -111,7 +115,7 @@ function settleMark(
   }
 }
 
-function settleRaise(
+function raiseResult(
   signer: string,
   { nextNonce: wanted, confirmed }: { nextNonce: number; confirmed: boolean },
   found: { firstNonce: number; nextNonce: number; aheadMax: number },

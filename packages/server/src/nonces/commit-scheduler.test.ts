@@ -10,8 +10,9 @@ import { commit, commitDone, IN_DEFAULT, LEASE_TTL_MS, RULES } from "../../testi
 import { systemClock } from "../kernel/clock.ts";
 import type { Db } from "../store/db.ts";
 import { sql } from "../store/sql.ts";
+import { createTelemetry } from "../telemetry.ts";
 import type { Operation, OperationResult } from "./commit-batch.ts";
-import { createNonceQueue, type NonceQueue, type QueueOptions } from "./commit-scheduler.ts";
+import { CommitScheduler, type SchedulerOptions } from "./commit-scheduler.ts";
 import { type CommitAnswer, commitNonces, type SignerCommit } from "./store/nonce-store.ts";
 import { readSigner } from "./store/signer-store.ts";
 
@@ -38,9 +39,9 @@ interface Seen {
   fenced: number;
 }
 
-function openQueue(given: Partial<QueueOptions> = {}): { queue: NonceQueue; seen: Seen } {
+function openQueue(given: Partial<SchedulerOptions> = {}) {
   const seen: Seen = { commits: [], fenced: 0 };
-  const queue = createNonceQueue({
+  const queue = new CommitScheduler({
     ownerNode: "a/1",
     leaseTtlMs: LEASE_TTL_MS,
     queueMax: 2_000,
@@ -51,21 +52,20 @@ function openQueue(given: Partial<QueueOptions> = {}): { queue: NonceQueue; seen
       return commitNonces(store.db, { ...request, rules: RULES });
     },
     keeps: () => false,
-    observe: {
-      acquired() {},
-      fenced(_, operations) {
-        seen.fenced += operations.length;
+    telemetry: createTelemetry(),
+    events: {
+      takenOver() {},
+      fenced(_signer, _token, writes) {
+        seen.fenced += writes;
       },
-      committed() {},
-      waited() {},
     },
     ...given,
   });
   return { queue, seen };
 }
 
-describe("what comes in while a commit is under way", () => {
-  test("is one commit after it", async () => {
+describe("requests that arrive during a commit", () => {
+  test("requests of one signer become one commit after it", async () => {
     const { queue, seen } = openQueue();
     const signer = newSigner();
     let letGo = () => {};
@@ -83,7 +83,7 @@ describe("what comes in while a commit is under way", () => {
     expect(queue.depth).toBe(0);
   });
 
-  test("of the same request is the same number; of a number already marked waits its turn", async () => {
+  test("a repeated request gets the same number; a second mark of a number waits for the next commit", async () => {
     const { queue } = openQueue();
     const signer = newSigner();
     const twice = [
@@ -107,7 +107,7 @@ describe("what comes in while a commit is under way", () => {
     expect(await Promise.all(marks)).toEqual(["HOLD_MISMATCH", "done", "done", "CONFLICT"]);
   });
 
-  test("beyond queue_max is told QUEUE_FULL, and the others are answered", async () => {
+  test("requests beyond queue_max get QUEUE_FULL, and the others are answered", async () => {
     const { queue } = openQueue({ queueMax: 5 });
     const signer = newSigner();
     const all = Array.from({ length: 8 }, () =>
@@ -125,7 +125,7 @@ describe("what comes in while a commit is under way", () => {
     ]);
   });
 
-  test("for other signers goes along in one statement, each under its own lease", async () => {
+  test("requests of other signers share the statement, each under its own lease", async () => {
     const { queue, seen } = openQueue();
     const signers = Array.from({ length: 40 }, newSigner);
     const results = await Promise.all(
@@ -136,8 +136,8 @@ describe("what comes in while a commit is under way", () => {
   });
 });
 
-describe("a lease that somebody else has", () => {
-  test("is waited for, then LEASE_HELD names the owner", async () => {
+describe("a lease of another instance", () => {
+  test("the caller waits for the lease, then LEASE_HELD names its owner", async () => {
     const signer = newSigner();
     await commitDone(store.db, { signer, ownerNode: "b/1", keepMs: LEASE_TTL_MS });
     const { queue } = openQueue();
@@ -151,7 +151,7 @@ describe("a lease that somebody else has", () => {
     expect(noncesOf(await patient)).toEqual([0]);
   });
 
-  test("is waited for by its row lock while somebody writes", async () => {
+  test("the caller waits for the row lock while another instance writes", async () => {
     const signer = newSigner();
     const { queue } = openQueue();
     await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
@@ -167,13 +167,13 @@ describe("a lease that somebody else has", () => {
   });
 });
 
-describe("a lease that is kept", () => {
+describe("a kept lease", () => {
   const kept = (clock = createManualClock()) => ({
     clock,
     ...openQueue({ clock, keeps: () => true }),
   });
 
-  test("is named by every write, renewed with it, and given back when idle", async () => {
+  test("a kept lease is named by every write, renewed with it, and given back when idle", async () => {
     const signer = newSigner();
     const { queue, seen, clock } = kept();
     await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
@@ -184,17 +184,16 @@ describe("a lease that is kept", () => {
       fencing_token: 1,
     });
     await queue.tend();
-    expect(queue.kept).toBe(1);
+    expect(await readSigner(store.db, signer, "*")).toMatchObject({ owner_node: "a/1" });
     clock.advance(2_000);
     await queue.tend();
-    expect(queue.kept).toBe(0);
     expect(await readSigner(store.db, signer, "*")).toMatchObject({
       owner_node: null,
       fencing_token: 1,
     });
   });
 
-  test("is given back at stop, after what waits is answered", async () => {
+  test("a kept lease is given back at stop, after the waiting callers are answered", async () => {
     const signer = newSigner();
     const { queue } = kept();
     await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
@@ -204,7 +203,7 @@ describe("a lease that is kept", () => {
     expect(await readSigner(store.db, signer, "*")).toMatchObject({ owner_node: null });
   });
 
-  test("I10: is trusted from when its renewal was sent, and asked for anew after that", async () => {
+  test("I10: a kept lease is trusted from when its renewal was sent, and acquired again after that", async () => {
     const signer = newSigner();
     const { queue, seen, clock } = kept();
     // The answer comes late: most of the lease is gone by then.
@@ -216,7 +215,7 @@ describe("a lease that is kept", () => {
     expect(seen.commits.map(({ fencingToken }) => fencingToken)).toEqual([undefined, undefined]);
   });
 
-  test("I10: that was taken over ends in FENCED for everybody who waits here, and is not tried again", async () => {
+  test("I10: callers of a lease that was taken over get FENCED, and their writes are not retried", async () => {
     const signer = newSigner();
     const { queue, seen } = kept();
     await queue.submit(signer, allocate(), 2_000, IN_DEFAULT);
@@ -265,7 +264,7 @@ async function faultyRun(faults: boolean[], commitWith: CommitWith): Promise<voi
 
 type CommitWith = (
   db: Db,
-  request: Parameters<QueueOptions["commit"]>[0],
+  request: Parameters<SchedulerOptions["commit"]>[0],
   fails: boolean,
 ) => Promise<CommitAnswer[]>;
 
@@ -293,39 +292,36 @@ describe("a caller is answered after the commit", () => {
       faultyRun(faults, commitWith),
     );
 
-  test("I9: so what was answered is there, whichever commits fail", async () => {
+  test("I9: an answered number is in the database, even if commits fail", async () => {
     await fc.assert(property(afterCommit), { numRuns: 25 });
   });
 
-  test("and answering before it is caught", async () => {
+  test("the property fails for a scheduler that answers before the commit", async () => {
     const found = await fc.check(property(beforeCommit), { numRuns: 50, endOnFailure: true });
     expect(found.failed).toBe(true);
   });
 });
 
-test("a failed statement ends the term we believed in, and the same request id resolves it", async () => {
+test("a failed statement ends the trusted term, and the same request id resolves it", async () => {
   const signer = newSigner();
   let fails = false;
-  const { queue, seen } = openQueue({ keeps: () => true });
-  const unsure = openQueue({
+  const tokens: (number | undefined)[] = [];
+  const { queue } = openQueue({
     keeps: () => true,
     async commit(request) {
+      tokens.push(...request.commits.map(({ fencingToken }) => fencingToken));
       const answers = await commitNonces(store.db, { ...request, rules: RULES });
       if (fails) throw lost(); // the commit is done; its reply is lost
       return answers;
     },
   });
-  await unsure.queue.submit(signer, allocate("first"), 2_000, IN_DEFAULT);
+  await queue.submit(signer, allocate("first"), 2_000, IN_DEFAULT);
   fails = true;
-  expect(await unsure.queue.submit(signer, allocate("lost"), 2_000, IN_DEFAULT).catch(codeOf)).toBe(
+  expect(await queue.submit(signer, allocate("lost"), 2_000, IN_DEFAULT).catch(codeOf)).toBe(
     "DEPENDENCY_DOWN",
   );
-  expect(unsure.queue.kept).toBe(0);
   fails = false;
-  expect(noncesOf(await unsure.queue.submit(signer, allocate("lost"), 2_000, IN_DEFAULT))).toEqual([
-    1,
-  ]);
+  expect(noncesOf(await queue.submit(signer, allocate("lost"), 2_000, IN_DEFAULT))).toEqual([1]);
   expect(await commit(store.db, { signer, ownerNode: "b/1" })).toMatchObject({ outcome: "held" });
-  expect(seen.commits).toEqual([]);
-  await queue.stop();
+  expect(tokens).toEqual([undefined, 1, undefined]);
 });

@@ -1,5 +1,4 @@
 import type { Clock } from "../kernel/clock.ts";
-import { ownerOf } from "./signer-owner.ts";
 
 export interface Peer {
   instance_id: string;
@@ -7,33 +6,33 @@ export interface Peer {
   version?: string;
 }
 
-export interface Routing {
-  /** Whom to ask about this signer; undefined when it is ours to do. */
+export interface SignerRouting {
+  /** The peer that this signer is routed to; undefined when that is this instance. */
   peerOf(signer: string): Promise<Peer | undefined>;
-  /** By the instances known last; `refreshKnown` reads them. */
+  /** Whether the signer is routed here, by the list of instances that was read last. */
   isOurs(signer: string): boolean;
-  /** Reads the live instances again, unless that was done a moment ago or never: then the first request does it. */
+  /** Reads the live instances again unless the list is fresh. Does nothing before the first request has read it. */
   refreshKnown(): Promise<void>;
-  /** A peer that did not answer is passed over for a while, by the same rule everywhere: the next in line follows. */
+  /** Skips a peer that did not answer for 3 s: its signers are routed to the instance with the next highest hash. */
   doubt(instanceId: string): void;
 }
 
 const CACHE_MS = 1_000;
 const DOUBT_MS = 3_000;
 
-/** Who does a signer's work in Worker-Queue mode. Being wrong costs a hop or a wait, never a number. */
-export function createRouting(options: {
+/** Chooses the instance that does a signer's work in Worker-Queue mode. A wrong choice costs a hop or a wait, never a number. */
+export function createSignerRouting(options: {
   instanceId: string;
   clock: Clock;
   liveInstances(): Promise<Peer[]>;
-}): Routing {
+}): SignerRouting {
   const { instanceId, clock } = options;
   const doubted = new Map<string, number>();
   let peers: Peer[] = [];
   let freshUntilMs = Number.NEGATIVE_INFINITY;
   let reading: Promise<void> | undefined;
 
-  /** What is known stays in use when the list cannot be read: the database's own answer will say more. */
+  /** Keeps the former list when it cannot be read; the write itself then reports the outage. */
   async function read(): Promise<void> {
     peers = await options.liveInstances().catch(() => peers);
     freshUntilMs = clock.monotonicMs() + CACHE_MS;
@@ -56,7 +55,7 @@ export function createRouting(options: {
   return {
     async peerOf(signer) {
       const refreshed = refresh();
-      // The former list will do while the next one is read; a wrong one costs a hop.
+      // The former list is used while the next one is read; a wrong choice costs a hop.
       if (peers.length === 0) await refreshed;
       const owner = ownerIdOf(signer);
       return owner === instanceId
@@ -69,4 +68,30 @@ export function createRouting(options: {
       doubted.set(id, clock.monotonicMs() + DOUBT_MS);
     },
   };
+}
+
+/**
+ * The instance that a signer is routed to, by rendezvous hashing: the highest hash of instance and signer. Instances with
+ * the same list choose the same one without a message, and an instance that leaves moves only its own signers.
+ */
+export function ownerOf(signer: string, instanceIds: readonly string[]): string | undefined {
+  let best: { instanceId: string; weight: number } | undefined;
+  for (const instanceId of instanceIds) {
+    const weight = hash(`${instanceId}\n${signer}`);
+    if (!best || weight > best.weight || (weight === best.weight && instanceId > best.instanceId)) {
+      best = { instanceId, weight };
+    }
+  }
+  return best?.instanceId;
+}
+
+/** FNV-1a, then murmur's finalizer: FNV-1a alone gives texts that differ only at the end nearly the same hash. */
+function hash(text: string): number {
+  let h = 0x811c9dc5;
+  for (let index = 0; index < text.length; index++) {
+    h = Math.imul(h ^ text.charCodeAt(index), 0x01000193);
+  }
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
+  return (h ^ (h >>> 16)) >>> 0;
 }

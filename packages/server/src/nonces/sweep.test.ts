@@ -12,9 +12,9 @@ import {
 } from "../../testing/nonces.ts";
 import { silentLog } from "../kernel/log.ts";
 import { systemRandom } from "../kernel/random.ts";
+import { createTelemetry } from "../telemetry.ts";
 import { createNonces } from "./nonces.ts";
-import { ownerOf } from "./signer-owner.ts";
-import type { Peer } from "./signer-routing.ts";
+import { ownerOf, type Peer } from "./signer-routing.ts";
 import { createTimeline } from "./timeline.ts";
 
 let store: TestDb;
@@ -23,7 +23,7 @@ beforeAll(async () => {
 });
 afterAll(() => store.close());
 
-test("an idle instance in Worker-Queue mode settles the holds of a dead peer's signers", async () => {
+test("an idle instance in Worker-Queue mode expires the holds of a dead peer's signers", async () => {
   const both: Peer[] = ["a", "b"].map((id) => ({ instance_id: id, url: "http://127.0.0.1:9" }));
   const signerOf = (owner: string) =>
     Array.from({ length: 50 }, (_, k) => `s${k}`).find((s) => ownerOf(s, ["a", "b"]) === owner)!;
@@ -36,16 +36,10 @@ test("an idle instance in Worker-Queue mode settles the holds of a dead peer's s
     ...{ db: store.db, clock, random: systemRandom, log: silentLog, peerToken: "" },
     timeline: createTimeline({ db: store.db, witnesses: [], log: silentLog, onStatus: quiet }),
     liveInstances: async () => live,
-    observe: {
-      acquired: quiet,
-      fenced: quiet,
-      committed: quiet,
-      waited: quiet,
-      counted: quiet,
-      moved: quiet,
-    },
+    telemetry: createTelemetry(),
+    events: { takenOver: quiet, fenced: quiet, moved: quiet },
   });
-  // Its one request: from now on it knows both instances.
+  // The only request of this instance: from now on it knows both instances.
   await nonces.allocate(
     { signer: signerOf("a"), requestId: "r" },
     { forwarded: false, access: IN_DEFAULT },
@@ -55,7 +49,7 @@ test("an idle instance in Worker-Queue mode settles the holds of a dead peer's s
   live = both.slice(0, 1);
   await store.advance(HOLD_TTL_MS + 1);
   nonces.start();
-  const settled = async () => {
+  const isExpired = async () => {
     clock.advance(2_000);
     const [row] = await nonces.listNonces({
       signer,
@@ -66,6 +60,6 @@ test("an idle instance in Worker-Queue mode settles the holds of a dead peer's s
     });
     return row?.status === "QUARANTINED";
   };
-  await until(settled, { what: "the hold to be settled", deadlineMs: 10_000 });
+  await until(isExpired, { what: "the hold to expire", deadlineMs: 10_000 });
   await nonces.stop();
 });
