@@ -8,7 +8,10 @@ import type { SignerAccess } from "./store/nonce-store.ts";
 export const TENANT_HEADER = "x-tenure-tenant";
 export const OPENS_HEADER = "x-tenure-opens-in";
 
-export interface ForwardedCall<R extends Route> {
+export type ForwardableRoute = Route & { reply: z.ZodType };
+export type ReplyOf<R extends ForwardableRoute> = z.output<R["reply"]>;
+
+export interface ForwardedCall<R extends ForwardableRoute> {
   route: R;
   params: Record<string, string | number>;
   query?: Record<string, string | number>;
@@ -17,11 +20,8 @@ export interface ForwardedCall<R extends Route> {
   timeoutMs: number;
 }
 
-export type Forwarded<R extends Route> =
-  | {
-      outcome: "answered";
-      value: R extends { reply: z.ZodType } ? z.output<R["reply"]> : undefined;
-    }
+export type Forwarded<R extends ForwardableRoute> =
+  | { outcome: "answered"; reply: ReplyOf<R> }
   | { outcome: "unanswered"; reason: string };
 
 /**
@@ -30,7 +30,7 @@ export type Forwarded<R extends Route> =
  * `unanswered` covers a peer that is gone and one that stopped answering after it received the request. The second may
  * still execute it. Executing it here as well is safe: every request has an id (`request_id`, `hold_id`) and is done once.
  */
-export async function forward<const R extends Route>(
+export async function forward<const R extends ForwardableRoute>(
   { url }: Peer,
   { access, timeoutMs, ...call }: ForwardedCall<R>,
   { actor, ...identity }: PeerIdentity & { actor?: Actor | undefined },
@@ -47,7 +47,9 @@ export async function forward<const R extends Route>(
     if (response.status === 404 && !isDomainAnswer(body))
       return { outcome: "unanswered", reason: "it answered 404" };
     if (!response.ok) throw fromErrorBody(body, response.status);
-    return { outcome: "answered", value: body as never };
+    const reply = call.route.reply.safeParse(body);
+    if (!reply.success) return { outcome: "unanswered", reason: "its reply cannot be read" };
+    return { outcome: "answered", reply: reply.data as ReplyOf<R> };
   } catch (error) {
     if (!(error instanceof PeerUnavailable)) throw error;
     return { outcome: "unanswered", reason: error.message };
