@@ -146,10 +146,3 @@ export async function listNodes(url: string): Promise<ListedNode[]> {
   const response = await fetch(`${url}/api/v1/nodes?limit=500`);
   return ((await response.json()) as { items: ListedNode[] }).items;
 }
-
-/** How often something happened, to one node or to all, by the events the fleet wrote down. */
-export async function countEvents(url: string, event: string, subject?: string): Promise<number> {
-  const of = subject === undefined ? "" : `&subject=${subject}`;
-  const response = await fetch(`${url}/api/v1/events?limit=500&event=${event}${of}`);
-  return ((await response.json()) as { items: unknown[] }).items.length;
-}
