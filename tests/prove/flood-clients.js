@@ -2,7 +2,7 @@
 //
 //   node flood-clients.js <options as JSON>
 //
-// The time begins when the node and the session have their first answers. At the end one line of JSON says how much they did.
+// The strangers come, and the time begins, when the node and the session have their first answers. At the end one line of JSON says how much they did.
 import { generateKeyPairSync, randomUUID, sign } from "node:crypto";
 import { connect } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
@@ -248,21 +248,12 @@ async function actAsStranger(index) {
   }
 }
 
-const all = [
-  floodAsNode(),
-  floodAsSession(),
-  ...Array.from({ length: 8 }, dropSessions),
-  ...Array.from({ length: strangers }, (_, index) => actAsStranger(index)),
-];
+const all = [floodAsNode(), floodAsSession(), ...Array.from({ length: 8 }, dropSessions)];
+while (did.nodeAnswers === 0 || did.accepted === 0 || did.sessions === 0) await wait(50);
+all.push(...Array.from({ length: strangers }, (_, index) => actAsStranger(index)));
 let strangersMost = 0;
-let endsAtMs = Number.POSITIVE_INFINITY;
-while (performance.now() < endsAtMs) {
-  const { nodeAnswers, accepted, sessions } = did;
-  const isFlooding = nodeAnswers > 0 && accepted > 0 && sessions > 0;
-  if (isFlooding && endsAtMs === Number.POSITIVE_INFINITY) endsAtMs = performance.now() + ms;
+for (const endsAtMs = performance.now() + ms; performance.now() < endsAtMs; await wait(50))
   strangersMost = Math.max(strangersMost, did.strangersOpen);
-  await wait(50);
-}
 end();
 await Promise.all(all);
 console.log(JSON.stringify({ ...did, strangersMost }));
