@@ -149,7 +149,7 @@ describe("asking a server that is not well", () => {
     const { code, stderr } = await tenure("health", "--url", url);
     expect({ code, stderr }).toEqual({
       code: 1,
-      stderr: "INTERNAL: the answer (200) to GET /health/ready is not one that Tenure gives",
+      stderr: "INTERNAL: unexpected answer (200) to GET /health/ready; is this a Tenure server?",
     });
   });
 });

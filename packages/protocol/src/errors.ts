@@ -154,8 +154,8 @@ export const ERRORS = {
   QUEUE_FULL: {
     status: 429,
     retryable: true,
-    message: (d: { queue: string; limit: number; retry_after_ms?: number }) =>
-      `${d.queue} is at its limit of ${d.limit}`,
+    message: (d: { queue: string; limit: number; unit?: "bytes"; retry_after_ms?: number }) =>
+      `${d.queue} is full (limit ${d.unit === "bytes" ? `${d.limit / 2 ** 20} MiB` : d.limit})`,
   },
   NO_AVAILABLE_NODE: {
     status: 503,

@@ -21,6 +21,7 @@ export { urlsOf } from "./connection/urls.ts";
 export {
   type Admin,
   type AdminOptions,
+  allPages,
   type CallInput,
   type CallReply,
   createAdmin,
@@ -42,7 +43,6 @@ export {
   type Nonces,
   type NoncesOptions,
 } from "./http/nonces.ts";
-export { allPages } from "./http/pages.ts";
 export { type FollowOptions, followStream, type ServerEvent, serverEvents } from "./http/stream.ts";
 export { type JobEvent, JobFailed, type JobHandle, type JobResult } from "./session/job-handle.ts";
 export {
@@ -65,9 +65,8 @@ export {
 export type { SubmitOptions } from "./session/submission.ts";
 export { SUBMISSION_LIMITS, type SubmissionLimits } from "./session/submissions.ts";
 export type { AnswerContext, ServerCallHandlers } from "./worker/answers.ts";
-export type { RunContext, WorkerJob } from "./worker/attempts.ts";
+export type { RunContext, WorkerJob } from "./worker/attempt.ts";
 export type { CallOptions } from "./worker/calls.ts";
-export { createEphemeralKey } from "./worker/ephemeral-key.ts";
 export { modelNotAvailable } from "./worker/job-failure.ts";
 export { listMembers, type MembersView } from "./worker/members.ts";
 export {
@@ -77,10 +76,10 @@ export {
   type NodeDescription,
   type NodeEvents,
   type NodeIncoming,
-  type NodeKey,
   type NodeOutgoing,
   type NodeRegistration,
 } from "./worker/node-connection.ts";
+export { createEphemeralKey, type NodeKey } from "./worker/node-key.ts";
 export {
   closeOnSignal,
   type SignalOptions,

@@ -8,9 +8,9 @@ import {
   type NodeConnection,
   type NodeConnectionOptions,
   type NodeIncoming,
-  type NodeKey,
   type NodeRegistration,
 } from "../src/worker/node-connection.ts";
+import type { NodeKey } from "../src/worker/node-key.ts";
 import { type Arrivals, createArrivals } from "./arrivals.ts";
 import { createManualClock, type ManualClock } from "./manual-clock.ts";
 import { type Peer, type PeerSocket, startPeer } from "./peer.ts";

@@ -1,7 +1,7 @@
 import type { TenureError } from "@tenure/protocol";
 import { test as base } from "vitest";
 import type { Down } from "../src/connection/connection.ts";
-import type { RunContext, WorkerJob } from "../src/worker/attempts.ts";
+import type { RunContext, WorkerJob } from "../src/worker/attempt.ts";
 import type { NodeRegistration } from "../src/worker/node-connection.ts";
 import { Worker, type WorkerOptions } from "../src/worker/worker.ts";
 import { type Arrivals, createArrivals } from "./arrivals.ts";

@@ -1,7 +1,7 @@
 import type { CallParams, CallResult, HostEvent, NodeMethod } from "@tenure/protocol";
 import type { Clock } from "@tenure/sdk";
 import { planRetry } from "../../../packages/sdk/src/connection/retry.ts";
-import { createMembers, type MembersView } from "../../../packages/sdk/src/worker/members.ts";
+import { Members, type MembersView } from "../../../packages/sdk/src/worker/members.ts";
 import type { Timeline } from "../timeline.ts";
 import { createWire, type Way, type Wire } from "../wire.ts";
 import { away } from "./answers.ts";
@@ -66,7 +66,7 @@ export function createConnection(options: ConnectionOptions): NodeConnection {
     isClosedAbove: boolean;
   }
 
-  const members = createMembers({
+  const members = new Members({
     clock,
     random,
     list: () => call("member.list", {}),
@@ -126,7 +126,7 @@ export function createConnection(options: ConnectionOptions): NodeConnection {
       enter(() => {
         if (line !== mine) return;
         mine.heardMs = clock.monotonicMs();
-        members.heard(event);
+        members.receive(event);
       }),
     );
   }

@@ -1,7 +1,26 @@
 import { Worker } from "node:worker_threads";
-import type { FromThread, ThreadData, ToThread } from "./blocking-messages.ts";
 import { LINK_LIMITS } from "./link.ts";
 import type { OpenSocket, SocketClose } from "./socket.ts";
+
+// The messages between `openBlockingSocket` and its thread.
+
+export interface ThreadData {
+  url: string;
+  frameBytesMax: number;
+  pingEveryMs: number;
+  unsent: Int32Array;
+}
+
+export type ToThread =
+  | { kind: "send"; text: string }
+  | { kind: "close"; code: number; reason: string }
+  | { kind: "terminate" }
+  | { kind: "awake" };
+
+export type FromThread =
+  | { kind: "probe" | "open" | "binary" }
+  | { kind: "text"; text: string }
+  | { kind: "closed"; close: SocketClose };
 
 /**
  * A socket in a thread of its own, for a process whose main thread may be busy for longer than the server waits. The thread

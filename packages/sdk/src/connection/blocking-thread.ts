@@ -1,6 +1,6 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { systemClock } from "../clock.ts";
-import type { FromThread, ThreadData, ToThread } from "./blocking-messages.ts";
+import type { FromThread, ThreadData, ToThread } from "./blocking-socket.ts";
 import { type Liveness, watchLiveness } from "./liveness.ts";
 import { openSocket } from "./websocket-node.ts";
 

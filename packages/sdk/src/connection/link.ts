@@ -40,6 +40,25 @@ export const LINK_LIMITS: LinkLimits = {
 /** `sent` means handed to the network, not arrived. Anything else means that nothing was sent. */
 export type SendOutcome = "sent" | "not_connected" | "queue_full" | "too_large";
 
+/** Why nothing was sent, as the error that a caller of a remote method sees. */
+export function unsentError(outcome: Exclude<SendOutcome, "sent">): TenureError {
+  switch (outcome) {
+    case "not_connected":
+      return new TenureError("DEPENDENCY_DOWN", {
+        dependency: "the server",
+        reason: "not connected",
+      });
+    case "queue_full":
+      return new TenureError("QUEUE_FULL", {
+        queue: "send buffer",
+        limit: LINK_LIMITS.unsentBytesMax,
+        unit: "bytes",
+      });
+    case "too_large":
+      return new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: LINK_LIMITS.sendBytesMax });
+  }
+}
+
 export interface LinkEvents<In, Ack> {
   opened(): void;
   ready(ack: Ack): void;

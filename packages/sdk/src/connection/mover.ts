@@ -1,4 +1,5 @@
 import type { Cancel, Clock } from "../clock.ts";
+import type { Connection } from "./connection.ts";
 
 /** What `/health/ready` of a URL says. `unknown`: it may not be asked, from a page of another origin for one. */
 export type Readiness = { status: "ready"; instanceId?: string } | { status: "down" | "unknown" };
@@ -140,4 +141,24 @@ export async function askReady(url: string): Promise<Readiness> {
   } catch {
     return { status: "down" };
   }
+}
+
+/** So many `DEPENDENCY_DOWN` answers in a row count as an outage; a single one may be a short hiccup. */
+const IN_A_ROW = 2;
+
+/** Counts the `DEPENDENCY_DOWN` answers of an instance and reports an outage of its stores to the connection. */
+export function createOutages(connection: () => Pick<Connection<never>, "trouble" | "well">) {
+  let inARow = 0;
+  return {
+    /** `code` is undefined for an answer that is not an error. */
+    answered(code: string | undefined): void {
+      if (code === "DEPENDENCY_DOWN") {
+        inARow += 1;
+        if (inARow >= IN_A_ROW) connection().trouble("stores");
+      } else if (code === undefined) {
+        inARow = 0;
+        connection().well("stores");
+      }
+    },
+  };
 }

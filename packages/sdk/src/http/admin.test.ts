@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type RequestListener } from "node:h
 import type { AddressInfo } from "node:net";
 import { isTenureError, ROUTES, TenureError } from "@tenure/protocol";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { type AdminOptions, createAdmin } from "./admin.ts";
+import { type AdminOptions, allPages, createAdmin } from "./admin.ts";
 
 const READY = { status: "ready", instance_id: "i-1", dependencies: [] } as const;
 
@@ -86,7 +86,7 @@ describe("what comes back", () => {
     const { admin } = await serve({}, raw(status, body, type));
     expect(await failureOf(admin.call(ROUTES.healthReady, { accept: [503] }))).toMatchObject({
       code: "INTERNAL",
-      message: `the answer (${status}) to GET /health/ready is not one that Tenure gives`,
+      message: `unexpected answer (${status}) to GET /health/ready; is this a Tenure server?`,
     });
   });
 });
@@ -167,3 +167,14 @@ async function serve(options: Partial<AdminOptions>, answer: RequestListener) {
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   return { admin: createAdmin({ url, ...options }), url, requests, close };
 }
+
+test("allPages requests each page by the cursor of the former one, until there is none", async () => {
+  const cursors: (string | undefined)[] = [];
+  const all = await allPages(async ({ cursor }) => {
+    cursors.push(cursor);
+    const at = Number(cursor ?? 0);
+    return { items: [at, at + 1], next_cursor: at < 4 ? String(at + 2) : null };
+  });
+  expect(all).toEqual([0, 1, 2, 3, 4, 5]);
+  expect(cursors).toEqual([undefined, "2", "4"]);
+});

@@ -1,27 +1,35 @@
-import { fromErrorBody, JSON_TYPE, ROUTES, type Route, TenureError } from "@tenure/protocol";
+import {
+  fromErrorBody,
+  JSON_TYPE,
+  LIST_LIMIT_MAX,
+  type List,
+  ROUTES,
+  type Route,
+  TenureError,
+} from "@tenure/protocol";
 import type * as z from "zod";
 import { type Attempt, createServers, neverSent, noAnswer } from "./servers.ts";
 
 export interface AdminOptions {
-  /** Where an instance is, e.g. `http://127.0.0.1:7070`; or several, also in one text with commas between them. */
+  /** URL of an instance, e.g. `http://127.0.0.1:7070`, or several, as an array or separated by commas. */
   url: string | readonly string[];
   token?: string | undefined;
-  /** How long one call may take, all servers together. Above it its outcome is unknown. */
+  /** Timeout of one call over all servers. After it the outcome is unknown. */
   timeoutMs?: number;
-  /** With a token of all tenants: calls are about this one only. */
+  /** Limits calls to this tenant, for a token of all tenants. */
   tenant?: string | undefined;
 }
 
 type Given<R extends Route, Name extends "params" | "query" | "body"> =
   R extends Record<Name, z.ZodType> ? Record<Name, z.input<R[Name]>> : unknown;
 
-/** What a call must be given, by what its route asks for. A query whose fields are all optional may be left out. */
+/** The input of a call, typed by its route. */
 export type CallInput<R extends Route> = Given<R, "params"> &
   Given<R, "body"> &
   Partial<
     Record<"query", R extends { query: z.ZodType } ? Partial<z.input<R["query"]>> : never>
   > & {
-    /** Statuses to take as an answer besides success, e.g. 503 of `healthReady`. */
+    /** Statuses that are returned and not thrown, e.g. 503 of `healthReady`. */
     accept?: readonly number[];
   };
 
@@ -33,16 +41,16 @@ export interface Admin {
   call<const R extends Route>(route: R, input: CallInput<R>): Promise<CallReply<R>>;
 }
 
-/** How long a server may take before the next one is tried, besides what the call itself asks it to wait. */
+/** How long a server may take before the next one is tried, in addition to the `wait_ms` of the call. */
 const TRY_LIMIT_MS = 5_000;
 
 /**
- * The HTTP API, typed by the protocol's own table of routes. Every failure is a `TenureError`: the server's, or
+ * A client of the HTTP API, typed by the route table of the protocol. Every failure is a `TenureError`: the server's own, or
  * `DEPENDENCY_DOWN` when none answered.
  *
- * With several URLs a call that one server did not answer goes to the next. A read, and a write that the server
- * does once however often it arrives (`once` in the table), is sent again after an unknown outcome too; any other
- * write only when no connection was made. With one URL nothing is sent twice.
+ * With several URLs a call without an answer goes to the next server. Reads and idempotent writes (`once` in the table)
+ * are also sent again after an unknown outcome; other writes only when no connection was made. With one URL
+ * nothing is sent twice.
  */
 export function createAdmin({ url, token, timeoutMs = 30_000, tenant }: AdminOptions): Admin {
   const servers = createServers(url);
@@ -66,11 +74,25 @@ export function createAdmin({ url, token, timeoutMs = 30_000, tenant }: AdminOpt
           ...(body !== undefined && { body: JSON.stringify(body) }),
         });
         if (!ok && !accept.includes(status)) throw fromErrorBody(answer, status);
-        return understand(route, answer, status) as never;
+        return parseReply(route, answer, status) as never;
       };
       return servers.use(attempt, (error) => isOnce || neverSent(error));
     },
   };
+}
+
+/** Reads every item of a list, page by page. */
+export async function allPages<Item>(
+  read: (page: { limit: number; cursor: string | undefined }) => Promise<List<Item>>,
+): Promise<Item[]> {
+  const all: Item[] = [];
+  let cursor: string | undefined;
+  do {
+    const { items, next_cursor } = await read({ limit: LIST_LIMIT_MAX, cursor });
+    all.push(...items);
+    cursor = next_cursor ?? undefined;
+  } while (cursor !== undefined);
+  return all;
 }
 
 function takesEffectOnce({ method, once }: Route, body: unknown): boolean {
@@ -93,7 +115,7 @@ interface Exchange {
   answer: unknown;
 }
 
-/** The request and the whole answer: a connection may break, or time run out, in the middle of a body too. */
+/** Sends the request and reads the whole answer: the connection may break in the middle of a body too. */
 async function exchange(url: URL, init: RequestInit): Promise<Exchange> {
   try {
     const response = await fetch(url, init);
@@ -113,15 +135,15 @@ async function read(response: Response): Promise<unknown> {
   }
 }
 
-/** Whoever answers at that address may be another program, or a proxy with a page of its own. */
-function understand({ reply, method, path }: Route, answer: unknown, status: number): unknown {
+/** The server at that address may be another program, or a proxy with a page of its own. */
+function parseReply({ reply, method, path }: Route, answer: unknown, status: number): unknown {
   const parsed = reply?.safeParse(answer);
   if (!parsed || parsed.success) return parsed?.data;
-  const reason = `the answer (${status}) to ${method} ${path} is not one that Tenure gives`;
+  const reason = `unexpected answer (${status}) to ${method} ${path}; is this a Tenure server?`;
   throw new TenureError("INTERNAL", { reason }, { cause: parsed.error });
 }
 
-/** `/nodes/:id` with its names filled in; a value can never add a path of its own. */
+/** Fills the parameters of `/nodes/:id`, encoded so that a value cannot add a path segment. */
 function fill(path: string, params: Record<string, unknown> = {}): string {
   return path.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(String(params[name])));
 }

@@ -1,6 +1,5 @@
 import { isTenureError, type NonceRecord, type NonceStatus } from "@tenure/protocol";
-import { type Admin, ROUTES } from "./admin.ts";
-import { allPages } from "./pages.ts";
+import { type Admin, allPages, ROUTES } from "./admin.ts";
 
 /** What a chain knows about an account. */
 export interface Chain {

@@ -1,23 +1,23 @@
 import type { JobOutcome, JobResultToSession } from "@tenure/protocol";
 import type { SessionIncoming } from "./session-connection.ts";
 
-/** How a job ended, as the server told it. */
+/** How a job ended, as the server reported it. */
 export interface JobResult<Body = unknown> extends Omit<JobResultToSession, "type" | "body"> {
   /** What `run` of the worker returned. */
   body: Body;
 }
 
-/** What is told of a job before its result. */
+/** News of a job before its result. */
 export type JobEvent = Extract<
   SessionIncoming,
   { type: "job_accepted" | "job_update" | "job_progress" }
 >;
 
 /**
- * A submitted job: a promise of its result that also tells how it goes.
+ * A submitted job: a promise of its result, and an iterable of its events.
  *
- * `for await (const event of job)` gives what is told from the moment the loop begins, and ends with the job; begun
- * right after `submit` it misses nothing.
+ * `for await (const event of job)` yields the events from the moment the loop begins, and ends with the job. A loop
+ * that begins right after `submit` misses none.
  */
 export interface JobHandle<Body = unknown>
   extends Promise<JobResult<Body>>,
@@ -25,18 +25,18 @@ export interface JobHandle<Body = unknown>
   readonly requestId: string;
   /** Undefined until the server has accepted it. */
   readonly jobId: string | undefined;
-  /** Asks for its end. The promise still tells how it ended: a job may be faster than its cancellation. */
+  /** Requests cancellation. The promise settles as the job ends: it may finish before it is cancelled. */
   cancel(): void;
   [Symbol.asyncIterator](): AsyncIterableIterator<JobEvent>;
 }
 
-/** The job ended, and not well. Its `code` may be one of the worker's own. */
+/** The job failed, timed out or was cancelled. Its `code` may be one of the worker's own. */
 export class JobFailed extends Error {
   override readonly name = "JobFailed";
   readonly code: string;
   readonly outcome: JobOutcome;
   readonly requestId: string;
-  /** Undefined when it was cancelled before anybody had heard of it. */
+  /** Undefined when it was cancelled before it was submitted. */
   readonly result: JobResult | undefined;
 
   constructor(ended: Pick<JobResult, "request_id" | "outcome" | "error">, result?: JobResult) {
@@ -50,12 +50,12 @@ export class JobFailed extends Error {
 
 export interface JobFeed {
   push(event: JobEvent): void;
-  /** Readers get what they have not read yet, and then the end. */
+  /** Readers get their unread events, and then the end. */
   end(): void;
   open(): AsyncIterableIterator<JobEvent>;
 }
 
-/** Per reader. One that falls behind misses the oldest; the result comes another way. */
+/** Per reader. A slow reader misses the oldest events; the result comes through the promise. */
 const UNREAD_MAX = 1_000;
 
 interface Reader {
@@ -63,7 +63,7 @@ interface Reader {
   wake(): void;
 }
 
-/** Costs nothing while nobody reads. */
+/** Distributes the events of one job to its readers. Without readers it keeps nothing. */
 export function createJobFeed(): JobFeed {
   const readers = new Set<Reader>();
   let isOver = false;
@@ -97,7 +97,7 @@ export function createJobFeed(): JobFeed {
       for (const reader of readers) reader.wake();
     },
     open() {
-      // Known from here on, not from the first `next`: what comes in between is kept for it.
+      // Registered now and not at the first `next`, so that events in between are kept.
       const reader: Reader = { unread: [], wake: () => {} };
       readers.add(reader);
       return read(reader);

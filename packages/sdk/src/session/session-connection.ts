@@ -14,10 +14,10 @@ import {
 } from "../connection/connection.ts";
 import type { Greeting } from "../connection/handshake.ts";
 import type { SendOutcome } from "../connection/link.ts";
-import { createOutages } from "../connection/outages.ts";
+import { createOutages } from "../connection/mover.ts";
 import type { Loss } from "../connection/retry.ts";
 
-/** The way back into a session. Whoever has it is the session: keep it like a password. */
+/** Credentials to continue a session. They are secret: a holder of them is the session. */
 export interface SessionResume {
   session_id: string;
   resume_token: string;
@@ -33,27 +33,27 @@ export type SessionOutgoing = Exclude<
   { type: "session_init" | "session_ping" | "session_close" }
 >;
 
-/** `lost`: the session before this one was refused, and with it are gone its turn and what was undelivered. */
+/** `lost`: the server refused the former session; its turn and its undelivered results are gone. */
 export type SessionOrigin = "new" | "resumed" | "lost";
 
 export interface SessionEvents {
   ready?(ack: SessionAck, origin: SessionOrigin): void;
-  /** The way back has changed. An application that keeps it can resume after a restart or a reload. */
+  /** The credentials have changed. An application that stores them can resume after a restart or a reload. */
   resume?(resume: SessionResume): void;
   message?(message: SessionIncoming): void;
   down?(down: Down): void;
   state?(state: ConnectionState): void;
   problem?(error: TenureError): void;
-  /** The JSON of a frame that was no message. */
+  /** The JSON of a frame that is not a message. */
   rejected?(value: unknown, error: TenureError): void;
 }
 
 export interface SessionConnectionOptions extends ConnectionTuning {
   urls: readonly string[];
   token?: string | undefined;
-  /** What `on.resume` gave earlier. */
+  /** Credentials from `on.resume`. */
   resume?: SessionResume | undefined;
-  /** Ask the server to end a turn with `timeout` after this pause. */
+  /** The server ends a turn with `timeout` after a pause of so long. */
   turnPauseMs?: number | undefined;
   on?: SessionEvents;
 }
@@ -63,9 +63,9 @@ export interface SessionConnection {
   readonly resume: SessionResume | undefined;
   start(): void;
   send(message: SessionOutgoing): SendOutcome;
-  /** The same, for a message that is JSON already. */
+  /** Like `send`, for a message that is serialized already. */
   sendFrame(frame: string): SendOutcome;
-  /** Goes away without ending the session, which may be resumed with `resume`. */
+  /** Disconnects without ending the session, which can be continued with `resume`. */
   detach(): Promise<void>;
   /** Ends the session for good. */
   close(): Promise<void>;
@@ -74,9 +74,10 @@ export interface SessionConnection {
 export function createSessionConnection(options: SessionConnectionOptions): SessionConnection {
   const { on = {} } = options;
   let { resume } = options;
-  let asked: SessionResume | undefined;
-  /** The way back was refused. Once without it tells whether it was that, or the token. */
-  let refused = false;
+  /** The credentials of the handshake that is under way. */
+  let offered: SessionResume | undefined;
+  /** They were refused. The next handshake goes without them, which shows whether the token was the cause. */
+  let isRefused = false;
 
   const outages = createOutages(() => connection);
   const connection: Connection<SessionToServer> = createConnection<
@@ -88,16 +89,16 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
     path: "/ws/session",
     incoming: ServerToSession,
     handshake: (greeting) => {
-      asked = refused ? undefined : resume;
-      return init(greeting, { ...options, resume: asked });
+      offered = isRefused ? undefined : resume;
+      return init(greeting, { ...options, resume: offered });
     },
     pingMessage: ({ session_ping }) => (session_ping ? { type: "session_ping" } : undefined),
     judge(loss, wasReady) {
-      const offered = asked;
-      asked = undefined;
+      const last = offered;
+      offered = undefined;
       if (wasReady || !isRefusal(loss)) return loss;
-      refused = offered !== undefined;
-      return refused ? { ...loss, kind: "resume_refused" } : loss;
+      isRefused = last !== undefined;
+      return isRefused ? { ...loss, kind: "resume_refused" } : loss;
     },
     on: {
       ready(ack) {
@@ -105,14 +106,14 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
         const origin = originOf(session_id, resume);
         const moved = resume?.session_id !== session_id || resume.resume_token !== resume_token;
         resume = { session_id, resume_token };
-        refused = false;
+        isRefused = false;
         if (moved) on.resume?.(resume);
         on.ready?.(ack, origin);
       },
       down: (down) => on.down?.(down),
       message(message) {
-        if (message.type === "error") outages.heard(message.code);
-        else if (message.type === "job_accepted") outages.heard(undefined);
+        if (message.type === "error") outages.answered(message.code);
+        else if (message.type === "job_accepted") outages.answered(undefined);
         if (
           message.type !== "session_init_ack" &&
           message.type !== "session_pong" &&
@@ -160,7 +161,7 @@ function originOf(session_id: string, before: SessionResume | undefined): Sessio
   return before.session_id === session_id ? "resumed" : "lost";
 }
 
-/** Codes that may mean the way back that was offered. A hiccup of the server is not among them: it must not cost a session. */
+/** Codes that may concern the offered credentials. Passing errors are left out: they must not cost a session. */
 const REFUSALS: readonly ErrorCode[] = [
   "UNAUTHENTICATED",
   "FORBIDDEN",
@@ -169,6 +170,6 @@ const REFUSALS: readonly ErrorCode[] = [
   "INVALID_MESSAGE",
 ];
 
-/** Not when replaced: then the session lives, in another connection that came after this one. */
+/** Not when replaced: then the session continues on a newer connection. */
 const isRefusal = ({ kind, error }: Loss): boolean =>
   kind !== "replaced" && error !== undefined && REFUSALS.includes(error.code);

@@ -12,21 +12,16 @@ import {
   type SessionResume,
 } from "./session-connection.ts";
 import { refusedHandle, type SubmitOptions } from "./submission.ts";
-import {
-  createSubmissions,
-  SUBMISSION_LIMITS,
-  type SubmissionLimits,
-  type Submissions,
-} from "./submissions.ts";
+import { SUBMISSION_LIMITS, type SubmissionLimits, Submissions } from "./submissions.ts";
 import type { TurnState } from "./turns.ts";
 
 export interface SessionOptions extends ConnectionTuning, Partial<SubmissionLimits> {
   /** An instance, or several in order of preference. */
   url: string | readonly string[];
   token?: string | undefined;
-  /** What `on.resume` or `session.resume` gave earlier: the way back into that session. */
+  /** Credentials from `on.resume` or `session.resume`, to continue that session. */
   resume?: SessionResume | undefined;
-  /** Ask the server to end a turn with `timeout` after this pause. */
+  /** The server ends a turn with `timeout` after a pause of so long. */
   turnPauseMs?: number | undefined;
   on?: Omit<SessionEvents, "message" | "rejected">;
 }
@@ -37,26 +32,26 @@ export interface TurnSubmitOptions extends SubmitOptions {
 }
 
 /**
- * Jobs that belong together, said by one speaker in one go: they go to one node while that is possible.
+ * Jobs that belong together. They go to one node while that is possible.
  *
  * `await using turn = session.turn()` ends it with its block.
  */
 export interface Turn extends AsyncDisposable {
-  /** The server's name for it, once it has accepted its first job. */
+  /** The server's id of it, from its first accepted job on. */
   readonly id: string | undefined;
   /** How it ended; undefined while it is open. */
   readonly ended: FinalizeReason | undefined;
   submit<Body = unknown>(options: TurnSubmitOptions): JobHandle<Body>;
   /**
-   * Takes no more jobs; those that were submitted go on. Resolves when the server has ended it. Rejects with
-   * `DEPENDENCY_DOWN` after `patienceMs` without an answer; the end is still sent until a server answers.
+   * Takes no more jobs; those that were submitted continue. Resolves when the server has ended it. Rejects with
+   * `DEPENDENCY_DOWN` after `patienceMs` without an answer; the request is retried until a server answers.
    */
   finalize(reason?: FinalizeReason): Promise<void>;
 }
 
 /**
- * A client that submits jobs. It connects at once, and again for as long as it takes: what was submitted and not
- * answered is submitted again under the same request id, which is the same job.
+ * A client that submits jobs. It connects at once and reconnects without limit. A job without an answer is submitted
+ * again under the same request id, for which the server keeps one job.
  */
 export class Session {
   readonly #connection: SessionConnection;
@@ -80,17 +75,11 @@ export class Session {
           this.#giveUpIfRefused(down);
           on.down?.(down);
         },
-        message: (message) => this.#heard(message, on),
+        message: (message) => this.#receive(message, on),
         rejected: (value, error) => this.#submissions.unreadable(value, error),
       },
     });
-    this.#submissions = createSubmissions({
-      clock,
-      random,
-      limits,
-      send: (message) => this.#connection.send(message),
-      sendFrame: (frame) => this.#connection.sendFrame(frame),
-    });
+    this.#submissions = new Submissions({ clock, random, limits, connection: this.#connection });
     this.#connection.start();
   }
 
@@ -98,35 +87,35 @@ export class Session {
     return this.#connection.state;
   }
 
-  /** Undefined until a server has taken it in. */
+  /** Undefined until a server has accepted the session. */
   get id(): string | undefined {
     return this.#connection.resume?.session_id;
   }
 
-  /** The way back into this session, for another process or after a reload. Keep it like a password. */
+  /** Credentials to continue this session in another process or after a reload. They are secret. */
   get resume(): SessionResume | undefined {
     return this.#connection.resume;
   }
 
   /**
-   * Resolves with the result of a job that went well. Rejects with `JobFailed` when it ended otherwise, and with a
-   * `TenureError` when no server took it.
+   * Resolves with the result of a job that succeeded. Rejects with `JobFailed` when it ended otherwise, and with a
+   * `TenureError` when no server accepted it.
    */
   submit<Body = unknown>(options: SubmitOptions): JobHandle<Body> {
     return this.#submissions.submit(options) as JobHandle<Body>;
   }
 
-  /** A session has one turn at a time: the one before ends where this one begins. */
+  /** Begins a turn and ends the one before it: a session has one turn at a time. */
   turn(): Turn {
     return createTurn(this.#submissions);
   }
 
-  /** Ends the session. Jobs that have not ended go on without it; their promises are rejected. */
+  /** Ends the session. Jobs that have not ended continue without it; their promises are rejected. */
   async close(): Promise<void> {
     await this.#leave("closed", () => this.#connection.close());
   }
 
-  /** Goes away without ending the session: with `resume` somebody can continue it. */
+  /** Disconnects without ending the session, which can be continued with `resume`. */
   async detach(): Promise<void> {
     await this.#leave("left", () => this.#connection.detach());
   }
@@ -144,22 +133,22 @@ export class Session {
     await gone;
   }
 
-  #heard(message: SessionIncoming, on: Pick<SessionEvents, "problem">): void {
-    if (message.type !== "error") this.#submissions.heard(message);
+  #receive(message: SessionIncoming, on: Pick<SessionEvents, "problem">): void {
+    if (message.type !== "error") this.#submissions.receive(message);
     else if (!this.#submissions.refused(message)) on.problem?.(fromErrorMessage(message));
   }
 
-  /** Asking again would change nothing, so nobody is kept waiting. The connection itself goes on trying, slowly. */
+  /** A retry would be refused as well, so open jobs are rejected at once. The connection itself retries, slowly. */
   #giveUpIfRefused({ kind, error }: Down): void {
-    if (error && HOPELESS.includes(kind)) this.#submissions.abandon(error);
+    if (error && PERMANENT.includes(kind)) this.#submissions.abandon(error);
   }
 }
 
-const OVER = "the turn has ended; the next job needs a new one";
+const TURN_ENDED = "the turn has ended; begin another with session.turn()";
 
-const HOPELESS: readonly LossKind[] = ["unauthenticated", "forbidden", "refused"];
+const PERMANENT: readonly LossKind[] = ["unauthenticated", "forbidden", "refused"];
 
-/** What was given explicitly; `undefined` is not. */
+/** The limits that are not undefined. */
 function given(options: SessionOptions): Partial<SubmissionLimits> {
   const { patienceMs, outstandingMax, checkEveryMs } = options;
   return {
@@ -169,7 +158,8 @@ function given(options: SessionOptions): Partial<SubmissionLimits> {
   };
 }
 
-function createTurn({ turns, submit }: Submissions): Turn {
+function createTurn(submissions: Submissions): Turn {
+  const { turns } = submissions;
   const turn: TurnState = turns.begin();
   return {
     get id() {
@@ -179,16 +169,19 @@ function createTurn({ turns, submit }: Submissions): Turn {
       return turn.ended;
     },
     submit<Body>({ finalize, ...options }: TurnSubmitOptions) {
-      const isOver = turn.closing !== undefined || turn.ended !== undefined;
+      const isOver = turn.endedBy !== undefined || turn.ended !== undefined;
       const handle = isOver
-        ? refusedHandle(options.requestId ?? "", new TenureError("CONFLICT", { reason: OVER }))
-        : submit(options, { turn, finalize });
+        ? refusedHandle(
+            options.requestId ?? "",
+            new TenureError("CONFLICT", { reason: TURN_ENDED }),
+          )
+        : submissions.submit(options, { turn, finalize });
       return handle as JobHandle<Body>;
     },
     finalize(reason = "manual") {
       return turns.finalize(turn, reason);
     },
-    /** Not waited for: a server that is away must not keep the block from ending. */
+    /** Not awaited: a server that is down must not block the caller. */
     async [Symbol.asyncDispose]() {
       turns.close(turn, "manual");
     },

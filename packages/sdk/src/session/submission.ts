@@ -19,9 +19,9 @@ import type { TurnState } from "./turns.ts";
 
 export interface SubmitOptions {
   pool: string;
-  /** Any JSON. Written down at once: what happens to the object later changes nothing. */
+  /** Any JSON. It is serialized at once: later changes to the object have no effect. */
   payload: unknown;
-  /** Names this job: submitted again under the same id, it is the same job. Made when left out. */
+  /** Idempotency key: submitted again under the same id, it is the same job. Random when left out. */
   requestId?: string;
   /** Only nodes that have it ready. */
   service?: string;
@@ -36,41 +36,51 @@ export interface SubmitOptions {
   signal?: AbortSignal;
 }
 
-/** Where in a turn a job stands. */
+/** The turn of a job, and whether the job ends it. */
 export interface TurnPlace {
   turn: TurnState;
   finalize?: FinalizeReason | undefined;
 }
 
-/** One job that was asked for and has not ended. */
+/**
+ * A job that was submitted and has not ended.
+ *
+ *     queued    waits for room under `outstandingMax`
+ *     waiting   goes out as soon as the connection, its turn and the send buffer allow it
+ *     sent      is on its way, without an answer on this connection
+ *     paused    was refused for now, and is `waiting` again after a pause
+ *     accepted  is confirmed by the server on this connection
+ *
+ * queued → waiting → sent → accepted, sent → paused → waiting. A new connection makes `sent` and `accepted` jobs `waiting`.
+ */
 export interface Submission {
   readonly requestId: string;
-  /** What was asked, as it goes over the wire; said again word by word. */
+  /** The `job_submit` as JSON, resent unchanged. */
   readonly frame: string;
   readonly place: TurnPlace | undefined;
   readonly handle: JobHandle;
   readonly feed: JobFeed;
   jobId: string | undefined;
-  /** `queued`: waits for room among the jobs that have not ended. `held`: refused for now, until its pause is over. */
-  state: "queued" | "waiting" | "held" | "sent" | "accepted";
-  /** Counts against its turn until the server has accepted it once. */
+  state: "queued" | "waiting" | "paused" | "sent" | "accepted";
+  /** True until the server has accepted it once; until then it counts as unaccepted in its turn. */
   isNew: boolean;
   failures: number;
+  /** Resends since the server last gave it a job id. */
   checks: number;
-  saidMs: number | undefined;
-  /** The last word of the server that it has this job; before the first, when it was submitted. */
-  heardMs: number;
-  /** Time for which this process was stopped was left out once since then. */
-  isForgiven: boolean;
-  cancelSaidMs: number | undefined;
+  sentAtMs: number | undefined;
+  /** When the server last confirmed that it has this job; before that, when it was submitted or admitted. */
+  confirmedAtMs: number;
+  /** The time for which this process was suspended was added once since then. */
+  isExtended: boolean;
+  cancelSentAtMs: number | undefined;
   isCancelled: boolean;
   lastError: TenureError | undefined;
-  endPause: Cancel;
+  cancelPause: Cancel;
   resolve(result: JobResult): void;
   reject(error: Error): void;
 }
 
-/** Checked here and not only by the server: a frame that it cannot read would cost the whole connection. */
+/** Checked here and not only by the server, because an invalid frame would cost the whole connection. */
 export function toFrame(options: SubmitOptions, place: TurnPlace | undefined): SubmitFrame {
   const { payload, ...rest } = specOf(options);
   const text = toJson(payload);
@@ -86,6 +96,9 @@ export interface SubmitFrame {
   requestId: string;
   frame: string;
 }
+
+/** The frame of a resend. The flag saves the server work for jobs it has, which after a reconnect are most of them. */
+export const resendFrame = (frame: string): string => `${frame.slice(0, -1)},"again":true}`;
 
 export function createSubmission(
   { requestId, frame }: SubmitFrame,
@@ -104,7 +117,7 @@ export function createSubmission(
     cancel: { value: cancel },
     [Symbol.asyncIterator]: {
       value(): AsyncIterableIterator<JobEvent> {
-        // Who follows the job may well leave its failure to somebody else; that is no unhandled error.
+        // A caller that only iterates handles no rejection, and that is not an unhandled error.
         promise.catch(() => {});
         return feed.open();
       },
@@ -121,20 +134,20 @@ export function createSubmission(
     isNew: true,
     failures: 0,
     checks: 0,
-    saidMs: undefined,
-    heardMs: nowMs,
-    isForgiven: false,
-    cancelSaidMs: undefined,
+    sentAtMs: undefined,
+    confirmedAtMs: nowMs,
+    isExtended: false,
+    cancelSentAtMs: undefined,
     isCancelled: false,
     lastError: undefined,
-    endPause: () => {},
+    cancelPause: () => {},
     resolve,
     reject,
   };
   return submission;
 }
 
-/** A handle of a job that never came about. */
+/** The handle of a job that was refused before it was submitted. */
 export function refusedHandle(requestId: string, error: Error): JobHandle {
   const place = undefined;
   const submission = createSubmission(
@@ -146,28 +159,23 @@ export function refusedHandle(requestId: string, error: Error): JobHandle {
   return submission.handle;
 }
 
-/** Cancelled before any server had heard of it. */
-export function cancelledUnheard(requestId: string): JobFailed {
+export function cancelledBeforeSubmit(requestId: string): JobFailed {
   const error = { code: "JOB_CANCELLED", message: "the job was cancelled before it was submitted" };
   return new JobFailed({ request_id: requestId, outcome: "cancelled", error });
 }
 
-/** No server said anything of it for as long as we wait. */
-export const unanswered = ({ state }: Submission): TenureError =>
-  noAnswer(state === "waiting" ? "not connected" : "no answer");
-
 export const noAnswer = (reason: string): TenureError =>
   new TenureError("DEPENDENCY_DOWN", { dependency: "the server", reason });
 
-export function watchSignal(
+export function cancelOnAbort(
   signal: AbortSignal | undefined,
   { handle }: Submission,
   cancel: () => void,
 ): void {
   if (!signal) return;
   signal.addEventListener("abort", cancel, { once: true });
-  const forget = () => signal.removeEventListener("abort", cancel);
-  handle.then(forget, forget);
+  const stopListening = () => signal.removeEventListener("abort", cancel);
+  handle.then(stopListening, stopListening);
 }
 
 function specOf(options: SubmitOptions): JobSpec {
@@ -194,4 +202,4 @@ function toJson(payload: unknown): string {
   throw new TenureError("INVALID_REQUEST", { reason: NOT_JSON });
 }
 
-const NOT_JSON = "payload: is not JSON";
+const NOT_JSON = "payload: must be a JSON value";

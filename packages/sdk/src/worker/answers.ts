@@ -8,17 +8,16 @@ import {
   TenureError,
   toErrorInfo,
 } from "@tenure/protocol";
-import type { SendOutcome } from "../connection/link.ts";
-import { unsentError } from "../connection/unsent.ts";
+import { type SendOutcome, unsentError } from "../connection/link.ts";
 
 export interface AnswerContext {
-  /** Of the request; `log_chunk` names it. */
+  /** The id of the request, which `log_chunk` names. */
   id: CallId;
-  /** Aborts when the connection that asked is gone. Ids may repeat on the next one: stop what runs under this. */
+  /** Aborts when the connection of the caller is lost. The next connection may reuse the id, so work under it must stop. */
   signal: AbortSignal;
 }
 
-/** What the server may ask. A `TenureError` thrown here reaches the caller; any other becomes a bare INTERNAL. */
+/** Handlers of calls from the server. A thrown `TenureError` reaches the caller; any other becomes INTERNAL without details. */
 export type ServerCallHandlers = {
   [M in ServerMethod]?: (
     params: CallParams<M>,
@@ -28,7 +27,7 @@ export type ServerCallHandlers = {
 
 export interface Answers {
   asked(request: ServerRequest): void;
-  /** A frame that was no message. If it was meant as a request, its caller is not left waiting. */
+  /** Answers a frame that is not a message with an error, if it was meant as a request. */
   rejected(value: unknown, error: TenureError): void;
   connected(): void;
   down(): void;
@@ -53,7 +52,7 @@ export function createAnswers({
     running += 1;
     const reply = await perform(request, signal);
     running -= 1;
-    // The socket that asked is gone, and on another one this id means something else.
+    // On another connection this id belongs to another request.
     if (!signal.aborted) respond({ type: "response", id: request.id, ...reply });
   }
 

@@ -2,8 +2,12 @@ import {
   type CallParams,
   type CallResponse,
   type CallResult,
+  DeploymentId,
   fieldIssues,
   fromErrorInfo,
+  issueText,
+  ListedDeployment,
+  Member,
   NODE_CALLS,
   type NodeMethod,
   type NodeRequest,
@@ -11,12 +15,10 @@ import {
 } from "@tenure/protocol";
 import type * as z from "zod";
 import type { Cancel, Clock } from "../clock.ts";
-import type { SendOutcome } from "../connection/link.ts";
-import { unsentError } from "../connection/unsent.ts";
-import { readable } from "./readable.ts";
+import { type SendOutcome, unsentError } from "../connection/link.ts";
 
 export interface CallOptions {
-  /** Above it the outcome is unknown: the server may still do what it was asked. */
+  /** After it the outcome is unknown: the server may still execute the call. */
   timeoutMs?: number;
 }
 
@@ -28,11 +30,11 @@ export interface Calls {
     options?: CallOptions,
   ): Promise<CallResult<M>>;
   answered(response: CallResponse): void;
-  /** Nobody will answer any more: the connection is gone. */
+  /** Rejects every open call: the connection is lost. */
   abandon(reason: string): void;
 }
 
-/** Shorter than the shortest pass that waits for one: the scheduler's, every 5 s. */
+/** Shorter than the scheduler's pass, which runs every 5 s and waits for calls. */
 export const CALL_TIMEOUT_MS = 4_000;
 const OPEN_CALLS_MAX = 256;
 
@@ -53,7 +55,7 @@ export function createCalls({
   send: (request: NodeRequest) => SendOutcome;
   timeoutMs?: number | undefined;
 }): Calls {
-  // Never used twice, so that a late answer to an old call cannot pass for the answer to a new one.
+  // Ids are never reused, so that a late answer cannot be taken for the answer to a newer call.
   let lastId = 0;
   const open = new Map<number, OpenCall>();
 
@@ -84,9 +86,11 @@ export function createCalls({
     },
     answered({ id, result, error }) {
       const call = take(id);
-      if (!call) return; // It came after its time limit, and was told as unknown then.
+      if (!call) return; // It timed out before, and its outcome was reported as unknown.
       if (error) return call.reject(fromErrorInfo(error));
-      const parsed = NODE_CALLS[call.method].result.safeParse(readable(call.method, result));
+      const parsed = NODE_CALLS[call.method].result.safeParse(
+        withoutUnreadable(call.method, result),
+      );
       if (parsed.success) call.resolve(parsed.data);
       else call.reject(unreadable(call.method, parsed.error));
     },
@@ -101,7 +105,40 @@ const unanswered = (reason: string): TenureError =>
 
 function unreadable(method: NodeMethod, error: z.ZodError): TenureError {
   const issues = fieldIssues(error);
-  const words = issues.map(({ path, message }) => `${path}: ${message}`);
-  const reason = `the answer to ${method}: ${words.join("; ")}`;
+  const reason = `the answer to ${method}: ${issueText(issues)}`;
   return new TenureError("INVALID_MESSAGE", { reason, issues });
+}
+
+/**
+ * Removes the items of a list that cannot be parsed, so that one bad row of a server does not stop the others. A
+ * deployment that was left out is named in `skipped`: it must not look deleted.
+ */
+function withoutUnreadable(method: NodeMethod, result: unknown): unknown {
+  if (method === "deployment.list") return readableDeployments(result);
+  if (method === "member.list") return readableMembers(result);
+  return result;
+}
+
+function readableDeployments(result: unknown): unknown {
+  const { items, skipped } = (result ?? {}) as { items?: unknown; skipped?: unknown };
+  if (!Array.isArray(items)) return result;
+  const named = Array.isArray(skipped) ? [...skipped] : [];
+  const read = items.filter((item) => {
+    const parsed = ListedDeployment.safeParse(item);
+    if (parsed.success) return true;
+    const id = DeploymentId.safeParse((item as { id?: unknown } | null)?.id);
+    const reason = issueText(fieldIssues(parsed.error));
+    if (id.success) named.push({ id: id.data, reason });
+    return false;
+  });
+  return read.length === items.length
+    ? result
+    : { ...(result as object), items: read, skipped: named };
+}
+
+function readableMembers(result: unknown): unknown {
+  const { members } = (result ?? {}) as { members?: unknown };
+  if (!Array.isArray(members)) return result;
+  const read = members.filter((member) => Member.safeParse(member).success);
+  return { ...(result as object), members: read };
 }

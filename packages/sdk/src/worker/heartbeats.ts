@@ -7,25 +7,24 @@ type HeartbeatAck = Extract<ServerToNode, { type: "node_heartbeat_ack" }>;
 
 export interface Heartbeats {
   /**
-   * When the newest heartbeat was *sent* whose presence the server wrote to Postgres, by the monotonic clock. Not
-   * when its answer came: the server renewed presence somewhere in between, so only the send time is early enough
-   * to count our silence from. A slow answer must shorten our trust, never stretch it.
+   * Monotonic send time of the newest heartbeat whose presence the server wrote to Postgres. The send time and not that
+   * of the answer: the server renewed presence in between, and the lease must not seem to last longer than it does.
    */
   readonly lastContactMs: number | undefined;
   start(connection: { epoch: number; intervalMs: number }): void;
-  /** One out of turn; the next follows one interval later. Nothing while there is no connection. */
+  /** Sends one now; the next follows one interval later. Does nothing without a connection. */
   beatNow(): void;
   acked(ack: HeartbeatAck): void;
   stop(): void;
 }
 
-/** A server that asks for more is not right in its mind. */
+/** The shortest interval that is accepted from a server. */
 const INTERVAL_MS_MIN = 20;
-/** Heartbeats without an answer, remembered by their send time. The oldest is forgotten first. */
+/** Heartbeats without an answer whose send time is kept. */
 const UNANSWERED_MAX = 64;
 
 const REFUSALS_MAX = 2;
-/** Without an answer it takes as long as two refusals, and a little more for an answer that is slow. */
+/** As long as two refusals take, and a little more for a slow answer. */
 const SILENT_INTERVALS_MAX = 2.5;
 
 export function createHeartbeats({
@@ -38,17 +37,17 @@ export function createHeartbeats({
 }: {
   clock: Clock;
   send: (heartbeat: Heartbeat) => SendOutcome;
-  /** What runs here, and how busy the machine is. Asked anew for every heartbeat. */
+  /** The contents of a heartbeat. Called for each. */
   sample: () => Omit<Heartbeat, "type" | "seq">;
   contact: (lastContactMs: number) => void;
-  /** Presence was refused twice in a row, or not confirmed for as long: the server is there, but not its stores. */
+  /** Presence was refused twice in a row, or not confirmed for as long: the server has lost its stores. */
   unconfirmed?: () => void;
   problem: (error: TenureError) => void;
 }): Heartbeats {
   const sentAtMs = new Map<number, number>();
   let seq = 0;
   let epoch: number | undefined;
-  /** When the newest heartbeat was sent that was confirmed, or when this connection began. */
+  /** Send time of the newest confirmed heartbeat, or the beginning of this connection. */
   let confirmedAtMs = 0;
   let refusals = 0;
   let everyMs = 0;
@@ -60,13 +59,14 @@ export function createHeartbeats({
     cancel = clock.after(intervalMs, () => beat(intervalMs, nowMs + intervalMs));
     try {
       seq += 1;
-      // A process that was stopped or busy itself has not read the answers yet.
+      // A process that was suspended or busy has not read the answers yet.
       const wasBusy = nowMs - dueMs > intervalMs;
       if (!wasBusy && nowMs - confirmedAtMs > SILENT_INTERVALS_MAX * intervalMs) unconfirmed?.();
       if (send({ type: "node_heartbeat", seq, ...sample() }) === "sent") remember(seq, nowMs);
     } catch (error) {
-      // Without its sample it would say that nothing runs here. Missing one is the smaller lie.
-      problem(new TenureError("INTERNAL", { reason: "no heartbeat" }, { cause: error }));
+      // A heartbeat without its sample would claim that nothing runs here.
+      const reason = "could not sample this node; skipped a heartbeat";
+      problem(new TenureError("INTERNAL", { reason }, { cause: error }));
     }
   }
 

@@ -1,6 +1,6 @@
 import { type NodeJobError, Service, TenureError } from "@tenure/protocol";
 
-/** To throw from `run`: this node lacks the service now. The job goes to another one, and so do the next. */
+/** An error to throw from `run` when this node lacks the service. This job and the next ones go to other nodes. */
 export function modelNotAvailable(service: string): TenureError<"MODEL_NOT_AVAILABLE"> {
   return new TenureError("MODEL_NOT_AVAILABLE", { service });
 }
@@ -9,8 +9,8 @@ const CODE_LENGTH_MAX = 128;
 const MESSAGE_LENGTH_MAX = 4_096;
 
 /**
- * What `run` threw, as the server takes it. An error with a `code` of its own keeps it, and says by `retryable`
- * whether another node may do better; any other is INTERNAL and is not tried again.
+ * Converts an error that `run` threw. Its own `code` and `retryable` are kept; without them the job fails with
+ * INTERNAL and is not retried.
  */
 export function failureOf(thrown: unknown): NodeJobError {
   const error = toFields(thrown);
@@ -32,20 +32,20 @@ function toFields(thrown: unknown): Partial<Record<keyof NodeJobError, unknown>>
   return typeof thrown === "object" && thrown !== null ? thrown : {};
 }
 
-/** The server takes no NUL and no half of a character, and what it cannot read it would not answer. */
+/** The server rejects a frame with NUL or half a surrogate pair, and would never acknowledge it. */
 function clean(text: string, lengthMax: number): string {
   return text.slice(0, lengthMax).replace(/\0|\p{Surrogate}/gu, "\ufffd");
 }
 
-/** Of a worker that leaves: what it has not done goes to another one, and counts as no attempt. */
+/** For the jobs of a worker that closes: they go to another node, and this does not count as an attempt. */
 export const DRAINING: NodeJobError = {
   code: "NODE_DRAINING",
   message: "the worker is leaving",
   retryable: true,
 };
 
-export const NO_PLACE: NodeJobError = {
+export const NO_SLOT: NodeJobError = {
   code: "QUEUE_FULL",
-  message: "the worker still runs what was cancelled before",
+  message: "every slot is used by a cancelled run that has not ended",
   retryable: true,
 };

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { createManualClock } from "../../testing/manual-clock.ts";
 import { member, NODES } from "../../testing/node-fixture.ts";
 import type { Calls } from "./calls.ts";
-import { createMembers, listMembers, type MemberList, type MembersView } from "./members.ts";
+import { listMembers, type MemberList, Members, type MembersView } from "./members.ts";
 
 const init = (seq: number, ...members: MemberList["members"]): HostEvent => ({
   type: "host_event",
@@ -31,7 +31,7 @@ function watch() {
   const views: MembersView[] = [];
   const problems: TenureError[] = [];
   const asked: { answer(list: MemberList): Promise<void>; fail(): Promise<void> }[] = [];
-  const members = createMembers({
+  const members = new Members({
     clock,
     random: () => 0.5,
     changed: (view) => views.push(view),
@@ -57,31 +57,31 @@ function watch() {
 describe("events in order", () => {
   test("bring, change and take away members", () => {
     const { members, present, asked } = watch();
-    members.heard(init(1, member("ada")));
-    members.heard(change(2, { new: member("bob") }));
-    members.heard(change(3, { new: { ...member("ada"), draining: true }, old: member("ada") }));
+    members.receive(init(1, member("ada")));
+    members.receive(change(2, { new: member("bob") }));
+    members.receive(change(3, { new: { ...member("ada"), draining: true }, old: member("ada") }));
     expect(present()).toEqual(["ada", "bob"]);
     expect(members.current?.members.get(NODES.ada)?.draining).toBe(true);
 
-    members.heard(change(4, { old: member("bob") }));
+    members.receive(change(4, { old: member("bob") }));
     expect(present()).toEqual(["ada"]);
     expect(asked).toEqual([]);
   });
 
   test("may change the view alone", () => {
     const { members } = watch();
-    members.heard({ ...init(1, member("ada")), view: "settling" });
+    members.receive({ ...init(1, member("ada")), view: "settling" });
     expect(members.current?.view).toBe("settling");
-    members.heard(change(2));
+    members.receive(change(2));
     expect(members.current?.view).toBe("ready");
   });
 
   test("twice are once", () => {
     const { members, views, present } = watch();
-    members.heard(init(5, member("ada")));
-    members.heard(change(6, { old: member("ada") }));
-    members.heard(change(5, { new: member("ada") }));
-    members.heard(change(6, { new: member("bob") }));
+    members.receive(init(5, member("ada")));
+    members.receive(change(6, { old: member("ada") }));
+    members.receive(change(5, { new: member("ada") }));
+    members.receive(change(6, { new: member("bob") }));
 
     expect(present()).toEqual([]);
     expect(views).toHaveLength(2);
@@ -89,16 +89,16 @@ describe("events in order", () => {
 
   test("do not change a view that somebody holds", () => {
     const { members, views } = watch();
-    members.heard(init(1, member("ada")));
-    members.heard(change(2, { old: member("ada") }));
+    members.receive(init(1, member("ada")));
+    members.receive(change(2, { old: member("ada") }));
 
     expect(views[0]?.members.size).toBe(1);
   });
 
   test("of a former connection do not take away a node that is back", () => {
     const { members, present } = watch();
-    members.heard(init(1, member("ada", 8)));
-    members.heard(change(2, { old: member("ada", 7) }));
+    members.receive(init(1, member("ada", 8)));
+    members.receive(change(2, { old: member("ada", 7) }));
 
     expect(present()).toEqual(["ada"]);
   });
@@ -107,17 +107,17 @@ describe("events in order", () => {
 describe("a gap", () => {
   test("makes the view unsure until the list is there, with what was told meanwhile", async () => {
     const { members, views, asked, present } = watch();
-    members.heard(init(1, member("ada")));
-    members.heard(change(3, { new: member("bob") }));
+    members.receive(init(1, member("ada")));
+    members.receive(change(3, { new: member("bob") }));
     expect(members.current?.view).toBe("settling");
-    members.heard(change(4, { new: member("cyd") }));
-    members.heard(change(5, { old: member("bob") }));
+    members.receive(change(4, { new: member("cyd") }));
+    members.receive(change(5, { old: member("bob") }));
     expect(asked).toHaveLength(1);
 
     await asked[0]?.answer(listed(3, member("bob")));
     expect(present()).toEqual(["cyd"]);
     expect(members.current?.view).toBe("ready");
-    members.heard(change(6, { new: member("ada") }));
+    members.receive(change(6, { new: member("ada") }));
     expect(present()).toEqual(["cyd", "ada"]);
     expect(asked).toHaveLength(1);
     expect(views.at(-1)).toBe(members.current);
@@ -125,7 +125,7 @@ describe("a gap", () => {
 
   test("before the first list is a gap as well", async () => {
     const { members, asked, present } = watch();
-    members.heard(change(7, { new: member("bob") }));
+    members.receive(change(7, { new: member("bob") }));
     await asked[0]?.answer(listed(7, member("bob"), member("ada")));
 
     expect(present()).toEqual(["bob", "ada"]);
@@ -133,9 +133,9 @@ describe("a gap", () => {
 
   test("is closed by INIT too, and the answer still on its way counts no more", async () => {
     const { members, asked, present } = watch();
-    members.heard(init(1));
-    members.heard(change(3));
-    members.heard(init(9, member("cyd")));
+    members.receive(init(1));
+    members.receive(change(3));
+    members.receive(init(9, member("cyd")));
     await asked[0]?.answer(listed(3, member("ada")));
 
     expect(present()).toEqual(["cyd"]);
@@ -143,8 +143,8 @@ describe("a gap", () => {
 
   test("that an old list does not close is never shown as complete, and asked about again", async () => {
     const { members, views, asked, clock } = watch();
-    members.heard(init(1));
-    members.heard(change(5, { new: member("bob") }));
+    members.receive(init(1));
+    members.receive(change(5, { new: member("bob") }));
     const shown = views.length;
     await asked[0]?.answer(listed(2, member("ada")));
     expect(views.slice(shown).map(({ view }) => view)).toEqual(["settling"]);
@@ -159,11 +159,11 @@ describe("a gap", () => {
 
   test("is asked about again when the server does not answer", async () => {
     const { members, asked, clock, problems } = watch();
-    members.heard(init(1));
-    members.heard(change(3));
+    members.receive(init(1));
+    members.receive(change(3));
     await asked[0]?.fail();
     expect(problems).toHaveLength(1);
-    members.heard(change(4));
+    members.receive(change(4));
     expect(asked).toHaveLength(1);
     clock.advance(1_000);
     await asked[1]?.answer(listed(4));
@@ -173,9 +173,9 @@ describe("a gap", () => {
 
   test("of thousands of events costs no memory, and none of them is lost", async () => {
     const { members, asked, clock, present } = watch();
-    members.heard(init(0));
-    for (let seq = 2; seq < 5_000; seq++) members.heard(change(seq));
-    members.heard(change(5_000, { new: member("bob") }));
+    members.receive(init(0));
+    for (let seq = 2; seq < 5_000; seq++) members.receive(change(seq));
+    members.receive(change(5_000, { new: member("bob") }));
     // Its end is 4,000 events behind what was kept.
     await asked[0]?.answer(listed(1));
     expect(members.current?.view).toBe("settling");
@@ -203,45 +203,45 @@ describe("an INIT in pages", () => {
 
   test("counts when its last page is there, with the changes that came meanwhile", () => {
     const { members, asked, views, present } = watch();
-    members.heard(page(4, [first], { next: first }));
-    members.heard(change(5, { old: first }));
-    members.heard(page(5, [second], { after: first, next: second }));
-    members.heard(change(6, { new: { ...second, draining: true }, old: second }));
+    members.receive(page(4, [first], { next: first }));
+    members.receive(change(5, { old: first }));
+    members.receive(page(5, [second], { after: first, next: second }));
+    members.receive(change(6, { new: { ...second, draining: true }, old: second }));
     expect(members.current).toBeUndefined();
-    members.heard(page(6, [third], { after: second }));
+    members.receive(page(6, [third], { after: second }));
 
     expect(present()).toEqual([second.name, third.name]);
     expect(views.every(({ view }) => view === "ready")).toBe(true);
     expect(members.current?.members.get(second.address)?.draining).toBe(true);
-    members.heard(change(7, { new: first }));
+    members.receive(change(7, { new: first }));
     expect(present()).toHaveLength(3);
     expect(asked).toEqual([]);
   });
 
   test("leaves nobody known to be lost until it is complete", () => {
     const { members, present } = watch();
-    members.heard(init(1, first, second));
-    members.heard(page(2, [first], { next: first }));
+    members.receive(init(1, first, second));
+    members.receive(page(2, [first], { next: first }));
     expect(members.current?.view).toBe("settling");
     expect(present()).toEqual([first.name, second.name]);
-    members.heard(page(2, [third], { after: first }));
+    members.receive(page(2, [third], { after: first }));
     expect(members.current?.view).toBe("ready");
     expect(present()).toEqual([first.name, third.name]);
   });
 
   test("gives way to a newer one", () => {
     const { members, present } = watch();
-    members.heard(page(1, [first], { next: first }));
-    members.heard(page(2, [second], { next: second }));
-    members.heard(page(2, [third], { after: second }));
+    members.receive(page(1, [first], { next: first }));
+    members.receive(page(2, [second], { next: second }));
+    members.receive(page(2, [third], { after: second }));
     expect(present()).toEqual([second.name, third.name]);
   });
 
   test("with a page that cannot be read is asked for", async () => {
     const { members, asked, present } = watch();
-    members.heard(page(1, [first], { next: first }));
-    members.missed();
-    members.heard(page(1, [third], { after: second }));
+    members.receive(page(1, [first], { next: first }));
+    members.refresh();
+    members.receive(page(1, [third], { after: second }));
     expect(members.current).toBeUndefined();
     await asked[0]?.answer(listed(1, first, second, third));
     expect(present()).toHaveLength(3);
@@ -250,11 +250,11 @@ describe("an INIT in pages", () => {
 
   test("that a lost connection cut short is forgotten", () => {
     const { members, present } = watch();
-    members.heard(page(1, [first], { next: first }));
+    members.receive(page(1, [first], { next: first }));
     members.down();
-    members.heard(page(1, [second], { after: first }));
+    members.receive(page(1, [second], { after: first }));
     expect(members.current).toBeUndefined();
-    members.heard(init(1, third));
+    members.receive(init(1, third));
     expect(present()).toEqual([third.name]);
   });
 });
@@ -278,8 +278,8 @@ test("a list in pages is asked for to its end, and ready only if every page is",
 describe("without a connection", () => {
   test("nobody absent is known to be lost, and numbers start anew", async () => {
     const { members, asked, present, clock } = watch();
-    members.heard(init(1, member("ada")));
-    members.heard(change(3));
+    members.receive(init(1, member("ada")));
+    members.receive(change(3));
     members.down();
     await asked[0]?.answer(listed(3, member("bob")));
     clock.advance(10_000);
@@ -288,8 +288,8 @@ describe("without a connection", () => {
     expect(asked).toHaveLength(1);
 
     // Another instance counts for itself.
-    members.heard(init(1, member("cyd")));
-    members.heard(change(2, { new: member("ada") }));
+    members.receive(init(1, member("cyd")));
+    members.receive(change(2, { new: member("ada") }));
     expect(present()).toEqual(["cyd", "ada"]);
     expect(members.current?.view).toBe("ready");
   });

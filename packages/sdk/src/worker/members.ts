@@ -9,16 +9,16 @@ import type {
 import type { Cancel, Clock } from "../clock.ts";
 import type { Calls } from "./calls.ts";
 
-/** The node-units of the fleet, as far as this node knows. */
+/** The node-units of the fleet, as this node knows them. */
 export interface MembersView {
-  /** `settling` also while this node itself may have missed something. Then nobody absent is known to be lost. */
+  /** `settling` also while this node may have missed an event. An absent member is then not known to be lost. */
   view: ViewState;
   members: ReadonlyMap<NodeAddress, Member>;
 }
 
 export type MemberList = CallResult<"member.list">;
 
-/** Asks for the whole list; a long one comes in pages. */
+/** Requests the whole list, page by page. */
 export async function listMembers(call: Calls["call"]): Promise<MemberList> {
   let page = await call("member.list", {});
   const list = { seq: page.seq, view: page.view, members: page.members };
@@ -30,156 +30,154 @@ export async function listMembers(call: Calls["call"]): Promise<MemberList> {
   return list;
 }
 
-export interface Members {
-  readonly current: MembersView | undefined;
-  heard(event: HostEvent): void;
-  /** An event came that cannot be read: the list is asked for, as after a gap. */
-  missed(): void;
-  down(): void;
-}
+/** Events that are buffered during a request. Dropping the oldest shows up as a gap, so none is lost unnoticed. */
+const BUFFERED_MAX = 1_000;
+const RETRY_MS = 1_000;
 
-/** Events that arrive while the list is asked for. Dropping the oldest shows up as a gap, so nothing is lost. */
-const PENDING_MAX = 1_000;
-const ASK_AGAIN_MS = 1_000;
-
-/** Follows `host_event`s by their numbers. A gap means that some were missed: then the whole list is asked for. */
-export function createMembers({
-  clock,
-  random,
-  list,
-  changed,
-  problem,
-}: {
+export interface MembersOptions {
   clock: Clock;
   random: () => number;
   list: () => Promise<MemberList>;
   changed: (view: MembersView) => void;
   problem: (error: TenureError) => void;
-}): Members {
-  let current: MembersView | undefined;
-  /** Number of the last event in `current`; undefined while `current` may have missed some. */
-  let seq: number | undefined;
-  let pending: HostEvent[] = [];
-  let asking: Cancel | undefined;
-  /** An INIT whose last page has not arrived. */
-  let partial: (MemberList & { next: string }) | undefined;
+}
 
-  function publish(view: MembersView): void {
-    current = view;
-    changed(view);
+/**
+ * Follows `host_event`s by their sequence numbers. After a gap it requests the whole list.
+ *
+ * - `#seq` is the number of the last event in `#current`; undefined while `#current` may be incomplete.
+ * - While it is undefined, events are buffered, and a request or the next page of an INIT is under way.
+ * - `#request` cancels the request, or the pause before its retry.
+ */
+export class Members {
+  readonly #options: MembersOptions;
+  #current: MembersView | undefined;
+  #seq: number | undefined;
+  #buffered: HostEvent[] = [];
+  #request: Cancel | undefined;
+  /** An INIT whose last page has not arrived. */
+  #partial: (MemberList & { next: string }) | undefined;
+
+  constructor(options: MembersOptions) {
+    this.#options = options;
   }
 
-  function heard(event: HostEvent): void {
+  get current(): MembersView | undefined {
+    return this.#current;
+  }
+
+  receive(event: HostEvent): void {
     if (event.event === "INIT") {
-      heardInit(event);
-    } else if (seq === undefined || !current) {
-      hold(event);
-    } else if (event.seq === seq + 1) {
-      seq = event.seq;
-      publish(applyChange(current, event));
-    } else if (event.seq > seq) {
-      seq = undefined;
-      publish({ ...current, view: "settling" });
-      hold(event);
+      this.#receiveInit(event);
+    } else if (this.#seq === undefined || !this.#current) {
+      this.#buffer(event);
+    } else if (event.seq === this.#seq + 1) {
+      this.#seq = event.seq;
+      this.#publish(applyChange(this.#current, event));
+    } else if (event.seq > this.#seq) {
+      this.#seq = undefined;
+      this.#publish({ ...this.#current, view: "settling" });
+      this.#buffer(event);
     }
   }
 
-  function heardInit({ seq: at, view, members = [], after, next }: HostEvent): void {
-    const former = after === undefined ? undefined : partial;
+  /** Requests the list: an event could not be parsed, or a page is missing. */
+  refresh(): void {
+    this.#partial = undefined;
+    this.#seq = undefined;
+    if (this.#current) this.#publish({ ...this.#current, view: "settling" });
+    if (!this.#request) this.#requestList();
+  }
+
+  down(): void {
+    this.#cancelRequest();
+    this.#partial = undefined;
+    this.#buffered = [];
+    this.#markIncomplete();
+  }
+
+  #publish(view: MembersView): void {
+    this.#current = view;
+    this.#options.changed(view);
+  }
+
+  #receiveInit({ seq: at, view, members = [], after, next }: HostEvent): void {
+    const former = after === undefined ? undefined : this.#partial;
     if (after !== undefined) {
-      if (!former) return; // A page before it was missed, and the list is asked for.
+      if (!former) return; // An earlier page is missing, and the list is requested already.
       if (after !== former.next) {
-        missed();
+        this.refresh();
         return;
       }
     }
-    partial = undefined;
+    this.#partial = undefined;
     const list = {
       ...{ seq: former?.seq ?? at, view },
       members: [...(former?.members ?? []), ...members],
     };
-    if (next === undefined) settle(list);
+    if (next === undefined) this.#replace(list);
     else {
-      stopAsking();
-      partial = { ...list, next };
-      unsure();
+      this.#cancelRequest();
+      this.#partial = { ...list, next };
+      this.#markIncomplete();
     }
   }
 
   /** Until a complete list is there. */
-  function unsure(): void {
-    seq = undefined;
-    if (current && current.view !== "settling") publish({ ...current, view: "settling" });
+  #markIncomplete(): void {
+    this.#seq = undefined;
+    if (this.#current && this.#current.view !== "settling")
+      this.#publish({ ...this.#current, view: "settling" });
   }
 
-  function stopAsking(): void {
-    asking?.();
-    asking = undefined;
+  #cancelRequest(): void {
+    this.#request?.();
+    this.#request = undefined;
   }
 
-  function hold(event: HostEvent): void {
-    pending.push(event);
-    if (pending.length > PENDING_MAX) pending.shift();
-    if (!asking && !partial) ask();
+  #buffer(event: HostEvent): void {
+    this.#buffered.push(event);
+    if (this.#buffered.length > BUFFERED_MAX) this.#buffered.shift();
+    if (!this.#request && !this.#partial) this.#requestList();
   }
 
-  function ask(): void {
-    let asked = true;
-    asking = () => {
-      asked = false;
+  #requestList(): void {
+    let isWanted = true;
+    this.#request = () => {
+      isWanted = false;
     };
-    list().then(
-      (answer) => asked && settle(answer),
+    this.#options.list().then(
+      (list) => isWanted && this.#replace(list),
       (error: TenureError) => {
-        if (!asked) return;
-        problem(error);
-        askLater();
+        if (!isWanted) return;
+        this.#options.problem(error);
+        this.#retryLater();
       },
     );
   }
 
-  function askLater(): void {
-    asking = clock.after(ASK_AGAIN_MS * (0.5 + random()), ask);
+  #retryLater(): void {
+    const { clock, random } = this.#options;
+    this.#request = clock.after(RETRY_MS * (0.5 + random()), () => this.#requestList());
   }
 
-  /** A complete list, and then what was told while it was on its way. */
-  function settle(answer: MemberList): void {
-    stopAsking();
-    const later = pending.filter((event) => event.seq > answer.seq);
-    const members = new Map(answer.members.map((member) => [member.address, member]));
-    if (later[0] && later[0].seq !== answer.seq + 1) {
-      // The list is older than the gap it should close. The next one is given time to be newer.
-      pending = later;
-      publish({ view: "settling", members });
-      askLater();
+  /** Takes a complete list, and then the events that arrived meanwhile. */
+  #replace(list: MemberList): void {
+    this.#cancelRequest();
+    const later = this.#buffered.filter((event) => event.seq > list.seq);
+    const members = new Map(list.members.map((member) => [member.address, member]));
+    if (later[0] && later[0].seq !== list.seq + 1) {
+      // The list is older than the gap it should close: the next request goes out after a pause.
+      this.#buffered = later;
+      this.#publish({ view: "settling", members });
+      this.#retryLater();
       return;
     }
-    pending = [];
-    seq = answer.seq;
-    publish({ view: answer.view, members });
-    for (const event of later) heard(event);
+    this.#buffered = [];
+    this.#seq = list.seq;
+    this.#publish({ view: list.view, members });
+    for (const event of later) this.receive(event);
   }
-
-  function missed(): void {
-    partial = undefined;
-    seq = undefined;
-    if (current) publish({ ...current, view: "settling" });
-    if (!asking) ask();
-  }
-
-  return {
-    get current() {
-      return current;
-    },
-    heard,
-    missed,
-    down() {
-      stopAsking();
-      partial = undefined;
-      pending = [];
-      unsure();
-    },
-  };
 }
 
 export function applyChange({ members }: MembersView, event: HostEvent): MembersView {
@@ -190,6 +188,6 @@ export function applyChange({ members }: MembersView, event: HostEvent): Members
   return { view: event.view, members: next };
 }
 
-/** A node that is back already: the end of its former connection does not take it away. */
+/** The node has reconnected already: the end of its former connection does not remove it. */
 const isNewer = (member: Member | undefined, old: Member): boolean =>
   member !== undefined && member.epoch > old.epoch;

@@ -20,21 +20,14 @@ import {
 } from "../connection/connection.ts";
 import type { Greeting } from "../connection/handshake.ts";
 import type { SendOutcome } from "../connection/link.ts";
-import { createOutages } from "../connection/outages.ts";
+import { createOutages } from "../connection/mover.ts";
 import { createAnswers, type ServerCallHandlers } from "./answers.ts";
 import { type Calls, createCalls } from "./calls.ts";
 import { createHeartbeats } from "./heartbeats.ts";
-import { createMembers, listMembers, type MembersView } from "./members.ts";
+import { listMembers, Members, type MembersView } from "./members.ts";
+import type { NodeKey } from "./node-key.ts";
 
-/** Who a node is. `sign` is a function, so that the key may stay where it is: in a file, a browser, a device. */
-export interface NodeKey {
-  /** The ed25519 public key in base58. */
-  address: string;
-  /** The ed25519 signature, 64 bytes. */
-  sign(bytes: Uint8Array): Promise<Uint8Array>;
-}
-
-/** What a node says about itself when it registers. */
+/** The fields of `node_register` that describe the node. */
 export type NodeDescription = Omit<
   NodeRegister,
   | "type"
@@ -50,7 +43,7 @@ export type NodeDescription = Omit<
 
 export type NodeRegistration = Extract<ServerToNode, { type: "node_register_ack" }>;
 
-/** Messages about work. All others are the connection's own business. */
+/** Messages about jobs and deployments. The connection handles all others itself. */
 export type NodeIncoming = Extract<
   ServerToNode,
   { type: "job_assign" | "job_cancel" | "job_result_ack" | "deployments_changed" }
@@ -62,62 +55,62 @@ export type NodeOutgoing = Extract<
 
 export interface NodeEvents {
   ready?(registration: NodeRegistration): void;
-  /** With `kind: "replaced"` another process has this address: whatever runs under it must stop. */
+  /** With `kind: "replaced"` another process has this address: work under it must stop. */
   down?(down: Down): void;
   state?(state: ConnectionState): void;
   message?(message: NodeIncoming): void;
   members?(view: MembersView): void;
-  /** Presence is in Postgres; `lastContactMs` has moved. */
+  /** The server has renewed presence in Postgres; `lastContactMs` has changed. */
   contact?(lastContactMs: number): void;
   control?(command: "drain" | "resume"): void;
-  /** An error about one job. Without this it is told as a problem. */
+  /** An error about one job. Without this handler it goes to `problem`. */
   refused?(message: ErrorMessage): void;
-  /** Something is wrong that does not end the connection. */
+  /** An error that does not end the connection. */
   problem?(error: TenureError): void;
 }
 
 export interface NodeConnectionOptions extends ConnectionTuning {
   urls: readonly string[];
   key: NodeKey;
-  /** Random per process: tells this process coming back from another one with the same key. */
+  /** Random per process. The server uses it to tell a reconnect from another process with the same key. */
   bootId: string;
-  /** The process before this one, if this one knows that it is over. */
+  /** The boot id of the former process, if it is known to have ended. */
   formerBootId?: string | undefined;
   token?: string | undefined;
-  /** Asked at every connect, so that `restart` is enough to tell a change. */
+  /** Called at every connect; `restart` applies a change. */
   describe(): NodeDescription;
-  /** Attempts this node holds. Asked at every connect and for every heartbeat. */
+  /** Attempts of this node. Called at every connect and for every heartbeat. */
   running?(): readonly JobAttempt[];
   resourceUsage?(): ResourceUsage | undefined;
   services?(): readonly string[] | undefined;
-  /** It is about to leave and wants no more work. Told with every heartbeat. */
+  /** Whether it wants no more jobs, sent with every heartbeat. */
   draining?(): boolean;
   handlers?: ServerCallHandlers;
-  /** For calls that name no time limit of their own. */
+  /** Timeout of calls that set none. */
   callTimeoutMs?: number;
   on?: NodeEvents;
 }
 
 export interface NodeConnection extends Pick<Calls, "call"> {
   readonly state: ConnectionState;
-  /** Of the connection that is ready now. */
+  /** Undefined while it is not registered. */
   readonly registration: NodeRegistration | undefined;
   /** Monotonic send time of the newest heartbeat that reached Postgres; undefined before the first. */
   readonly lastContactMs: number | undefined;
   readonly members: MembersView | undefined;
   start(): void;
   send(message: NodeOutgoing): SendOutcome;
-  /** The same, for a message that is JSON already. */
+  /** Like `send`, for a message that is serialized already. */
   sendFrame(frame: string): SendOutcome;
-  /** A heartbeat now, for news that should not wait for the next one. */
+  /** Sends a heartbeat now, for news that should not wait for the next one. */
   heartbeat(): void;
-  /** Registers anew, with what `describe` says now. */
+  /** Reconnects and registers with the current result of `describe`. */
   restart(reason: string): void;
-  /** The node leaves: to the server this is its LEAVE. */
+  /** Disconnects for good. For the server this is a LEAVE of the node. */
   close(): Promise<void>;
 }
 
-/** A node's connection to the control plane: proves who it is, stays in contact, knows who else is there. */
+/** The connection of a node to the control plane: registration, heartbeats, the members view, calls in both directions. */
 export function createNodeConnection(options: NodeConnectionOptions): NodeConnection {
   const { on = {}, clock = systemClock, random = Math.random } = options;
   const problem = (error: TenureError) => on.problem?.(error);
@@ -126,7 +119,7 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
 
   const calls = createCalls({ clock, send, timeoutMs: options.callTimeoutMs });
   const answers = createAnswers({ handlers: options.handlers ?? {}, send, problem });
-  const members = createMembers({
+  const members = new Members({
     clock,
     random,
     problem,
@@ -169,7 +162,7 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
       message: (message) => (receivers[message.type] as Receiver)(message),
       rejected(value, error) {
         answers.rejected(value, error);
-        if ((value as { type?: unknown } | undefined)?.type === "host_event") members.missed();
+        if ((value as { type?: unknown } | undefined)?.type === "host_event") members.refresh();
       },
       problem,
       state: (state) => on.state?.(state),
@@ -186,15 +179,15 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
 
   const receivers: Receivers = {
     node_heartbeat_ack: heartbeats.acked,
-    host_event: members.heard,
+    host_event: (event) => members.receive(event),
     response(message) {
-      outages.heard(message.error?.code);
+      outages.answered(message.error?.code);
       calls.answered(message);
     },
     request: answers.asked,
     node_control: ({ command }) => on.control?.(command),
     error(message) {
-      outages.heard(message.code);
+      outages.answered(message.code);
       if (message.job_id !== undefined && on.refused) on.refused(message);
       else problem(fromErrorMessage(message));
     },
@@ -202,7 +195,7 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     job_cancel: (message) => on.message?.(message),
     job_result_ack: (message) => on.message?.(message),
     deployments_changed: (message) => on.message?.(message),
-    // Said once, before it was ready, or followed by the connection itself.
+    // Part of the handshake, or handled by the connection.
     node_challenge: () => {},
     node_register_ack: () => {},
     go_away: () => {},
@@ -235,7 +228,7 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
   };
 }
 
-/** A table, so that a new message of the protocol does not compile until somebody has decided about it. */
+/** A table, so that a new message of the protocol does not compile without a decision about it. */
 type Receivers = {
   [T in ServerToNode["type"]]: (message: Extract<ServerToNode, { type: T }>) => void;
 };

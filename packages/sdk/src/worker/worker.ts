@@ -5,14 +5,10 @@ import { type Clock, systemClock } from "../clock.ts";
 import type { ConnectionState, ConnectionTuning } from "../connection/connection.ts";
 import { createUrlRing, urlsOf } from "../connection/urls.ts";
 import { randomId } from "../random-id.ts";
-import { type AttemptLimits, type Attempts, createAttempts, type Run } from "./attempts.ts";
-import { createEphemeralKey } from "./ephemeral-key.ts";
-import {
-  createNodeConnection,
-  type NodeConnection,
-  type NodeEvents,
-  type NodeKey,
-} from "./node-connection.ts";
+import type { Run } from "./attempt.ts";
+import { Attempts } from "./attempts.ts";
+import { createNodeConnection, type NodeConnection, type NodeEvents } from "./node-connection.ts";
+import { createEphemeralKey, type NodeKey } from "./node-key.ts";
 
 export interface WorkerOptions<Payload = unknown> extends ConnectionTuning {
   /** An instance, or several in order of preference. */
@@ -21,22 +17,22 @@ export interface WorkerOptions<Payload = unknown> extends ConnectionTuning {
   pools: readonly string[];
   /** Jobs that run at once. */
   capacity: number;
-  /** What it has ready; a function is asked at every heartbeat. */
+  /** Services it has ready; a function is called for every heartbeat. */
   services?: readonly string[] | (() => readonly string[]);
   labels?: Record<string, string>;
   name?: string;
   version?: string;
   tags?: NodeRegister["tags"];
-  /** Who it is. A new key per process when left out. */
+  /** Its identity. A new key per process when left out. */
   key?: NodeKey;
   /**
-   * Does one job; what it returns is the body of the result. What it throws is its failure: an error with a `code`
-   * keeps it, and `retryable: true` sends the job to another node.
+   * Runs one job and returns the body of the result. A thrown error fails the job: its `code` is kept, and
+   * `retryable: true` sends the job to another node.
    */
   run: Run<Payload>;
   /**
-   * Set it when `run` computes for seconds without awaiting anything. The connection then lives in a thread of its own, which
-   * answers the server meanwhile; without it such a worker counts as lost after 10 s. Best with `capacity: 1`. Node only.
+   * Set it when `run` computes for seconds without awaiting anything. The connection then runs in a thread of its own, which
+   * answers the server meanwhile; otherwise such a worker counts as lost after 10 s. Best with `capacity: 1`. Node only.
    */
   blocking?: boolean;
   outboxMax?: number;
@@ -44,17 +40,17 @@ export interface WorkerOptions<Payload = unknown> extends ConnectionTuning {
 }
 
 export interface WorkerCloseOptions {
-  /** How long what runs may go on. What has not ended then goes to another node. */
+  /** How long running jobs may continue. Jobs that have not ended by then go to another node. */
   withinMs?: number;
 }
 
 const CLOSE_WITHIN_MS = 30_000;
-/** For the last results to be acknowledged, when time is up. */
-const FAREWELL_MS = 2_000;
+/** How long to wait for the acknowledgement of the last results, when `withinMs` is over. */
+const LAST_ACK_MS = 2_000;
 const OUTBOX_MAX = 1_000;
-const PLACE_WITHIN_MS = 2_000;
+const SLOT_WITHIN_MS = 2_000;
 
-/** A process that runs jobs. It connects at once, and again for as long as it takes. */
+/** A process that runs jobs. It connects at once and reconnects without limit. */
 export class Worker<Payload = unknown> {
   readonly #clock: Clock;
   readonly #attempts: Attempts;
@@ -63,23 +59,23 @@ export class Worker<Payload = unknown> {
   #closed: Promise<void> | undefined;
 
   constructor(options: WorkerOptions<Payload>) {
-    // Checked here, so that a mistake is thrown where it is made and not lost in the background.
+    // Validates the URLs, so that a mistake throws here and not in the background.
     createUrlRing(urlsOf(options.url), "/ws/node");
     if (!options.key && !globalThis.crypto.subtle)
       throw new TenureError("INVALID_REQUEST", {
-        reason: "key: must be given where crypto.subtle is missing, as in a page over plain http",
+        reason: "key: required where crypto.subtle is missing, as in a page over plain http",
       });
     this.#clock = options.clock ?? systemClock;
-    this.#attempts = createAttempts({
+    this.#attempts = new Attempts({
       clock: this.#clock,
-      limits: limitsOf(options),
+      ...limitsOf(options),
       run: options.run as Run<never>,
       send: (message) => this.#connection?.send(message) ?? "not_connected",
       sendFrame: (frame) => this.#connection?.sendFrame(frame) ?? "not_connected",
-      problem: (error) => options.on?.problem?.(error),
-      stuck: () => this.#connection?.heartbeat(),
-      // The thread repeats the last heartbeat while a run blocks this one, so it must name that run.
-      ...(options.blocking && { runs: () => this.#connection?.heartbeat() }),
+      onProblem: (error) => options.on?.problem?.(error),
+      onStuck: () => this.#connection?.heartbeat(),
+      // The socket thread repeats the last heartbeat while a run blocks this thread, so it must list that run.
+      ...(options.blocking && { onRun: () => this.#connection?.heartbeat() }),
     });
     this.#connect(options).catch((error: unknown) =>
       options.on?.problem?.(
@@ -97,12 +93,12 @@ export class Worker<Payload = unknown> {
     return this.#connection?.registration?.node_id;
   }
 
-  /** Jobs that are here: running, or ended and not yet acknowledged. */
+  /** Number of its jobs: queued, running, or ended and not acknowledged. */
   get held(): number {
     return this.#attempts.list().length;
   }
 
-  /** Takes nothing more, lets what runs end, and leaves. */
+  /** Takes no more jobs, waits for the running ones, and disconnects. */
   close(options: WorkerCloseOptions = {}): Promise<void> {
     this.#closed ??= this.#drainAndLeave(options.withinMs ?? CLOSE_WITHIN_MS);
     return this.#closed;
@@ -140,12 +136,12 @@ export class Worker<Payload = unknown> {
           on.ready?.(registration);
         },
         down: (down) => {
-          // Its slots and its jobs belong to that other process now.
+          // The jobs belong to the process that took the address.
           if (down.kind === "replaced") this.#attempts.abandon(replaced());
           on.down?.(down);
         },
         message: (message) => {
-          if (message.type !== "deployments_changed") this.#attempts.heard(message);
+          if (message.type !== "deployments_changed") this.#attempts.receive(message);
         },
         refused: (message) => this.#attempts.refused(message),
       },
@@ -158,13 +154,13 @@ export class Worker<Payload = unknown> {
     const drained = this.#attempts.drain();
     if (!(await this.#within(withinMs, drained))) {
       this.#attempts.giveBack();
-      await this.#within(FAREWELL_MS, drained);
+      await this.#within(LAST_ACK_MS, drained);
     }
     await this.#connection?.close();
     this.#attempts.abandon(new TenureError("CONFLICT", { reason: "the worker was closed" }));
   }
 
-  /** True when it happened in time. */
+  /** Resolves to whether the event happened in time. */
   #within(ms: number, event: Promise<void>): Promise<boolean> {
     return new Promise((resolve) => {
       const cancel = this.#clock.after(ms, () => resolve(false));
@@ -176,7 +172,7 @@ export class Worker<Payload = unknown> {
   }
 }
 
-/** Closes the worker when the process is asked to end. A second signal ends it at once. Does nothing in a browser. */
+/** Closes the worker on SIGTERM or SIGINT. A second signal ends the process at once. Does nothing in a browser. */
 export function closeOnSignal(
   worker: Pick<Worker, "close">,
   { signals = ["SIGTERM", "SIGINT"], ...options }: SignalOptions = {},
@@ -189,10 +185,12 @@ export interface SignalOptions extends WorkerCloseOptions {
   signals?: readonly NodeJS.Signals[];
 }
 
-function limitsOf({ capacity, outboxMax = OUTBOX_MAX }: WorkerOptions<never>): AttemptLimits {
+function limitsOf({ capacity, outboxMax = OUTBOX_MAX }: WorkerOptions<never>) {
   if (!Number.isSafeInteger(capacity) || capacity < 1)
-    throw new TenureError("INVALID_REQUEST", { reason: "capacity: must be a whole number from 1" });
-  return { capacity, outboxMax, placeWithinMs: PLACE_WITHIN_MS };
+    throw new TenureError("INVALID_REQUEST", {
+      reason: `capacity: must be an integer of at least 1, got ${String(capacity)}`,
+    });
+  return { capacity, outboxMax, slotWithinMs: SLOT_WITHIN_MS };
 }
 
 function servicesOf({ services }: WorkerOptions<never>): (() => readonly string[]) | undefined {
@@ -215,4 +213,4 @@ function describe(options: WorkerOptions<never>) {
 }
 
 const replaced = (): TenureError =>
-  new TenureError("CONFLICT", { reason: "another process has this worker's address" });
+  new TenureError("CONFLICT", { reason: "another process took over this worker's address" });

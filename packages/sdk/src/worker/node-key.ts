@@ -1,7 +1,14 @@
 import { encodeBase58 } from "@tenure/protocol";
-import type { NodeKey } from "./node-connection.ts";
 
-/** A key that lives as long as the process. WebCrypto, so that it works wherever the SDK does. */
+/** The identity of a node. `sign` is a function, so that the key may stay in a file, a browser or a device. */
+export interface NodeKey {
+  /** The ed25519 public key in base58. */
+  address: string;
+  /** The ed25519 signature, 64 bytes. */
+  sign(bytes: Uint8Array): Promise<Uint8Array>;
+}
+
+/** A key that lives as long as the process. It uses WebCrypto, which Node and browsers have. */
 export async function createEphemeralKey(): Promise<NodeKey> {
   const { subtle } = globalThis.crypto;
   const pair = await subtle.generateKey("Ed25519", false, ["sign", "verify"]);
