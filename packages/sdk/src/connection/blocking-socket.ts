@@ -23,18 +23,18 @@ export type FromThread =
   | { kind: "closed"; close: SocketClose };
 
 /**
- * A socket in a thread of its own, for a process whose main thread may be busy for longer than the server waits. The thread
- * pings, answers pings and repeats heartbeats meanwhile; it ends with its socket. It has no `ping` here, because after a
- * long run this side could not tell its own silence from the server's.
+ * Opens a socket in a thread of its own, for a process whose main thread may be busy for longer than the server waits. The
+ * thread pings, answers pings and repeats heartbeats meanwhile; it ends with its socket. The socket has no `ping`: after
+ * a long run the main thread could not distinguish its own silence from that of the server.
  */
 export const openBlockingSocket: OpenSocket = (url, { frameBytesMax, on }) => {
-  // Bytes on their way to the thread, and bytes in its socket.
+  // Bytes on their way to the thread, and bytes in the send buffer of its socket.
   const unsent = new Int32Array(new SharedArrayBuffer(8));
   const workerData: ThreadData = {
     ...{ url, frameBytesMax, unsent },
     pingEveryMs: LINK_LIMITS.pingEveryMs,
   };
-  // Flags of the process such as --input-type are not for the thread, and some keep it from starting.
+  // Some flags of the process, such as --input-type, keep a thread from starting.
   const thread = new Worker(threadFile(), { workerData, execArgv: [] });
   const post = (message: ToThread) => thread.postMessage(message);
   let isClosed = false;
@@ -60,7 +60,7 @@ export const openBlockingSocket: OpenSocket = (url, { frameBytesMax, on }) => {
     }
   });
   thread.on("error", (error) => closed({ code: 1006, reason: String(error) }));
-  thread.on("exit", () => closed({ code: 1006, reason: "its thread has ended" }));
+  thread.on("exit", () => closed({ code: 1006, reason: "the socket thread has ended" }));
 
   return {
     send(text) {
@@ -73,7 +73,7 @@ export const openBlockingSocket: OpenSocket = (url, { frameBytesMax, on }) => {
   };
 };
 
-// Tests run from source, where Node cannot start a `.ts` thread: they use the build of the same file.
+// Tests run from source, where Node cannot start a `.ts` thread: they use the compiled file.
 function threadFile(): URL {
   return import.meta.url.endsWith(".ts")
     ? new URL("../../dist/connection/blocking-thread.js", import.meta.url)

@@ -7,9 +7,9 @@ import { openSocket } from "./websocket-node.ts";
 /** The thread of `openBlockingSocket`: one socket, and heartbeats while the main thread does not answer. */
 
 const PROBE_EVERY_MS = 500;
-/** The main thread is stalled when it has not answered for so long. */
+/** The main thread counts as stalled after so long without an answer. */
 const STALLED_MS = 1_000;
-/** As often as a server asks for heartbeats. */
+/** The default interval of the server. */
 const HEARTBEAT_EVERY_MS = 5_000;
 const HEARTBEAT = '{"type":"node_heartbeat",';
 
@@ -35,11 +35,11 @@ const socket = openSocket(url, {
       post({ kind: "open" });
     },
     text(text) {
-      liveness?.heard();
+      liveness?.alive();
       post({ kind: "text", text });
     },
     binary: () => post({ kind: "binary" }),
-    heartbeat: () => liveness?.heard(),
+    heartbeat: () => liveness?.alive(),
     closed(close) {
       liveness?.stop();
       clearInterval(probing);

@@ -1,10 +1,10 @@
-import { fieldIssues, TenureError } from "@tenure/protocol";
+import { fieldIssues, issueText, TenureError } from "@tenure/protocol";
 import type * as z from "zod";
 
-/** One frame of the server, read. A frame is never trusted, and never more than one line in a log. */
+/** A parsed frame of the server. */
 export type Frame<In> =
   | { kind: "message"; message: In }
-  /** A newer server says something this version has no word for. Ignoring it is what makes the two compatible. */
+  /** A message of a newer server. It is ignored, which keeps the two versions compatible. */
   | { kind: "unknown"; type: string }
   | { kind: "bad"; error: TenureError; value?: unknown };
 
@@ -15,7 +15,7 @@ export function readFrame<In>(schema: z.ZodType<In>, text: string): Frame<In> {
   try {
     value = JSON.parse(text);
   } catch {
-    // V8's own message quotes the frame, which may hold a token.
+    // V8's own message quotes the frame, which may contain a token.
     return { kind: "bad", error: new TenureError("INVALID_MESSAGE", { reason: "not JSON" }) };
   }
   const parsed = schema.safeParse(value);
@@ -26,7 +26,7 @@ export function readFrame<In>(schema: z.ZodType<In>, text: string): Frame<In> {
   return { kind: "bad", error: wrongFields(type, parsed.error), value };
 }
 
-/** The protocol's limit, in bytes as they travel. */
+/** Whether the text has at most so many bytes in UTF-8. */
 export function isWithin(text: string, bytesMax: number): boolean {
   if (text.length > bytesMax) return false;
   // UTF-8 needs at most 3 bytes for a UTF-16 unit, so most frames need no count.
@@ -38,13 +38,12 @@ function typeOf(value: unknown): string | undefined {
   return typeof type === "string" && type !== "" ? type : undefined;
 }
 
-/** The union of messages complains about `type`, and about nothing else, when it knows no such message. */
+/** The only issue of the union is `type` when it knows no such message. */
 const isAboutType = ({ issues }: z.ZodError): boolean =>
   issues.length === 1 && issues[0]?.path.length === 1 && issues[0].path[0] === "type";
 
 function wrongFields(type: string | undefined, error: z.ZodError): TenureError {
   const issues = fieldIssues(error);
-  const words = issues.map(({ path, message }) => (path ? `${path}: ${message}` : message));
-  const reason = `${type?.slice(0, TYPE_LENGTH_MAX) ?? "frame"}: ${words.join("; ")}`;
+  const reason = `${type?.slice(0, TYPE_LENGTH_MAX) ?? "frame"}: ${issueText(issues)}`;
   return new TenureError("INVALID_MESSAGE", { reason, issues });
 }

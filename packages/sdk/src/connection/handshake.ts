@@ -1,11 +1,11 @@
-/** The first words on a new socket. Resolves when the connection may be used; a throw ends it. */
+/** The first messages on a new socket. Resolves when the connection is ready; a rejection ends it. */
 export type Handshake<In extends Typed, Out, Ack> = (greeting: Greeting<In, Out>) => Promise<Ack>;
 
 export interface Greeting<In extends Typed, Out> {
   send(message: Out): void;
   /**
-   * The next message of this type. Messages of other types wait until the connection is ready. Throws the
-   * server's `error`, or what else ended the connection.
+   * Resolves to the next message of this type. Messages of other types wait until the connection is ready. Rejects with
+   * the server's `error`, or with the reason for which the connection ended.
    */
   expect<T extends In["type"]>(type: T): Promise<Extract<In, { type: T }>>;
 }
@@ -14,19 +14,19 @@ interface Typed {
   type: string;
 }
 
-/** A server may tell what happened meanwhile right behind its acknowledgement, but not its whole life. */
+/** A server may send events right after its acknowledgement, but not without limit. */
 const WAITING_MAX = 256;
 
 export interface Inbox<In extends Typed> {
-  /** False when too much is waiting. */
+  /** False when too many messages wait. */
   push(message: In): boolean;
   expect: Greeting<In, never>["expect"];
   fail(error: Error): void;
-  /** What nobody asked for during the handshake, in order. */
+  /** Messages that the handshake did not expect, in order. */
   rest(): In[];
 }
 
-/** What arrived during the handshake: for the handshake, or for later. */
+/** Messages that arrive during the handshake: for the handshake itself, or for later. */
 export function createInbox<In extends Typed>(): Inbox<In> {
   let waiting: In[] = [];
   let failure: Error | undefined;

@@ -7,7 +7,7 @@ import {
   TenureError,
 } from "@tenure/protocol";
 import type * as z from "zod";
-import type { Clock } from "../clock.ts";
+import type { Cancel, Clock } from "../clock.ts";
 import { isWithin, readFrame } from "./frames.ts";
 import { createInbox, type Handshake } from "./handshake.ts";
 import { type Liveness, watchAnswers, watchLiveness } from "./liveness.ts";
@@ -19,13 +19,13 @@ export type ServerMessage = ServerToNode | ServerToSession;
 export interface LinkLimits {
   /** From the first packet to the end of the handshake. */
   readyWithinMs: number;
-  /** Two of them without a sign of life end the link. Browsers cannot ping; there a message asks, if the server knows it. */
+  /** Two intervals without a sign of life end the link. Browsers cannot ping; there a message does, if the server knows it. */
   pingEveryMs: number;
-  /** Of one incoming frame. Far above what the protocol allows: a list that has grown must not cut us off. */
+  /** Limit of one incoming frame. Far above that of the protocol: a list that has grown must not end the connection. */
   frameBytesMax: number;
-  /** Of one outgoing frame: the server closes on a longer one, so it is better not sent. */
+  /** Limit of one outgoing frame. The server closes the connection on a longer one. */
   sendBytesMax: number;
-  /** Waiting to go out. Above it nothing is taken: a peer that does not read must not fill our memory. */
+  /** Limit of the send buffer: a peer that does not read must not fill the memory. */
   unsentBytesMax: number;
 }
 
@@ -65,204 +65,230 @@ export interface LinkEvents<In, Ack> {
   message(message: In): void;
   goAway(message: GoAway): void;
   /** An `error` about the connection as a whole. */
-  told(message: ErrorMessage): void;
+  error(message: ErrorMessage): void;
   /** A message of a type that this version does not know. */
   unknown(type: string): void;
-  /** A frame that is no message; `value` is its JSON, when it is JSON. */
+  /** A frame that is not a message; `value` is its JSON, if it is JSON. */
   rejected(error: TenureError, value: unknown): void;
   /** Exactly once, and the last of all. */
   lost(loss: Loss): void;
 }
 
-export interface Link<Out> {
-  send(message: Out): SendOutcome;
-  /** A message that is JSON already: whoever may have to say it again keeps it so. */
-  sendFrame(frame: string): SendOutcome;
-  /** Ends it from this side, politely. `lost` is told at once; the answer resolves when the socket is gone. */
-  leave(loss: Loss): Promise<void>;
-}
-
-/** One socket from opening to loss: handshake, messages, signs of life. It never comes back; a connection does. */
-export function openLink<In extends ServerMessage, Out, Ack>({
-  url,
-  incoming,
-  handshake,
-  pingMessage,
-  openSocket,
-  clock,
-  limits,
-  on,
-}: {
+export interface LinkOptions<In extends ServerMessage, Out, Ack> {
   url: string;
   incoming: z.ZodType<In>;
   handshake: Handshake<In, Out, Ack>;
-  /** A message that the server answers, for sockets that cannot ping; undefined when it would not know it. */
+  /** A message that the server answers, for sockets that cannot ping; undefined when the server does not know it. */
   pingMessage?: ((ack: Ack) => Out | undefined) | undefined;
   openSocket: OpenSocket;
   clock: Clock;
   limits: LinkLimits;
   on: LinkEvents<In, Ack>;
-}): Link<Out> {
-  const inbox = createInbox<In>();
-  let phase: "opening" | "handshake" | "ready" | "over" = "opening";
-  let told: TenureError | undefined;
-  let liveness: Liveness | undefined;
-  let socketGone: () => void = () => {};
-  const gone = new Promise<void>((resolve) => {
-    socketGone = resolve;
-  });
-  const cancelLate = clock.after(limits.readyWithinMs, () =>
-    drop({ kind: "late", reason: `not ready after ${limits.readyWithinMs} ms` }),
-  );
-  const socket = tryOpen();
+}
 
-  /** Browsers throw at once where a page may not connect. Told like any other failure, and as late as one. */
-  function tryOpen(): Socket | undefined {
-    try {
-      return openSocket(url, {
-        frameBytesMax: limits.frameBytesMax,
-        on: { open: opened, text: received, binary, heartbeat: () => liveness?.heard(), closed },
-      });
-    } catch (error) {
-      queueMicrotask(() => closed({ code: 1006, reason: String(error) }));
-      return undefined;
-    }
-  }
+/**
+ * One socket from opening to loss. A link is never reused; the connection opens the next one.
+ *
+ *     opening    until the socket is open
+ *     handshake  messages go to the handshake, or wait in the inbox until the link is ready
+ *     ready      messages go to `on.message`
+ *     over       `on.lost` was called, and nothing follows
+ *
+ * opening → handshake → ready → over; every phase may end as over.
+ */
+export class Link<In extends ServerMessage, Out, Ack> {
+  readonly #options: LinkOptions<In, Out, Ack>;
+  readonly #inbox = createInbox<In>();
+  readonly #socket: Socket | undefined;
+  readonly #cancelTimeout: Cancel;
+  /** Resolves when the socket is closed, which may be long after the link is over. */
+  readonly #socketClosed: Promise<void>;
+  #onSocketClosed: () => void = () => {};
+  #phase: "opening" | "handshake" | "ready" | "over" = "opening";
+  /** The last `error` of the server about this connection. */
+  #lastError: TenureError | undefined;
+  #liveness: Liveness | undefined;
 
-  function opened(): void {
-    if (phase !== "opening") return;
-    phase = "handshake";
-    if (socket?.ping) {
-      liveness = watchLiveness({
-        clock,
-        pingEveryMs: limits.pingEveryMs,
-        ping: () => socket.ping?.(),
-        onSilent: (ms) =>
-          drop({ kind: "silent", reason: `nothing heard for ${Math.round(ms)} ms` }),
-      });
-    }
-    on.opened();
-    void greet();
-  }
-
-  async function greet(): Promise<void> {
-    const outcome = await handshake({ send: sendOrThrow, expect: inbox.expect }).then(
-      (ack) => ({ ack }),
-      (error: unknown) => ({ error }),
-    );
-    if (phase !== "handshake") return;
-    if ("error" in outcome) return void leave(lossOfHandshake(outcome.error));
-    cancelLate();
-    phase = "ready";
-    watchByMessages(outcome.ack);
-    on.ready(outcome.ack);
-    for (const message of inbox.rest()) if (!isOver()) on.message(message);
-  }
-
-  function watchByMessages(ack: Ack): void {
-    const message = socket?.ping ? undefined : pingMessage?.(ack);
-    if (message === undefined) return;
-    liveness = watchAnswers({
-      clock,
-      pingEveryMs: limits.pingEveryMs,
-      ping: () => void send(message),
-      onSilent: (ms) => drop({ kind: "silent", reason: `no answer for ${Math.round(ms)} ms` }),
+  constructor(options: LinkOptions<In, Out, Ack>) {
+    const { clock, limits } = options;
+    this.#options = options;
+    this.#socketClosed = new Promise((resolve) => {
+      this.#onSocketClosed = resolve;
     });
+    this.#cancelTimeout = clock.after(limits.readyWithinMs, () =>
+      this.#drop({ kind: "late", reason: `not ready after ${limits.readyWithinMs} ms` }),
+    );
+    this.#socket = this.#openSocket();
   }
 
-  function received(text: string): void {
-    if (isOver()) return;
-    liveness?.heard();
-    const frame = readFrame(incoming, text);
-    if (frame.kind === "message") route(frame.message);
-    else if (frame.kind === "unknown") on.unknown(frame.type);
-    else reject(frame.error, frame.value);
+  send(message: Out): SendOutcome {
+    return this.sendFrame(JSON.stringify(message));
   }
 
-  function binary(): void {
-    if (isOver()) return;
-    liveness?.heard();
-    reject(new TenureError("INVALID_MESSAGE", { reason: "a binary frame" }), undefined);
-  }
-
-  function route(message: In): void {
-    const general: ServerMessage = message;
-    if (general.type === "go_away") on.goAway(general);
-    else if (isAboutConnection(general)) hear(general, message);
-    else deliver(message);
-  }
-
-  function hear(error: ErrorMessage, message: In): void {
-    told = fromErrorMessage(error);
-    on.told(error);
-    if (phase === "handshake") inbox.fail(told);
-    else deliver(message);
-  }
-
-  function deliver(message: In): void {
-    if (phase === "ready") on.message(message);
-    else if (!inbox.push(message))
-      void leave({ kind: "handshake", reason: "too many messages before it was ready" });
-  }
-
-  function reject(error: TenureError, value: unknown): void {
-    if (phase === "ready") on.rejected(error, value);
-    else void leave({ kind: "handshake", reason: error.message, error });
-  }
-
-  function send(message: Out): SendOutcome {
-    return sendFrame(JSON.stringify(message));
-  }
-
-  function sendFrame(frame: string): SendOutcome {
-    if (!socket || phase === "opening" || phase === "over") return "not_connected";
+  /** Like `send`, for a message that is serialized already. */
+  sendFrame(frame: string): SendOutcome {
+    const { limits } = this.#options;
+    const socket = this.#socket;
+    if (!socket || this.#phase === "opening" || this.#phase === "over") return "not_connected";
     if (!isWithin(frame, limits.sendBytesMax)) return "too_large";
     if (socket.unsentBytes() + frame.length > limits.unsentBytesMax) return "queue_full";
     socket.send(frame);
     return "sent";
   }
 
-  function sendOrThrow(message: Out): void {
-    const outcome = send(message);
+  /** Closes the socket. `on.lost` is called at once; the promise resolves when the socket is closed. */
+  async leave(loss: Loss): Promise<void> {
+    if (this.#phase === "opening") this.#socket?.terminate();
+    else this.#socket?.close(1000, "");
+    this.#end(loss);
+    await this.#socketClosed;
+  }
+
+  /** Browsers throw where a page may not connect. That is reported like any other failure, and not before this returns. */
+  #openSocket(): Socket | undefined {
+    const { url, openSocket, limits } = this.#options;
+    try {
+      return openSocket(url, {
+        frameBytesMax: limits.frameBytesMax,
+        on: {
+          open: () => this.#opened(),
+          text: (text) => this.#received(text),
+          binary: () => this.#receivedBinary(),
+          heartbeat: () => this.#liveness?.alive(),
+          closed: (close) => this.#closed(close),
+        },
+      });
+    } catch (error) {
+      queueMicrotask(() => this.#closed({ code: 1006, reason: String(error) }));
+      return undefined;
+    }
+  }
+
+  #opened(): void {
+    const { clock, limits, on } = this.#options;
+    const socket = this.#socket;
+    if (this.#phase !== "opening") return;
+    this.#phase = "handshake";
+    if (socket?.ping) {
+      this.#liveness = watchLiveness({
+        clock,
+        pingEveryMs: limits.pingEveryMs,
+        ping: () => socket.ping?.(),
+        onSilent: (ms) =>
+          this.#drop({ kind: "silent", reason: `nothing received for ${Math.round(ms)} ms` }),
+      });
+    }
+    on.opened();
+    void this.#greet();
+  }
+
+  async #greet(): Promise<void> {
+    const { handshake, on } = this.#options;
+    const greeting = {
+      send: (message: Out) => this.#sendOrThrow(message),
+      expect: this.#inbox.expect,
+    };
+    const outcome = await handshake(greeting).then(
+      (ack) => ({ ack }),
+      (error: unknown) => ({ error }),
+    );
+    if (this.#phase !== "handshake") return;
+    if ("error" in outcome) return void this.leave(lossOfHandshake(outcome.error));
+    this.#cancelTimeout();
+    this.#phase = "ready";
+    this.#pingByMessage(outcome.ack);
+    on.ready(outcome.ack);
+    for (const message of this.#inbox.rest()) if (!this.#isOver()) on.message(message);
+  }
+
+  #sendOrThrow(message: Out): void {
+    const outcome = this.send(message);
     if (outcome !== "sent") throw new TenureError("INTERNAL", { reason: `not sent: ${outcome}` });
   }
 
-  function closed(close: SocketClose): void {
-    // The error says more than the code that follows it, and may be read after it.
-    if (phase === "handshake" && told) end({ ...lossOfHandshake(told), code: close.code });
-    else end(lossOfClose(close, { opened: phase !== "opening", told }));
-    socketGone();
+  #pingByMessage(ack: Ack): void {
+    const { clock, limits, pingMessage } = this.#options;
+    const message = this.#socket?.ping ? undefined : pingMessage?.(ack);
+    if (message === undefined) return;
+    this.#liveness = watchAnswers({
+      clock,
+      pingEveryMs: limits.pingEveryMs,
+      ping: () => void this.send(message),
+      onSilent: (ms) =>
+        this.#drop({ kind: "silent", reason: `no answer for ${Math.round(ms)} ms` }),
+    });
   }
 
-  async function leave(loss: Loss): Promise<void> {
-    if (phase === "opening") socket?.terminate();
-    else socket?.close(1000, "");
-    end(loss);
-    await gone;
+  #received(text: string): void {
+    const { incoming, on } = this.#options;
+    if (this.#isOver()) return;
+    this.#liveness?.alive();
+    const frame = readFrame(incoming, text);
+    if (frame.kind === "message") this.#route(frame.message);
+    else if (frame.kind === "unknown") on.unknown(frame.type);
+    else this.#reject(frame.error, frame.value);
   }
 
-  function drop(loss: Loss): void {
-    socket?.terminate();
-    end(loss);
+  #receivedBinary(): void {
+    if (this.#isOver()) return;
+    this.#liveness?.alive();
+    this.#reject(new TenureError("INVALID_MESSAGE", { reason: "a binary frame" }), undefined);
   }
 
-  function end(loss: Loss): void {
-    if (isOver()) return;
-    phase = "over";
-    cancelLate();
-    liveness?.stop();
-    inbox.fail(
+  #route(message: In): void {
+    const general: ServerMessage = message;
+    if (general.type === "go_away") this.#options.on.goAway(general);
+    else if (isAboutConnection(general)) this.#receivedError(general, message);
+    else this.#deliver(message);
+  }
+
+  #receivedError(error: ErrorMessage, message: In): void {
+    this.#lastError = fromErrorMessage(error);
+    this.#options.on.error(error);
+    if (this.#phase === "handshake") this.#inbox.fail(this.#lastError);
+    else this.#deliver(message);
+  }
+
+  #deliver(message: In): void {
+    if (this.#phase === "ready") this.#options.on.message(message);
+    else if (!this.#inbox.push(message))
+      void this.leave({ kind: "handshake", reason: "too many messages before it was ready" });
+  }
+
+  #reject(error: TenureError, value: unknown): void {
+    if (this.#phase === "ready") this.#options.on.rejected(error, value);
+    else void this.leave({ kind: "handshake", reason: error.message, error });
+  }
+
+  #closed(close: SocketClose): void {
+    const error = this.#lastError;
+    // The server's error explains more than the close code that follows it.
+    if (this.#phase === "handshake" && error)
+      this.#end({ ...lossOfHandshake(error), code: close.code });
+    else this.#end(lossOfClose(close, { opened: this.#phase !== "opening", error }));
+    this.#onSocketClosed();
+  }
+
+  #drop(loss: Loss): void {
+    this.#socket?.terminate();
+    this.#end(loss);
+  }
+
+  #end(loss: Loss): void {
+    if (this.#isOver()) return;
+    this.#phase = "over";
+    this.#cancelTimeout();
+    this.#liveness?.stop();
+    this.#inbox.fail(
       new TenureError("DEPENDENCY_DOWN", { dependency: "the server", reason: loss.reason }),
     );
-    on.lost(loss);
+    this.#options.on.lost(loss);
   }
 
-  // A function, because the compiler believes an assignment that it saw longer than it is true.
-  function isOver(): boolean {
-    return phase === "over";
+  // A method, because the compiler narrows `#phase` and does not see that a callback may change it.
+  #isOver(): boolean {
+    return this.#phase === "over";
   }
-
-  return { send, sendFrame, leave };
 }
 
 const isAboutConnection = (message: ServerMessage): message is ErrorMessage =>

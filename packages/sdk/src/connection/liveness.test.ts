@@ -17,7 +17,7 @@ describe("a peer that is gone without a word", () => {
     expect(await client.downs.next()).toMatchObject({
       kind: "silent",
       wasReady: true,
-      reason: "nothing heard for 10000 ms",
+      reason: "nothing received for 10000 ms",
     });
     // It had been asked before it was given up.
     expect(await server.pings()).toBe(2);

@@ -1,13 +1,14 @@
 import type { Cancel, Clock } from "../clock.ts";
 
 export interface Liveness {
-  heard(): void;
+  /** Something arrived from the peer. */
+  alive(): void;
   stop(): void;
 }
 
 /**
- * The same for a peer that is asked by messages, where timers may be late: a page in the background runs them once a minute.
- * So only a question that was not answered counts, not the time since the last sign of life.
+ * Detects a dead peer by messages that it answers, for pages, whose timers may be late: in the background they run once a
+ * minute. So the time counts from a ping without an answer, not from the last sign of life.
  */
 export function watchAnswers({
   clock,
@@ -21,32 +22,32 @@ export function watchAnswers({
   onSilent: (silentForMs: number) => void;
 }): Liveness {
   const answerWithinMs = 2 * pingEveryMs;
-  /** When the first question was asked that nothing was heard after. */
-  let askedAtMs: number | undefined;
-  let cancel: Cancel = clock.after(pingEveryMs, ask);
+  /** When the first ping was sent that nothing arrived after. */
+  let pingedAtMs: number | undefined;
+  let cancel: Cancel = clock.after(pingEveryMs, pingOrGiveUp);
 
-  function ask(): void {
+  function pingOrGiveUp(): void {
     const nowMs = clock.monotonicMs();
-    if (askedAtMs !== undefined && nowMs - askedAtMs >= answerWithinMs) {
-      onSilent(nowMs - askedAtMs);
+    if (pingedAtMs !== undefined && nowMs - pingedAtMs >= answerWithinMs) {
+      onSilent(nowMs - pingedAtMs);
       return;
     }
-    askedAtMs ??= nowMs;
+    pingedAtMs ??= nowMs;
     ping();
-    cancel = clock.after(pingEveryMs, ask);
+    cancel = clock.after(pingEveryMs, pingOrGiveUp);
   }
 
   return {
-    heard() {
-      askedAtMs = undefined;
+    alive() {
+      pingedAtMs = undefined;
     },
     stop: () => cancel(),
   };
 }
 
 /**
- * Notices a peer that is gone without a word: a pulled cable or a frozen machine sends no close. Measured from the
- * last sign of life, not by counting ticks, which would add up to one more ping to the time it takes.
+ * Detects a dead peer by pings: a pulled cable or a frozen machine sends no close. The time counts from the last sign of
+ * life and not in missed pings, which would take up to one interval longer.
  */
 export function watchLiveness({
   clock,
@@ -60,29 +61,29 @@ export function watchLiveness({
   onSilent: (silentForMs: number) => void;
 }): Liveness {
   const silentMaxMs = 2 * pingEveryMs;
-  let heardAtMs = clock.monotonicMs();
+  let aliveAtMs = clock.monotonicMs();
   let cancelPing: Cancel;
   let cancelCheck: Cancel;
 
-  function pingOnAndOn(): void {
+  function pingRepeatedly(): void {
     ping();
-    cancelPing = clock.after(pingEveryMs, pingOnAndOn);
+    cancelPing = clock.after(pingEveryMs, pingRepeatedly);
   }
 
   function checkIn(ms: number): void {
     cancelCheck = clock.after(ms, () => {
-      const silentForMs = clock.monotonicMs() - heardAtMs;
+      const silentForMs = clock.monotonicMs() - aliveAtMs;
       if (silentForMs >= silentMaxMs) onSilent(silentForMs);
       else checkIn(silentMaxMs - silentForMs);
     });
   }
 
-  pingOnAndOn();
+  pingRepeatedly();
   checkIn(silentMaxMs);
 
   return {
-    heard() {
-      heardAtMs = clock.monotonicMs();
+    alive() {
+      aliveAtMs = clock.monotonicMs();
     },
     stop() {
       cancelPing();

@@ -1,19 +1,19 @@
 import type { Cancel, Clock } from "../clock.ts";
 import type { Connection } from "./connection.ts";
 
-/** What `/health/ready` of a URL says. `unknown`: it may not be asked, from a page of another origin for one. */
+/** The result of `/health/ready`. `unknown`: it may not be called, e.g. from a page of another origin. */
 export type Readiness = { status: "ready"; instanceId?: string } | { status: "down" | "unknown" };
 export type CheckReady = (url: string) => Promise<Readiness>;
 
-/** Presence that is not renewed, or calls that end with `DEPENDENCY_DOWN`. */
+/** Presence is not renewed, or calls fail with `DEPENDENCY_DOWN`. */
 export type Trouble = "presence" | "stores";
 
 export interface Mover {
-  /** The instance answers, but cannot do its work. Repeated while it lasts. */
+  /** The instance answers but has lost its stores. Called repeatedly while it lasts. */
   trouble(sign: Trouble): void;
-  /** That sign of trouble is gone. */
+  /** That sign of trouble has ended. */
   well(sign: Trouble): void;
-  /** There is another connection, or none: nothing is wrong with it yet. */
+  /** The connection was lost or is new: former signs are void. */
   reset(): void;
 }
 
@@ -21,7 +21,7 @@ export interface MoverOptions {
   clock: Clock;
   /** At least 0, below 1. */
   random: () => number;
-  /** Where else to go, in the order to ask. */
+  /** The other URLs, in the order to check. */
   urls: () => readonly string[];
   checkReady: CheckReady;
   /** The instance that is in trouble: behind a load balancer its own URL may lead to another one. */
@@ -35,7 +35,7 @@ interface Found {
   isOwnReady: boolean;
 }
 
-/** All clients of an instance notice its trouble in the same seconds, and must not arrive elsewhere together. */
+/** All clients of an instance notice its trouble at the same time, and must not move together. */
 const SPREAD_MS = 2_000;
 const CHECK_EVERY_MS = 5_000;
 const MOVE_EVERY_MS = 30_000;
@@ -43,15 +43,15 @@ const MOVE_EVERY_MS = 30_000;
 /**
  * Decides when a connection leaves an instance that cannot reach its stores.
  *
- * Only for an instance that says it is ready: while the stores are away for all of them, every connection stays where it
- * is. At most one move in 30 s.
+ * It moves only to an instance that is ready: while the stores are down for all instances, every connection stays. At most
+ * one move in 30 s.
  */
 export function createMover(options: MoverOptions): Mover {
   const { clock, random } = options;
   const signs = new Set<Trouble>();
   let cancel: Cancel = () => {};
   let movedAtMs = Number.NEGATIVE_INFINITY;
-  // Rises whenever the trouble ends, so that an answer that comes later decides nothing.
+  // Incremented when the trouble ends, so that a later answer has no effect.
   let round = 0;
   let wasOutage = false;
   let hasWaited = false;
@@ -63,9 +63,9 @@ export function createMover(options: MoverOptions): Mover {
 
   async function check(): Promise<void> {
     const began = round;
-    const found = await look();
+    const found = await findReady();
     if (began !== round) return;
-    // A session that waits for nothing sends nothing that could show that the stores are back.
+    // An idle session sends nothing that could show that the stores are back.
     if (found.isOwnReady) well("stores");
     if (signs.size === 0) return;
     const url = decide(found);
@@ -75,8 +75,8 @@ export function createMover(options: MoverOptions): Mover {
   }
 
   /**
-   * After an outage of all instances, or when the own one is ready again, the next heartbeat is likely to end the trouble:
-   * one more check is waited for.
+   * Waits for one more check after an outage of all instances, or when the own one is ready again: the next heartbeat is
+   * likely to end the trouble.
    */
   function decide({ url, isOwnReady }: Found): string | undefined {
     const isRecovering = wasOutage || isOwnReady;
@@ -89,8 +89,8 @@ export function createMover(options: MoverOptions): Mover {
     return undefined;
   }
 
-  /** One that is known to be ready; else one that may not be asked, whose handshake will tell. */
-  async function look(): Promise<Found> {
+  /** Prefers an instance that is known to be ready to one that may not be called, whose handshake decides. */
+  async function findReady(): Promise<Found> {
     const urls = options.urls();
     const answers = await Promise.all(urls.map((url) => options.checkReady(url)));
     const ready = answers.findIndex((answer) => answer.status === "ready" && !isCurrent(answer));
@@ -128,8 +128,8 @@ export function createMover(options: MoverOptions): Mover {
 
 const READY_WITHIN_MS = 2_000;
 
-/** Asks `/health/ready`. An answer other than 200, and none in time, both mean no. */
-export async function askReady(url: string): Promise<Readiness> {
+/** Calls `/health/ready`. An answer other than 200, and none in time, count as down. */
+export async function fetchReady(url: string): Promise<Readiness> {
   try {
     const response = await fetch(url, { signal: AbortSignal.timeout(READY_WITHIN_MS) });
     if (response.status !== 200) return { status: "down" };

@@ -99,15 +99,15 @@ describe("what a close means", () => {
   });
 
   test("what the server said before it closed is the error", () => {
-    const told = new TenureError("NODE_ADDRESS_IN_USE", { address: "somebody" });
+    const error = new TenureError("NODE_ADDRESS_IN_USE", { address: "another" });
 
-    expect(lossOfClose({ code: 4409, reason: "" }, { opened: true, told }).error).toBe(told);
+    expect(lossOfClose({ code: 4409, reason: "" }, { opened: true, error }).error).toBe(error);
   });
 
   test("what it said is not why the network failed", () => {
-    const told = new TenureError("RATE_LIMITED", { retry_after_ms: 1 });
+    const error = new TenureError("RATE_LIMITED", { retry_after_ms: 1 });
 
-    expect(lossOfClose({ code: 1006, reason: "" }, { opened: true, told })).toEqual({
+    expect(lossOfClose({ code: 1006, reason: "" }, { opened: true, error })).toEqual({
       kind: "lost",
       reason: "closed with 1006",
       code: 1006,

@@ -1,45 +1,45 @@
 import { CLOSE_CODES, type ErrorCode, TenureError } from "@tenure/protocol";
 import type { SocketClose } from "./socket.ts";
 
-/** Why a connection ended, or did not come about. */
+/** Why a connection ended, or could not be made. */
 export interface Loss {
   kind: LossKind;
   /** For people. */
   reason: string;
   /** The close code of the socket, when that is what ended it. */
   code?: number;
-  /** What the server said, or what its close code means. Absent when the network just failed. */
+  /** The server's error, or the meaning of its close code. Absent after a network failure. */
   error?: TenureError;
 }
 
-/** How long to stay away: a growing jittered wait, next to none, or long because asking again changes nothing. */
+/** How long to wait: growing with jitter, almost not at all, or long because a retry is likely to fail as well. */
 type Wait = "backoff" | "quick" | "slow";
 
 const WAITS = {
-  /** No connection came about. */
+  /** No connection was made. */
   unreachable: "backoff",
-  /** It ended without a word, or with one that says nothing special. */
+  /** It ended without a close frame, or with a code that has no special meaning. */
   lost: "backoff",
-  /** Nothing was heard for two pings. */
+  /** Nothing arrived for two ping intervals. */
   silent: "backoff",
   /** It opened, but was not ready in time. */
   late: "backoff",
-  /** The first words went wrong in a way that may pass. */
+  /** The handshake failed in a way that may pass. */
   handshake: "backoff",
-  /** The session before this one cannot be continued; the next attempt is for a new one. */
+  /** The former session cannot be continued; the next attempt begins a new one. */
   resume_refused: "backoff",
   too_slow: "backoff",
   frame_too_large: "backoff",
   bad_frames: "backoff",
-  /** The instance stops; another one, or this one soon, is there. */
+  /** The instance stops; another one is available, or this one will be soon. */
   stopping: "quick",
-  /** Its own user asked for a new connection. */
+  /** The caller requested a new connection. */
   restarted: "quick",
   unauthenticated: "slow",
   forbidden: "slow",
-  /** A newer connection took its place, or another process holds the address. */
+  /** A newer connection replaced it, or another process has the address. */
   replaced: "slow",
-  /** The server will not have us as we are: our version, say. */
+  /** The server refuses this client, e.g. because of its version. */
   refused: "slow",
 } as const satisfies Record<string, Wait>;
 export type LossKind = keyof typeof WAITS;
@@ -47,9 +47,9 @@ export type LossKind = keyof typeof WAITS;
 export interface Backoff {
   baseMs: number;
   capMs: number;
-  /** The longest wait after a refusal that only a person can end. The shortest is half of it. */
+  /** The longest wait after a refusal that needs an operator. The shortest is half of it. */
   slowMs: number;
-  /** A connection that held for so long owes nothing to the failures before it. */
+  /** A connection that was ready for so long resets the count of failures. */
   stableMs: number;
 }
 
@@ -61,20 +61,20 @@ export const BACKOFF: Backoff = {
 };
 
 export interface Past {
-  /** In a row, as the plan before this one gave them. */
+  /** Failures in a row, from the former plan. */
   failures: number;
-  /** Undefined when the connection never was ready. */
+  /** Undefined when the connection was never ready. */
   readyForMs: number | undefined;
-  /** How long the server still wants us to stay away. */
+  /** How long the server still asks not to reconnect. */
   askedMs: number;
   /** At least 0, below 1. */
   random: number;
 }
 
 /**
- * How long to wait before the next attempt. Full jitter: anything between nothing and the limit, because what
- * hurts a server that comes back is that all its clients agree on the moment. For the same reason a wait that the
- * server asks for is kept, and then spread: it asks the same of everybody.
+ * Decides how long to wait before the next attempt. The wait is anything between zero and the limit (full jitter), because
+ * a server that comes back must not get all its clients at once. For the same reason a wait that the server asks for is
+ * extended by jitter: it asks the same of all clients.
  */
 export function planRetry(
   { kind }: Loss,
@@ -94,17 +94,17 @@ export function planRetry(
   };
 }
 
-/** Quick only after work was done: a server that greets everybody with "I stop" would be called in a loop. */
+/** Quick only if the connection was ready: a server that refuses every client as stopping would be called in a loop. */
 function waitAfter(kind: LossKind, wasReady: boolean): Wait {
   const wait: Wait = WAITS[kind];
   return wait === "quick" && !wasReady ? "backoff" : wait;
 }
 
-/** What a close means. `told` is the last error the server sent about this connection, if any. */
-export function lossOfClose(close: SocketClose, { opened, told }: CloseContext): Loss {
-  const { kind, error } = meaning(close, opened);
-  // An error told long ago is not why the network failed now; only a close that means one is explained by it.
-  const cause = error && (told ?? error(close.reason || undefined));
+/** The meaning of a close. */
+export function lossOfClose(close: SocketClose, { opened, error }: CloseContext): Loss {
+  const { kind, errorOf } = meaning(close, opened);
+  // An old error does not explain a network failure; it only explains a close code that stands for an error.
+  const cause = errorOf && (error ?? errorOf(close.reason || undefined));
   return {
     kind,
     reason: cause?.message ?? (close.reason || `closed with ${close.code}`),
@@ -115,18 +115,19 @@ export function lossOfClose(close: SocketClose, { opened, told }: CloseContext):
 
 export interface CloseContext {
   opened: boolean;
-  told?: TenureError | undefined;
+  /** The last error that the server sent about this connection. */
+  error?: TenureError | undefined;
 }
 
-/** What a failed handshake means: the server's own error, or whatever broke on our side. */
+/** The meaning of a failed handshake: the server's error, or an error of this side. */
 export function lossOfHandshake(error: unknown): Loss {
-  const told: TenureError =
+  const known: TenureError =
     error instanceof TenureError ? error : new TenureError("INTERNAL", {}, { cause: error });
-  const kind: LossKind = REFUSALS[told.code] ?? "handshake";
-  return { kind, reason: told === error ? told.message : String(error), error: told };
+  const kind: LossKind = REFUSALS[known.code] ?? "handshake";
+  return { kind, reason: known === error ? known.message : String(error), error: known };
 }
 
-/** Errors in the handshake that will be the same next time. Any other may pass. */
+/** Errors in the handshake that a retry would repeat. Any other may pass. */
 const REFUSALS: Partial<Record<ErrorCode, LossKind>> = {
   UNAUTHENTICATED: "unauthenticated",
   FORBIDDEN: "forbidden",
@@ -137,7 +138,7 @@ const REFUSALS: Partial<Record<ErrorCode, LossKind>> = {
 
 interface Meaning {
   kind: LossKind;
-  error?: (reason: string | undefined) => TenureError;
+  errorOf?: (reason: string | undefined) => TenureError;
 }
 
 function meaning({ code, status }: SocketClose, opened: boolean): Meaning {
@@ -151,27 +152,28 @@ const CLOSES: Record<number, Meaning> = {
   [CLOSE_CODES.TOO_SLOW]: { kind: "too_slow" },
   [CLOSE_CODES.FRAME_TOO_LARGE]: {
     kind: "frame_too_large",
-    error: (reason = "a frame was over the limit") =>
+    errorOf: (reason = "a frame was over the limit") =>
       new TenureError("INVALID_MESSAGE", { reason }),
   },
   [CLOSE_CODES.BAD_FRAMES]: {
     kind: "bad_frames",
-    error: (reason = "the server could not read what we sent") =>
+    errorOf: (reason = "the server could not parse frames of this client") =>
       new TenureError("INVALID_MESSAGE", { reason }),
   },
   [CLOSE_CODES.UNAUTHENTICATED]: {
     kind: "unauthenticated",
-    error: (reason = "the server accepts neither token nor signature") =>
+    errorOf: (reason = "the server refused the token or the signature") =>
       new TenureError("UNAUTHENTICATED", { reason }),
   },
   [CLOSE_CODES.WRONG_ROLE]: {
     kind: "forbidden",
-    error: (reason = "the token's role does not belong on this socket") =>
+    errorOf: (reason = "the role of the token is not allowed on this socket") =>
       new TenureError("FORBIDDEN", { reason }),
   },
   [CLOSE_CODES.REPLACED]: {
     kind: "replaced",
-    error: (reason = "a newer connection took its place, or another process holds the address") =>
-      new TenureError("CONFLICT", { reason }),
+    errorOf: (
+      reason = "a newer connection replaced this one, or another process has the address",
+    ) => new TenureError("CONFLICT", { reason }),
   },
 };

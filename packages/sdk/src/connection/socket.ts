@@ -1,11 +1,11 @@
 /**
- * The little that a connection needs of a WebSocket. `#websocket` is the one of the runtime: the `ws` package in
- * Node, the global one in a browser. package.json chooses, so that a bundle for a browser never sees `ws`.
+ * The part of a WebSocket that a connection needs. `#websocket` is that of the runtime: the `ws` package in Node, the global
+ * one in a browser. package.json chooses, so that a bundle for browsers does not contain `ws`.
  */
 export type OpenSocket = (url: string, options: SocketOptions) => Socket;
 
 export interface SocketOptions {
-  /** A longer frame ends the socket with 1009. Browsers cannot refuse one before it has arrived. */
+  /** A longer frame closes the socket with 1009. Browsers cannot refuse one before it has arrived. */
   frameBytesMax: number;
   on: SocketEvents;
 }
@@ -14,9 +14,9 @@ export interface SocketEvents {
   open(): void;
   text(frame: string): void;
   binary(): void;
-  /** A ping or a pong of the peer. Never in a browser, which answers pings without telling. */
+  /** A ping or a pong of the peer. Never called in a browser, which hides them. */
   heartbeat(): void;
-  /** Exactly once, also when the socket never opened. */
+  /** Called exactly once, also when the socket never opened. */
   closed(close: SocketClose): void;
 }
 
@@ -24,7 +24,7 @@ export interface SocketClose {
   /** 1006 when no close frame came. */
   code: number;
   reason: string;
-  /** The HTTP status, when the server answered the upgrade with one. */
+  /** The HTTP status, if the server refused the upgrade. */
   status?: number;
 }
 
@@ -32,13 +32,13 @@ export interface Socket {
   send(text: string): void;
   /** Absent in browsers. */
   ping?(): void;
-  /** Bytes that were given to `send` and have not left yet. */
+  /** Bytes in the send buffer. */
   unsentBytes(): number;
-  /** Lets what was sent go out first. */
+  /** Sends the buffered frames first. */
   close(code: number, reason: string): void;
-  /** Ends it now. Nothing is waited for. */
+  /** Closes it at once. */
   terminate(): void;
 }
 
-/** How long the peer has to answer a close before the socket is dropped. */
+/** How long the peer may take to answer a close before the socket is dropped. */
 export const CLOSE_WITHIN_MS = 2_000;

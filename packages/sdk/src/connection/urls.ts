@@ -2,17 +2,17 @@ import { TenureError } from "@tenure/protocol";
 
 export type SocketPath = "/ws/node" | "/ws/session";
 
-/** So many URLs of one `go_away` are tried. A fleet has fewer instances; a broken server may name more. */
+/** So many URLs of one `go_away` are used. A fleet has fewer instances; a broken server may send more. */
 const PREFERRED_MAX = 16;
 
 export interface UrlRing {
-  /** The URL to try now; another one at every call, until all had their turn. */
+  /** The URL to try now. Each call returns the next one, in a circle. */
   next(): string;
-  /** These come first, each once: a stopping instance knows better than our list who is there. */
+  /** Puts these first, each once: a stopping instance knows the current instances better than the list. */
   prefer(urls: readonly string[]): void;
-  /** The connection has moved to this one. */
+  /** The connection has moved to this URL. */
   moved(url: string): void;
-  /** All of the list, the current one last. */
+  /** The whole list, with the current one last. */
   others(): string[];
 }
 
@@ -39,20 +39,20 @@ export function createUrlRing(urls: readonly string[], path: SocketPath): UrlRin
       current = url;
     },
     others() {
-      // From the one whose turn it is, so that clients with the same list do not all go to its first.
-      const turned = known.map((_, step) => known[(index + step) % known.length] as string);
-      return [...turned.filter((url) => url !== current), ...(current ? [current] : [])];
+      // Begins with the next one, so that clients with the same list do not all go to its first.
+      const rotated = known.map((_, step) => known[(index + step) % known.length] as string);
+      return [...rotated.filter((url) => url !== current), ...(current ? [current] : [])];
     },
   };
 }
 
-/** One URL, several, or several in one text with commas between them, as in an environment variable. */
+/** Accepts one URL, several, or a comma-separated list, as in an environment variable. */
 export function urlsOf(url: string | readonly string[]): string[] {
   const named = typeof url === "string" ? url.split(",") : url;
   return named.map((each) => each.trim()).filter((each) => each !== "");
 }
 
-/** Where the socket is, from an instance's address: `https://host/base` becomes `wss://host/base/ws/node`. */
+/** The socket URL of an instance: `https://host/base` becomes `wss://host/base/ws/node`. */
 export function socketUrl(address: string, path: SocketPath): string | undefined {
   if (!/^(https?|wss?):\/\//i.test(address) || !URL.canParse(address)) return undefined;
   const url = new URL(address);
@@ -63,7 +63,7 @@ export function socketUrl(address: string, path: SocketPath): string | undefined
   return url.href;
 }
 
-/** Where an instance says whether it can do its work, from the address of its socket. */
+/** The URL of `/health/ready`, from a socket URL. */
 export function readyUrl(socketAddress: string, path: SocketPath): string {
   const url = new URL(socketAddress);
   url.protocol = url.protocol.replace("ws", "http");
@@ -74,11 +74,11 @@ export function readyUrl(socketAddress: string, path: SocketPath): string {
   return url.href;
 }
 
-/** A token that went over TLS is not sent in clear because a message said so. */
+/** A message must not move a token from TLS to plain text. */
 const isWeaker = (url: string, current: string | undefined): boolean =>
   current?.startsWith("wss:") === true && !url.startsWith("wss:");
 
-// The address is not quoted: people put passwords into URLs.
+// The address is not quoted, because URLs may contain passwords.
 function refuse(_address: string): never {
   throw new TenureError("INVALID_REQUEST", {
     reason: "a URL to connect to must start with http://, https://, ws:// or wss://",

@@ -1,4 +1,4 @@
-import { askReady, type CheckReady } from "./mover.ts";
+import { type CheckReady, fetchReady } from "./mover.ts";
 import type { OpenSocket } from "./socket.ts";
 
 /** The part of the standard WebSocket that is used; the compiler knows only Node's globals. */
@@ -12,7 +12,7 @@ interface StandardWebSocket {
 }
 
 export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
-  // Looked up at use: a page rendered on a server imports this where there is no WebSocket.
+  // Read on use: a page rendered on a server imports this module where there is no WebSocket.
   const { WebSocket } = globalThis as unknown as {
     WebSocket: new (url: string) => StandardWebSocket;
   };
@@ -21,7 +21,7 @@ export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
   socket.onmessage = ({ data }) => {
     if (typeof data !== "string") return on.binary();
     if (data.length <= frameBytesMax) return on.text(data);
-    // Scripts may not send 1009, so the peer hears a plain close.
+    // Scripts may not send 1009, so the peer gets a normal close.
     end({ code: 1009, reason: "the frame is too large" });
     socket.close();
   };
@@ -38,18 +38,18 @@ export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
     send: (text) => socket.send(text),
     unsentBytes: () => socket.bufferedAmount,
     close: (code, reason) => socket.close(code, reason),
-    // There is no harder end in a browser. It waits for the peer, but nobody waits for it.
+    // Browsers have no abrupt close. This one waits for the peer, in the background.
     terminate: () => socket.close(),
   };
 };
 
-/** A page has no thread that could keep a socket of its own alive for it. */
+/** A page has no thread that could keep its socket alive. */
 export const openBlockingSocket: OpenSocket = () => {
-  throw new TypeError("blocking: is for Node only");
+  throw new TypeError("blocking: not available in a browser");
 };
 
-/** A page may ask only its own origin. Of others the handshake tells: it needs the stores too. */
+/** A page may check only its own origin. For others the handshake decides, which needs the stores as well. */
 export const checkReady: CheckReady = async (url) => {
   const { location } = globalThis as unknown as { location?: { origin: string } };
-  return new URL(url).origin === location?.origin ? askReady(url) : { status: "unknown" };
+  return new URL(url).origin === location?.origin ? fetchReady(url) : { status: "unknown" };
 };

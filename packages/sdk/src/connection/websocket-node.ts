@@ -6,11 +6,11 @@ export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
   const options: ClientOptions & { closeTimeout: number } = {
     maxPayload: frameBytesMax,
     closeTimeout: CLOSE_WITHIN_MS,
-    // Measured on the server's side: 7k instead of 56k messages a second, and ten times the memory.
+    // Measured on the server with compression: 7k instead of 56k messages a second, and ten times the memory.
     perMessageDeflate: false,
   };
   const socket = new WebSocket(url, options);
-  // What went wrong is told before the close, in an event of its own; the close itself then says only 1006.
+  // The cause comes in an event before the close, which then has only the code 1006.
   let failure: SocketClose | undefined;
 
   const send = createSender(socket);
@@ -37,8 +37,8 @@ export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
 };
 
 /**
- * What is said in one turn of the event loop goes out in one write. A worker answers each job with three frames, and
- * a session submits and acknowledges by the dozen: written one by one, each is a system call here and a wake-up there.
+ * Sends the frames of one tick of the event loop in one write. A worker answers each job with three frames, and a session
+ * submits and acknowledges by the dozen: each write is a system call here and a wake-up on the server.
  */
 function createSender(socket: WebSocket): (text: string) => void {
   let stream: Duplex | undefined;
@@ -65,9 +65,9 @@ function createSender(socket: WebSocket): (text: string) => void {
 const isTooLarge = (error: Error & { code?: string }): boolean =>
   error.code === "WS_ERR_UNSUPPORTED_MESSAGE_LENGTH";
 
-/** When a name has several addresses, all refused, Node's error has a code and no message. */
+/** Node's error has a code and no message when a name has several addresses and all refused. */
 const reasonOf = (error: Error & { code?: string }): string =>
   error.message || (error.code ?? "failed");
 
 export { openBlockingSocket } from "./blocking-socket.ts";
-export { askReady as checkReady } from "./mover.ts";
+export { fetchReady as checkReady } from "./mover.ts";
