@@ -1,5 +1,6 @@
 import { signal } from "@preact/signals";
 import type { StreamItem } from "@tenure/protocol";
+import { readServerEvents } from "@tenure/sdk/sse";
 import { ApiError, errorOf } from "./api.ts";
 
 export type Topic = StreamItem["topic"];
@@ -73,12 +74,15 @@ async function follow(stopped: AbortSignal): Promise<boolean> {
     if (!response.ok || !response.body) throw await errorOf(response);
     connection.value = { state: "live", receivedAtMs: Date.now() };
     for (const read of readers) read();
-    await readEvents(response.body, (items) => {
+    for await (const events of readServerEvents(response.body)) {
       clearTimeout(watchdog);
       watchdog = setTimeout(() => silence.abort(), SILENCE_MAX_MS);
       markReceived();
-      for (const item of items) for (const listen of listeners.get(item.topic) ?? []) listen(item);
-    });
+      for (const { data } of events) {
+        const item: StreamItem = JSON.parse(data);
+        for (const listen of listeners.get(item.topic) ?? []) listen(item);
+      }
+    }
     return true;
   } catch (error) {
     if (error instanceof ApiError) throw error;
@@ -93,29 +97,6 @@ function markReceived(): void {
   const { state, receivedAtMs = 0 } = connection.value;
   if (Date.now() - receivedAtMs < 1_000 && state === "live") return;
   connection.value = { state: "live", receivedAtMs: Date.now() };
-}
-
-/** Reads server-sent events. EventSource reports neither HTTP errors nor comments (keep-alives). */
-export async function readEvents<T = StreamItem>(
-  body: ReadableStream<Uint8Array>,
-  receive: (items: T[]) => void,
-): Promise<void> {
-  const reader = body.getReader();
-  const decoder = new TextDecoder();
-  let unread = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const blocks = (unread + decoder.decode(value, { stream: true })).split("\n\n");
-    unread = blocks.pop() ?? "";
-    receive(blocks.flatMap((block) => dataOf<T>(block)));
-  }
-}
-
-function dataOf<T>(block: string): T[] {
-  const lines = block.split("\n").filter((line) => line.startsWith("data: "));
-  if (lines.length === 0) return [];
-  return [JSON.parse(lines.map((line) => line.slice(6)).join("\n")) as T];
 }
 
 function sleep(ms: number, signal: AbortSignal): Promise<void> {

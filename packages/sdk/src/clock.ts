@@ -1,8 +1,8 @@
-/** Time as this process sees it, for local waits only. Wall time decides nothing here, so it is not offered. */
+/** The clock of this process, for local waits. Wall time is left out, because nothing here depends on it. */
 export interface Clock {
-  /** Milliseconds that only rise, also when somebody sets the machine's clock. */
+  /** Milliseconds that only rise, also when the machine's clock is set. */
   monotonicMs(): number;
-  /** Calls `act` once, `ms` from now. The answer takes it back, and may be called late or twice. */
+  /** Calls `act` once, `ms` from now. The returned function cancels it, and may be called late or twice. */
   after(ms: number, act: () => void): Cancel;
 }
 

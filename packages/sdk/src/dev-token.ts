@@ -2,7 +2,7 @@ import { closeSync, fstatSync, openSync, readFileSync, statSync } from "node:fs"
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 
-/** What `tenure dev` leaves for the programs of its own user: which process it is, and where its token is. */
+/** The file that `tenure dev` writes for the programs of its user: its process id and its token file. */
 export interface DevPointer {
   pid: number;
   token_file: string;
@@ -11,7 +11,7 @@ export interface DevPointer {
 const LOOPBACK = ["127.0.0.1", "localhost", "[::1]"];
 const OTHERS = 0o077;
 
-/** Where the `tenure dev` of a URL leaves its pointer; `undefined` for a URL that is not on this machine. */
+/** The path of that file for a URL; `undefined` for a URL that is not on this machine. */
 export function devPointerPath(url: string): string | undefined {
   if (!URL.canParse(url)) return undefined;
   const { hostname, port } = new URL(url);
@@ -21,8 +21,8 @@ export function devPointerPath(url: string): string | undefined {
 }
 
 /**
- * The token of the `tenure dev` that runs at this URL as the same user. `undefined` when there is none, when its process has
- * ended (another program may have the port now), or when another user could have written or read a file on the way.
+ * Finds the token of the `tenure dev` that runs at this URL as the same user. `undefined` when there is none, when its process
+ * has ended (another program may have the port now), or when other users have access to one of the files.
  */
 export function findDevToken(url: string): string | undefined {
   const path = devPointerPath(url);
@@ -37,11 +37,12 @@ export function findDevToken(url: string): string | undefined {
   }
 }
 
-/** Throws unless the file is this user's own and closed to others. */
+/** Reads a file. Throws unless it belongs to this user and is closed to others. */
 export function readPrivate(path: string): string {
   const fd = openSync(path, "r");
   try {
-    if (!isPrivate(fstatSync(fd))) throw new Error(`${path} is open to other users, or another's`);
+    if (!isPrivate(fstatSync(fd)))
+      throw new Error(`${path} must belong to this user and be closed to others`);
     return readFileSync(fd, "utf8");
   } finally {
     closeSync(fd);

@@ -43,7 +43,8 @@ export {
   type Nonces,
   type NoncesOptions,
 } from "./http/nonces.ts";
-export { type FollowOptions, followStream, type ServerEvent, serverEvents } from "./http/stream.ts";
+export type { ServerEvent } from "./http/sse.ts";
+export { type FollowOptions, followStream, serverEvents } from "./http/stream.ts";
 export { type JobEvent, JobFailed, type JobHandle, type JobResult } from "./session/job-handle.ts";
 export {
   Session,

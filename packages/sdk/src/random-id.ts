@@ -1,4 +1,4 @@
-/** A random UUID. `crypto.randomUUID` exists only in secure contexts; a page over plain http has the bytes. */
+/** A random UUID. `crypto.randomUUID` is missing in a page over plain http; `getRandomValues` is not. */
 export function randomId(): string {
   const { crypto } = globalThis;
   if (crypto.randomUUID) return crypto.randomUUID();

@@ -1,11 +1,11 @@
 import { isTenureError, type NonceRecord, type NonceStatus } from "@tenure/protocol";
 import { type Admin, allPages, ROUTES } from "./admin.ts";
 
-/** What a chain knows about an account. */
+/** Reads the transaction counts of an account from a chain. */
 export interface Chain {
-  /** How many transactions of the account are mined: the smallest number that is still free on the chain. */
+  /** Number of mined transactions of the account, which is its smallest unused nonce on the chain. */
   minedCount(signer: string): Promise<number>;
-  /** The same as of a block that no reorganisation takes back. Without it every mined transaction counts as final. */
+  /** The same at a block that no reorganisation reverts. Without it every mined transaction counts as final. */
   finalCount?(signer: string): Promise<number>;
 }
 
@@ -14,20 +14,19 @@ export interface ProbeReport {
   minedCount: number;
   finalCount: number;
   nextNonce: number;
-  /** Open numbers that are settled as used: the chain says so, for good. */
+  /** Open nonces that are marked as used: their transactions are final. */
   resolved: number[];
-  /** Open numbers that are mined and may still be taken back; a later probe settles them. */
+  /** Open nonces whose transactions are mined and may still be reverted; a later probe marks them. */
   pending: number[];
-  /** Numbers that must be filled before anything above them can be mined. */
+  /** Nonces that must be used before any above them can be mined. */
   blocking: number[];
 }
 
 /**
- * Brings what Tenure knows about a signer in line with the chain, in the safe direction only. Open numbers below the final
- * count are used up, and settled so. The cursor is raised to the mined count, never lowered, but not above an open number
- * that is mined and not final: a raise settles what is below it, and a reorganisation could free that number again.
- * Numbers at or above the mined count are only reported: a pending transaction may still be mined, so nothing frees them
- * but their holder or an operator.
+ * Reconciles a signer with the chain, in the safe direction only. Open nonces below the final count are marked as used. The
+ * cursor is raised to the mined count, never lowered, but not above an open nonce that is mined and not final: a raise marks
+ * every nonce below it as used, and a reorganisation could free that one again. Nonces at or above the mined count are only
+ * reported: a pending transaction may still be mined, so only their holder or an operator frees them.
  *
  * Needs an admin token.
  */
@@ -38,7 +37,7 @@ export async function probeSigner(
 ): Promise<ProbeReport> {
   const minedCount = await chain.minedCount(signer);
   const finalCount = Math.min(minedCount, (await chain.finalCount?.(signer)) ?? minedCount);
-  // Read before the raise, which settles everything below it by itself: the report names it either way.
+  // Read before the raise, which marks every nonce below it: the report lists them either way.
   const held = await listAll(admin, signer, "HELD");
   const gaps = [
     ...(await listAll(admin, signer, "QUARANTINED")),
@@ -54,7 +53,7 @@ export async function probeSigner(
   for (const { nonce } of (raised ? [...held, ...gaps] : gaps).filter(isFinal)) {
     if (raised || (await resolve(admin, signer, nonce))) resolved.push(nonce);
   }
-  // Only a gap that something was issued above of holds anything up.
+  // A gap blocks only if a nonce above it was issued.
   const blocking = gaps
     .map(({ nonce }) => nonce)
     .filter((nonce) => nonce >= minedCount && nonce < nextNonce - 1)
@@ -66,26 +65,26 @@ export async function probeSigner(
   }
 }
 
-/** The part of a viem client that is needed; `createPublicClient` of viem 2 gives one. */
+/** The part of a viem client that is needed; `createPublicClient` of viem 2 returns one. */
 export interface ViemClient {
   getTransactionCount(
     args:
       | { address: `0x${string}`; blockTag: "latest" | "safe" | "finalized" }
       | { address: `0x${string}`; blockNumber: bigint },
   ): Promise<number>;
-  /** Needed for a finality in blocks only. */
+  /** Only for a finality in blocks. */
   getBlockNumber?(): Promise<bigint>;
 }
 
 export interface ViemChainOptions {
   /**
-   * Which blocks a reorganisation cannot take back: those at or below the chain's own `finalized` (the default) or `safe`
-   * block, or all but the newest so many, for a chain that has no such block.
+   * Which blocks a reorganisation cannot revert: those at or below the chain's own `finalized` (the default) or `safe`
+   * block, or a depth in blocks, for a chain that has no such block.
    */
   finality?: "finalized" | "safe" | number;
 }
 
-/** A chain through viem. Signers are named `eip155:<chain id>:0x…`; the client's chain is the caller's choice. */
+/** Reads a chain through viem. Signers are named `eip155:<chain id>:0x…`; the caller chooses the client of that chain. */
 export function viemChain(
   client: ViemClient,
   { finality = "finalized" }: ViemChainOptions = {},
@@ -126,12 +125,12 @@ async function raise(
   minedCount: number,
 ): Promise<{ nextNonce: number; raised: boolean }> {
   try {
-    // Confirmed: the chain's own count is no typing mistake.
+    // Confirmed, because the count comes from the chain and not from an operator.
     const body = { next_nonce: minedCount, confirm: true };
     const view = await admin.call(ROUTES.raiseSigner, { params: { signer }, body });
     return { nextNonce: view.next_nonce, raised: true };
   } catch (error) {
-    // It is above already, as it should be while transactions are under way.
+    // The cursor is above already, as expected while transactions are pending.
     if (!isTenureError(error, "CONFLICT")) throw error;
     const view = await admin.call(ROUTES.readSigner, { params: { signer } });
     return { nextNonce: view.next_nonce, raised: false };
@@ -144,7 +143,7 @@ async function resolve(admin: Admin, signer: string, nonce: number): Promise<boo
     await admin.call(ROUTES.resolveNonce, { params: { signer, nonce }, body });
     return true;
   } catch (error) {
-    // Handed out again a moment ago. Its holder will hear "nonce too low" from the chain, and the next probe sees it.
+    // The nonce was allocated again. Its holder gets "nonce too low" from the chain, and the next probe sees it.
     if (isTenureError(error, "CONFLICT")) return false;
     throw error;
   }

@@ -8,27 +8,27 @@ import { randomId } from "../random-id.ts";
 import { type AdminOptions, createAdmin, ROUTES } from "./admin.ts";
 
 export interface NoncesOptions extends AdminOptions {
-  /** How long a call is tried again under the same request id before it gives up. */
+  /** How long a call is retried under the same request id. */
   patienceMs?: number;
 }
 
-/** What became of the transaction, as far as is known for sure. */
+/** The outcome of a transaction, when it is certain. */
 export type Broadcast =
-  /** It was broadcast: the number is used up. */
+  /** It was broadcast: the nonce is used. */
   | { txHash: string }
-  /** It certainly never left: the number may go to somebody else. */
+  /** It was certainly not broadcast: the nonce may be allocated again. */
   | { unsent: string };
 
 export interface AllocateOptions {
-  /** Names this request: asked again under the same id, it gets the same number. Made when left out. */
+  /** Idempotency key: the same id gets the same nonce. Random when left out. */
   requestId?: string;
-  /** How long the server waits for another instance that has the signer. */
+  /** How long the server waits for another instance that has the lease of the signer. */
   waitMs?: number;
 }
 
 export interface Nonces {
   allocate(signer: string, options?: AllocateOptions): Promise<NonceAllocation>;
-  /** Up to 100 at once, all or none. */
+  /** Allocates up to 100 at once, all or none. */
   allocateMany(
     signer: string,
     count: number,
@@ -37,9 +37,9 @@ export interface Nonces {
   markUsed(held: Held, txHash: string): Promise<NonceRecord>;
   markRecyclable(held: Held, reason: string): Promise<NonceRecord>;
   /**
-   * Allocates a number, lets `send` use it, and marks it by what `send` says. Never by guessing: when `send` throws,
-   * the transaction may or may not be on its way, so the hold is kept and runs into quarantine, where the chain or
-   * an operator settles it. The error that says a number is kept is a `NonceKept`.
+   * Allocates a nonce, calls `send` with it, and marks it by the returned outcome. When `send` throws, the transaction may
+   * or may not be on its way, so the hold is kept until it expires into quarantine, where the chain or an operator
+   * decides. It then throws a `NonceKept`.
    */
   withNonce<T extends Broadcast>(
     signer: string,
@@ -50,16 +50,16 @@ export interface Nonces {
 
 export type Held = Pick<NonceAllocation, "signer" | "nonce" | "hold_id">;
 
-/** What became of a transaction is unknown, or could not be recorded. Its number stays with its hold. */
+/** The outcome of a transaction is unknown, or could not be recorded. The nonce stays with its hold. */
 export class NonceKept extends Error {
   override readonly name = "NonceKept";
   readonly nonce: NonceAllocation;
-  /** What `send` said, when it did: record it later with `markUsed` or `markRecyclable`. */
+  /** The outcome from `send`, if it returned one: record it later with `markUsed` or `markRecyclable`. */
   readonly broadcast: Broadcast | undefined;
 
   constructor(nonce: NonceAllocation, broadcast: Broadcast | undefined, cause: unknown) {
-    const why = cause instanceof Error ? cause.message : String(cause);
-    super(`nonce ${nonce.nonce} of ${nonce.signer} stays with hold ${nonce.hold_id}: ${why}`, {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    super(`nonce ${nonce.nonce} of ${nonce.signer} stays with hold ${nonce.hold_id}: ${reason}`, {
       cause,
     });
     this.nonce = nonce;
@@ -70,13 +70,13 @@ export class NonceKept extends Error {
 const PAUSE_MS_MAX = 1_000;
 
 /**
- * Numbers for signers. A call that failed in a way that may pass, or whose outcome is unknown, is made again under
- * the same request id or hold until `patienceMs` is over: the server does each of them once.
+ * Nonces for signers. A call that failed in a way that may pass, or whose outcome is unknown, is retried under the same
+ * request id or hold until `patienceMs` is over: the server executes each once.
  */
 export function createNonces({ patienceMs = 30_000, ...options }: NoncesOptions): Nonces {
   const admin = createAdmin(options);
 
-  async function patiently<T>(call: () => Promise<T>): Promise<T> {
+  async function withRetries<T>(call: () => Promise<T>): Promise<T> {
     const giveUpAtMs = performance.now() + patienceMs;
     for (let pauseMs = 20; ; pauseMs = Math.min(pauseMs * 2, PAUSE_MS_MAX)) {
       try {
@@ -88,30 +88,34 @@ export function createNonces({ patienceMs = 30_000, ...options }: NoncesOptions)
     }
   }
 
-  function ask(signer: string, count: number | undefined, { requestId, waitMs }: AllocateOptions) {
+  function request(
+    signer: string,
+    count: number | undefined,
+    { requestId, waitMs }: AllocateOptions,
+  ) {
     const body = { request_id: requestId ?? randomId(), count };
     const input = { params: { signer }, query: { wait_ms: waitMs }, body };
-    return patiently(() => admin.call(ROUTES.allocateNonces, input));
+    return withRetries(() => admin.call(ROUTES.allocateNonces, input));
   }
 
   const nonces: Nonces = {
     async allocate(signer, options = {}) {
-      const answer = await ask(signer, undefined, options);
+      const answer = await request(signer, undefined, options);
       return "items" in answer ? answer.items[0]! : answer;
     },
     async allocateMany(signer, count, options = {}) {
-      const answer = await ask(signer, count, options);
+      const answer = await request(signer, count, options);
       return "items" in answer ? answer.items : [answer];
     },
     markUsed: ({ signer, nonce, hold_id }, txHash) =>
-      patiently(() =>
+      withRetries(() =>
         admin.call(ROUTES.markNonceUsed, {
           params: { signer, nonce },
           body: { hold_id, tx_hash: txHash },
         }),
       ),
     markRecyclable: ({ signer, nonce, hold_id }, reason) =>
-      patiently(() =>
+      withRetries(() =>
         admin.call(ROUTES.markNonceRecyclable, {
           params: { signer, nonce },
           body: { hold_id, reason },
@@ -126,11 +130,11 @@ export function createNonces({ patienceMs = 30_000, ...options }: NoncesOptions)
     options: AllocateOptions = {},
   ) {
     const nonce = await nonces.allocate(signer, options);
-    // A request id used before: the number was settled then, or its hold ran out. Sending again could be a second
-    // transaction where the first one is on its way.
+    // The request id was used before: the nonce was marked then, or its hold expired. Sending again could make a second
+    // transaction while the first one is on its way.
     if (nonce.status !== "HELD")
       throw new TenureError("CONFLICT", {
-        reason: `nonce ${nonce.nonce} of ${signer} is ${nonce.status} and not to be sent again`,
+        reason: `nonce ${nonce.nonce} of ${signer} is ${nonce.status}; it must not be sent again`,
       });
     let broadcast: T;
     try {
@@ -150,7 +154,7 @@ export function createNonces({ patienceMs = 30_000, ...options }: NoncesOptions)
   return nonces;
 }
 
-/** Also FENCED: the write did nothing, and the next try is routed to the owner there is now. */
+/** Also FENCED: the write had no effect, and the retry is routed to the current owner. */
 function mayPass(error: unknown): boolean {
   return (error instanceof TenureError && error.retryable) || isTenureError(error, "FENCED");
 }

@@ -3,7 +3,7 @@ import { urlsOf } from "../connection/urls.ts";
 
 export interface Attempt {
   url: string;
-  /** No other server is left to try after this one. */
+  /** No server is left to try after this one. */
   last: boolean;
 }
 
@@ -18,7 +18,7 @@ export interface Servers {
   ): Promise<T>;
 }
 
-/** The instances that an HTTP client may call: one URL, several, or several in one text with commas between them. */
+/** The instances that an HTTP client may call. */
 export function createServers(url: string | readonly string[]): Servers {
   const urls = urlsOf(url);
   if (urls.length === 0) throw new TenureError("INVALID_REQUEST", { reason: "no URL to call" });
@@ -38,7 +38,7 @@ export function createServers(url: string | readonly string[]): Servers {
           return answer;
         } catch (error) {
           if (!isTenureError(error, "DEPENDENCY_DOWN")) throw error;
-          // The next call begins with the next server, also when this one may not be repeated.
+          // The next call begins with the next server, also when this one is not repeated.
           current = (index + 1) % urls.length;
           failures.push({ url, error });
           if (last || !mayRepeat(error)) throw summary(failures);
@@ -48,7 +48,7 @@ export function createServers(url: string | readonly string[]): Servers {
   };
 }
 
-/** An answer of a server says more than the silence of the others. */
+/** Prefers the answer of a server to the failures without one. */
 function summary(failures: readonly { url: string; error: TenureError }[]): TenureError {
   const answered = failures.findLast(({ error }) => error.cause === undefined);
   const only = answered ?? (failures.length === 1 ? failures[0] : undefined);
@@ -60,7 +60,7 @@ function summary(failures: readonly { url: string; error: TenureError }[]): Tenu
   return new TenureError("DEPENDENCY_DOWN", { dependency: "every server", reason }, { cause });
 }
 
-/** What `fetch` threw, as the error that callers get. */
+/** Converts an error of `fetch`. */
 export function noAnswer(url: URL, error: unknown): TenureError {
   const reason = reasonOf(error);
   return new TenureError(
@@ -70,7 +70,7 @@ export function noAnswer(url: URL, error: unknown): TenureError {
   );
 }
 
-/** Whether the request certainly did not leave: no connection was made that could have carried it. */
+/** Whether the request was certainly not sent, because no connection was made. */
 export function neverSent(error: TenureError): boolean {
   const { cause } = (error.cause ?? {}) as { cause?: ConnectError };
   const causes = cause?.errors ?? [cause];
@@ -89,7 +89,7 @@ interface ConnectError {
   errors?: ConnectError[];
 }
 
-/** `fetch failed` says nothing; its cause does. */
+/** The cause of `fetch failed`, which explains it. */
 function reasonOf(error: unknown): string {
   const { cause, message } = error as Error & { cause?: Error & { code?: string } };
   return cause?.code ?? cause?.message ?? message;

@@ -1,8 +1,9 @@
 import { fromErrorBody, ROUTES, StreamItem, TenureError } from "@tenure/protocol";
 import { createServers, noAnswer } from "./servers.ts";
+import { readServerEvents, type ServerEvent } from "./sse.ts";
 
 export interface FollowOptions {
-  /** One instance, or several, also in one text with commas between them: the first that answers is followed. */
+  /** URL of an instance, or several, as an array or separated by commas: the first that answers is followed. */
   url: string | readonly string[];
   token?: string | undefined;
   signal: AbortSignal;
@@ -11,8 +12,8 @@ export interface FollowOptions {
 }
 
 /**
- * Every change the server tells of, until the signal aborts or the connection breaks. What happened while
- * nobody followed is not in it: whoever starts again reads the lists first.
+ * Yields every change that the server reports, until the signal aborts or the connection breaks. Changes from before the
+ * connection are not in it: after a reconnect, read the lists first.
  */
 export async function* followStream(options: FollowOptions): AsyncGenerator<StreamItem> {
   for await (const { data } of serverEvents(ROUTES.openStream.path, options)) {
@@ -21,26 +22,21 @@ export async function* followStream(options: FollowOptions): AsyncGenerator<Stre
   }
 }
 
-export interface ServerEvent {
-  event: string;
-  data: string;
-}
-
 /** Servers write at least every 15 s; after twice that without a byte the connection counts as lost. */
 const SILENCE_LIMIT_MS = 30_000;
 
-/** The server-sent events of a path, until the server ends them; throws when the connection breaks or falls silent. */
+/** Yields the server-sent events of a path until the server ends them. Throws when the connection breaks or is silent. */
 export async function* serverEvents(
   path: string,
   { url, token, signal, onOpen }: FollowOptions,
 ): AsyncGenerator<ServerEvent> {
   const silence = new AbortController();
-  const heard = () => {
+  const restartTimer = () => {
     clearTimeout(timer);
     timer = setTimeout(() => silence.abort(silent()), SILENCE_LIMIT_MS);
   };
   let timer: ReturnType<typeof setTimeout> | undefined;
-  heard();
+  restartTimer();
   try {
     const init = {
       headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
@@ -51,13 +47,9 @@ export async function* serverEvents(
       () => !signal.aborted,
     );
     onOpen?.();
-    let unread = "";
-    const decoder = new TextDecoder();
-    for await (const chunk of body) {
-      heard();
-      const blocks = (unread + decoder.decode(chunk, { stream: true })).split("\n\n");
-      unread = blocks.pop() ?? "";
-      for (const block of blocks) yield* eventsOf(block);
+    for await (const events of readServerEvents(body)) {
+      restartTimer();
+      yield* events;
     }
   } finally {
     clearTimeout(timer);
@@ -72,14 +64,6 @@ async function open(url: URL, init: RequestInit): Promise<ReadableStream<Uint8Ar
     throw fromErrorBody(await response.json().catch(() => undefined), response.status);
   if (!response.body) throw new TenureError("INTERNAL", { reason: "the server sent no stream" });
   return response.body;
-}
-
-/** One block is one event; comments and the retry hint carry no data. */
-function eventsOf(block: string): ServerEvent[] {
-  const valuesOf = (field: string) =>
-    block.split("\n").flatMap((line) => (line.startsWith(field) ? [line.slice(field.length)] : []));
-  const data = valuesOf("data: ");
-  return data.length === 0 ? [] : [{ event: valuesOf("event: ")[0] ?? "", data: data.join("\n") }];
 }
 
 const silent = (): TenureError =>

@@ -1,8 +1,8 @@
 import type { DeploymentView, LogLines, LogPage } from "@tenure/protocol";
+import { readServerEvents } from "@tenure/sdk/sse";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type ApiError, addressOf, call, errorOf } from "../../api.ts";
 import { nodeName } from "../../data.ts";
-import { readEvents } from "../../live.ts";
 import { shortId } from "../../model/ids.ts";
 import { Icon } from "../../parts/icons.tsx";
 import { CopyButton } from "../../parts/id.tsx";
@@ -199,10 +199,11 @@ async function read(options: {
   });
   const response = await fetch(url, { signal, credentials: "same-origin" });
   if (!response.ok || !response.body) throw await errorOf(response);
-  await readEvents<Partial<LogLines>>(response.body, (chunks) => {
+  for await (const events of readServerEvents(response.body)) {
+    const chunks = events.map(({ data }): Partial<LogLines> => JSON.parse(data));
     update(
       {},
       chunks.flatMap(({ lines = [] }) => lines),
     );
-  });
+  }
 }
