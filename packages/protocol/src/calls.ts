@@ -8,11 +8,11 @@ import { Member, ResourceUsage, ViewState } from "./node.ts";
 // Calls over the node's socket: a `request` with an id, answered by a `response` with the same id.
 // Address and epoch of a node are those of its socket; parameters never name them.
 
-/** Chosen by the caller, unique among its open calls on this socket, echoed as it was sent. */
+/** Chosen by the caller, unique among its open calls on this socket, and echoed in the response. */
 export const CallId = z.union([z.int().min(0), ClientId]);
 export type CallId = z.infer<typeof CallId>;
 
-/** Names a state of the deployment list. Only its own instance can read it; others send a full list. */
+/** Identifies a state of the deployment list. Only its own instance can use it; others send a full list. */
 export const ListRevision = z.string().min(1).max(128);
 export type ListRevision = z.infer<typeof ListRevision>;
 
@@ -26,11 +26,11 @@ export type DeploymentTerm = z.infer<typeof DeploymentTerm>;
 const SkippedDeployment = z.object({ id: DeploymentId, reason: z.string() });
 export type SkippedDeployment = z.infer<typeof SkippedDeployment>;
 
-/** What a node may ask of its server. */
+/** Calls from a node to its server. */
 export const NODE_CALLS = {
   "member.list": {
     params: z.object({
-      /** `next` of the page before. */
+      /** `next` of the former page. */
       after: NodeId.optional(),
     }),
     result: z.object({
@@ -38,7 +38,7 @@ export const NODE_CALLS = {
       view: ViewState,
       /** In the order of addresses. */
       members: z.array(Member),
-      /** There are more members: ask again with this as `after`. */
+      /** There are more members: call again with this as `after`. */
       next: NodeId.optional(),
     }),
   },
@@ -46,20 +46,20 @@ export const NODE_CALLS = {
     params: z.object({ revision: ListRevision.optional() }),
     result: z.object({
       revision: ListRevision,
-      /** `delta`: `items` and `removed` are what changed since the revision that was named. */
+      /** `delta`: `items` and `removed` are the changes since the given revision. */
       answer: z.enum(["unchanged", "delta", "full"]),
       items: z.array(ListedDeployment),
       removed: z.array(DeploymentId),
-      /** Rows that cannot be read, and why: the node goes on with what it has of them. */
+      /** Rows that cannot be parsed, and why. The node keeps its former copies of them. */
       skipped: z.array(SkippedDeployment).optional(),
-      /** True: the rest did not fit; ask again at once with this revision. */
+      /** True: the rest did not fit; call again at once with this revision. */
       more: z.boolean().optional(),
-      /** Fresh samples by node address. A node that is missing here is never the least loaded. */
+      /** Recent load samples by node address. A node without one is never the least loaded. */
       resource_usage: z.record(NodeId, ResourceUsage),
     }),
   },
   "deployment.release": {
-    // Any text, not only addresses: a row may name a node that never was, and must be freed too.
+    // Any text, not only addresses: a row may name a node that never existed, and must be released too.
     params: z.object({
       addresses: z.array(text(RELEASE_ADDRESS_LENGTH_MAX).min(1)).min(1).max(RELEASE_ADDRESSES_MAX),
       /**
@@ -74,19 +74,19 @@ export const NODE_CALLS = {
     params: z.object({ candidates: z.array(DeploymentTerm).min(1).max(CLAIM_CANDIDATES_MAX) }),
     result: DeploymentTerm,
   },
-  /** Asks to take over a row of a draining owner; the owner keeps it until this node has installed it. */
+  /** Requests a row of a draining owner. The owner keeps it until this node has installed it. */
   "deployment.reserve": {
     params: z.object({ candidates: z.array(DeploymentTerm).min(1).max(CLAIM_CANDIDATES_MAX) }),
     result: DeploymentTerm,
   },
   "deployment.report": {
     params: DeploymentReport,
-    /** The value of the report, once it is kept: the release statement waits for as long. */
+    /** The value of the report, once it is stored: the release statement waits for as long. */
     result: z.object({ lost_after_ms: DurationMs.optional() }),
   },
 } as const;
 
-/** What a server may ask of a node. */
+/** Calls from a server to a node. */
 export const SERVER_CALLS = {
   "log.read": {
     params: LogSelection,
@@ -107,7 +107,7 @@ export type ServerMethod = keyof typeof SERVER_CALLS;
 export type CallParams<M extends keyof Calls> = z.infer<Calls[M]["params"]>;
 export type CallResult<M extends keyof Calls> = z.infer<Calls[M]["result"]>;
 
-/** A `response` names no method: its reader knows what it asked and parses `result` with that. */
+/** A `response` names no method: its reader parses `result` by the method of the request. */
 export const CallResponse = z
   .object({
     type: z.literal("response"),

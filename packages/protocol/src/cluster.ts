@@ -38,7 +38,7 @@ export type DependencyHealth = z.infer<typeof DependencyHealth>;
 export const TIMELINE_STATES = ["confirmed", "unconfirmed", "unknown"] as const;
 export type TimelineState = (typeof TIMELINE_STATES)[number];
 
-/** Whether Postgres is the history that nonces were given out from. `unknown`: it could not be checked. */
+/** Whether Postgres has the history from which nonces were allocated. `unknown`: it could not be checked. */
 export const TimelineStatus = z.object({
   state: z.enum(TIMELINE_STATES),
   reason: z.string().optional(),
@@ -47,13 +47,13 @@ export type TimelineStatus = z.infer<typeof TimelineStatus>;
 
 export const ClusterView = z.object({
   server_id: InstanceId,
-  /** The instance that answers. */
+  /** The instance that answered. */
   instance_id: InstanceId,
   version: z.string(),
   phase2: z.boolean(),
   instances: z.array(Instance),
   dependencies: z.array(DependencyHealth),
-  /** True only when it was checked. `timeline` says more; a server of 0.1.0 does not send it. */
+  /** True only when it was checked. `timeline` has the details; a server of 0.1.0 does not send it. */
   timeline_confirmed: z.boolean(),
   timeline: TimelineStatus.optional(),
 });
@@ -66,18 +66,18 @@ export const HealthReady = z.object({
   status: z.enum(["ready", "starting", "stopping", "not_ready"]),
   instance_id: InstanceId,
   dependencies: z.array(DependencyHealth),
-  /** No part of `status`: while the timeline is unconfirmed, everything but nonces works. */
+  /** Does not affect `status`: while the timeline is unconfirmed, everything but nonces works. */
   nonces: z.object({ timeline: TimelineStatus }).optional(),
 });
 export type HealthReady = z.infer<typeof HealthReady>;
 
-/** `<instance_id>:<stream id>`; the last colon divides. */
+/** `<instance_id>:<stream id>`, separated by the last colon. */
 export const DlqId = z
   .string()
   .regex(/^[A-Za-z0-9._:@-]{1,128}:\d{1,20}-\d{1,20}$/, "must be <instance_id>:<stream id>");
 export type DlqId = z.infer<typeof DlqId>;
 
-/** A message that could not take effect. */
+/** A message that could not be processed. */
 export const DlqEntry = z.object({
   id: DlqId,
   instance_id: InstanceId,
@@ -85,16 +85,16 @@ export const DlqEntry = z.object({
   deliveries: Count,
   age_ms: z.int().min(0),
   moved_at: Timestamp,
-  /** Absent when the message could not be read. */
+  /** Absent when the message could not be parsed. */
   kind: z.string().optional(),
   job_id: JobId.optional(),
   attempt_id: AttemptId.optional(),
-  /** The message as it was, in base64: it need not be text. */
+  /** The original message in base64, because it may not be text. */
   bytes: z.base64(),
 });
 export type DlqEntry = z.infer<typeof DlqEntry>;
 
-/** A row of `event`: what happened, named `noun.past-participle`. */
+/** A row of `event`, named `noun.past-participle`. */
 export const EventRecord = z.object({
   id: z.int().min(1),
   at: Timestamp,
@@ -106,7 +106,7 @@ export const EventRecord = z.object({
 });
 export type EventRecord = z.infer<typeof EventRecord>;
 
-/** Who did something: the token's name, role and tenant, and the IP address that the request came from. */
+/** The caller: name, role and tenant of its token, and the IP address of the request. */
 export const Actor = z.object({
   name: z.string(),
   role: z.string(),
@@ -118,38 +118,38 @@ export type Actor = z.infer<typeof Actor>;
 export const AuditRecord = z.object({
   id: z.int().min(1),
   at: Timestamp,
-  /** What was done, e.g. `deployment.create`. */
+  /** The action, e.g. `deployment.create`. */
   action: z.string(),
-  /** `done`, or the code of the error after which it is not known whether it was done. */
+  /** `done`, or the code of an error after which the outcome is unknown. */
   outcome: z.string(),
   subject: z.string().optional(),
   actor: Actor,
-  /** The instance that was asked. */
+  /** The instance that was called. */
   instance_id: z.string(),
   details: z.record(z.string(), z.unknown()),
 });
 export type AuditRecord = z.infer<typeof AuditRecord>;
 
-/** One interval of the last minutes, as the instance that answers saw it. */
+/** One interval of the last minutes, as counted by the instance that answered. */
 export const StatsPoint = z.object({
   /** When the interval ended. */
   at: Timestamp,
-  /** Jobs that ended in it; an outcome nobody had is left out. */
+  /** Jobs that ended in it, by outcome; outcomes without a job are left out. */
   ended: z.partialRecord(JobOutcome, Count),
-  /** From submission until a node was given the job; null when none was. */
+  /** From submission to assignment; null without an assigned job. */
   dispatch_ms: z.object({ p50: z.number().min(0), p99: z.number().min(0) }).nullable(),
   slots: z.object({ capacity: Count, reserved: Count }),
-  /** Deployments that node-units claimed, and that were taken from lost ones. */
+  /** Deployments that node-units claimed, and deployments that were released from lost ones. */
   claimed: Count,
   released: Count,
-  /** Leases of signers taken from an owner that let them run out. */
+  /** Leases of signers taken over after they expired. */
   leases_taken_over: Count,
 });
 export type StatsPoint = z.infer<typeof StatsPoint>;
 
 export const Stats = z.object({
   at: Timestamp,
-  /** The instance that answers. `jobs`, `sessions` and `points` are what it saw itself; the rest is the fleet. */
+  /** The instance that answered. `jobs`, `sessions` and `points` are its own counts; the rest is the fleet. */
   instance_id: InstanceId,
   nodes: z.object({ online: Count, draining: Count, away: Count }),
   sessions: z.object({ online: Count }),
@@ -164,7 +164,7 @@ export const Stats = z.object({
 });
 export type Stats = z.infer<typeof Stats>;
 
-/** One change on `/stream`: read the thing again, or drop it. `item` spares the reading. */
+/** One change on `/stream`: the reader fetches the object again, or removes it. `item` saves the fetch. */
 export const StreamItem = z.object({
   topic: z.enum([
     "nodes",
@@ -186,13 +186,13 @@ export type StreamItem = z.infer<typeof StreamItem>;
 export const Login = z.object({ token: z.string().min(1).max(1_024) });
 export type Login = z.infer<typeof Login>;
 
-/** Who the caller is. */
+/** The identity of the caller. */
 export const Principal = z.object({
   name: z.string(),
   role: Role,
   /** `*` = all. */
   tenant: z.union([Tenant, z.literal(ANY_TENANT)]),
-  /** Whether it may act on what all tenants share. Absent: a server of 0.1.0, where every admin may. */
+  /** Whether it may act on objects that all tenants share. Absent from a server of 0.1.0, where every admin may. */
   operates: z.boolean().optional(),
 });
 export type Principal = z.infer<typeof Principal>;

@@ -43,18 +43,18 @@ export const Deployment = z.object({
   args: z.array(z.string()),
   env: z.record(z.string(), z.string()),
   type: DeploymentType,
-  /** The node-unit that owns it, or '' for nobody. Any text: a row may name a node nobody knows. */
+  /** The node-unit that owns it, or ''. Any text: a row may name an unknown node. */
   address: z.string(),
   enabled: z.boolean(),
   selector: z.record(z.string(), z.string()),
   lost_after_ms: DurationMs,
-  /** Rises at every claim and release. Whoever presents an older one has been replaced. */
+  /** The term, incremented at every claim and release. A write with an older one is refused. */
   generation: Generation,
-  /** Rises at every change of the specification; `if_revision` is compared with it. */
+  /** Incremented at every change of the specification; `if_revision` is compared with it. */
   revision: Count,
-  /** While its owner is drained: the node that takes it next, or ''. */
+  /** While its owner is drained: the node that takes it over, or ''. */
   moving_to: z.string().default(""),
-  /** `installing` there, `ready` there, `stopped` here; then the next node claims it. */
+  /** `installing` and `ready` on the next node, `stopped` on this one; then the next node claims it. */
   move_state: z.enum(["", "installing", "ready", "stopped"]).default(""),
   created_at: Timestamp,
   updated_at: Timestamp,
@@ -63,17 +63,17 @@ export type Deployment = z.infer<typeof Deployment>;
 export type IDeployment = Deployment;
 
 /**
- * The row as it is found. `type` may hold anything (R11): one bad row must be seen and skipped, it
- * must not make the whole list unreadable.
+ * The row as stored. `type` is any text (R11), so that one bad row can be reported and skipped and does not make the
+ * whole list unreadable.
  */
 export const StoredDeployment = Deployment.extend({ type: z.string() });
 export type StoredDeployment = z.infer<typeof StoredDeployment>;
 
-/** As a node sees it: `args` and `env` only of what this node itself runs, or takes over next. */
+/** A row as a node gets it: with `args` and `env` only if this node runs it or takes it over next. */
 export const ListedDeployment = StoredDeployment.extend({
   args: StoredDeployment.shape.args.optional(),
   env: StoredDeployment.shape.env.optional(),
-  /** In place of `env`: the names in it that a node without custom commands refuses. */
+  /** Instead of `env`: the names in it that a node without custom commands refuses. */
   loader_env: z.array(z.string()).optional(),
 });
 export type ListedDeployment = z.infer<typeof ListedDeployment>;
@@ -91,7 +91,7 @@ export const DEPLOYMENT_STATES = [
 export const DeploymentState = z.enum(DEPLOYMENT_STATES);
 export type DeploymentState = z.infer<typeof DeploymentState>;
 
-/** What a node says of one deployment it runs. A field left out keeps its former value. */
+/** The report of a node about one deployment it runs. A field that is left out keeps its former value. */
 export const DeploymentReport = z.object({
   deployment_id: DeploymentId,
   generation: Generation,
@@ -103,7 +103,7 @@ export const DeploymentReport = z.object({
   last_error: text(4_096).nullish(),
   spec_hash: text(128).nullish(),
   started_at: Timestamp.nullish(),
-  /** Of the row as this node has it: out of contact it goes by this one. */
+  /** From the row as the node has it, which the node obeys while it is disconnected. */
   lost_after_ms: DurationMs.optional(),
 });
 export type DeploymentReport = z.infer<typeof DeploymentReport>;
@@ -122,27 +122,27 @@ export const DeploymentStatus = z.object({
   spec_hash: z.string().nullable(),
   started_at: Timestamp.nullable(),
   updated_at: Timestamp,
-  /** Of a former term or owner, or of a node that is not there: what it said last, not what is. */
+  /** True for a former term or owner, or a disconnected node: the last report, not the current state. */
   past: z.boolean().optional(),
 });
 export type DeploymentStatus = z.infer<typeof DeploymentStatus>;
 
-/** One column that holds what the API would refuse. `path` begins with the column's name. */
+/** A column whose value the API would refuse. `path` begins with the name of the column. */
 export const RowIssue = z.object({ path: z.string(), message: z.string() });
 export type RowIssue = z.infer<typeof RowIssue>;
 
-/** A deployment with what the nodes say of it. */
+/** A deployment with the reports of its nodes. */
 export const DeploymentView = StoredDeployment.extend({
   status: z.array(DeploymentStatus),
-  /** Columns that cannot be read, shown here with an empty value. Node-units skip such a row. */
+  /** Columns that cannot be parsed, shown here with an empty value. Node-units skip such a row. */
   invalid: z.array(RowIssue).optional(),
 });
 export type DeploymentView = z.infer<typeof DeploymentView>;
 
 /**
- * `type` and `address` are plain text here although few values are good: the refusals have codes of
- * their own (`ERR_INVALID_TYPE`, `ERR_DAEMON_ADDRESS_SET`) that a schema could not give. Package names
- * and versions are judged by the node that would install them.
+ * `type` and `address` are plain text here although few values are valid: their errors have codes of their own
+ * (`ERR_INVALID_TYPE`, `ERR_DAEMON_ADDRESS_SET`), which a schema cannot return. Package names and versions are checked by
+ * the node that would install them.
  */
 const specification = {
   name: ClientId.optional(),
@@ -156,14 +156,14 @@ const specification = {
   enabled: z.boolean().optional(),
   selector: Labels.optional(),
   lost_after_ms: DurationMs.optional(),
-  /** Binds the deployment to one node, now and at every later claim; null frees it again. */
+  /** Pins the deployment to one node, now and at every later claim; null unpins it. */
   pin: NodeAddress.nullish(),
 };
 
 export const DeploymentCreate = z
   .object({
     ...specification,
-    /** Whose it is: the caller's tenant, or with a token of all tenants the one that is named. */
+    /** The tenant of the caller, or any with a token of all tenants. */
     tenant: Tenant.optional(),
   })
   .refine((spec) => spec.package_name || spec.command, "needs a package_name or a command");
@@ -173,11 +173,11 @@ export const DeploymentPatch = z.object({
   ...specification,
   if_revision: SmallCount.optional(),
   /**
-   * A lowered `lost_after_ms` counts at once, also for an owner that does not know of it, and a move to another tenant also
-   * while a node runs it that does not serve the tenant: two copies are possible.
+   * Applies a lowered `lost_after_ms` at once, also for an owner that has not received it, and a move to another tenant also
+   * while a node that does not serve the tenant runs it: two copies are possible.
    */
   force: z.boolean().optional(),
-  /** Moves it to this tenant. Only with a token of all tenants. A node that does not serve the tenant loses it. */
+  /** Moves it to this tenant. Requires a token of all tenants. A node that does not serve the tenant loses it. */
   tenant: Tenant.optional(),
 });
 export type DeploymentPatch = z.infer<typeof DeploymentPatch>;
@@ -192,7 +192,7 @@ export const DeploymentWhy = z.object({
 });
 export type DeploymentWhy = z.infer<typeof DeploymentWhy>;
 
-/** Whether a term is still the current one; `generation` is the current one. */
+/** Whether a term is still current; `generation` is the current one. */
 export const FenceCheck = z.object({
   deployment_id: DeploymentId,
   fence: z.enum(["current", "stale"]),
@@ -200,7 +200,7 @@ export const FenceCheck = z.object({
 });
 export type FenceCheck = z.infer<typeof FenceCheck>;
 
-/** A former specification, and until when it was the current one. */
+/** A former specification, and when it was replaced. */
 export const DeploymentRevision = Deployment.pick({
   revision: true,
   package_name: true,

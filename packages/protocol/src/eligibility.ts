@@ -3,10 +3,10 @@ import { loaderVariables } from "./loader-env.ts";
 import type { Member } from "./node.ts";
 import { serves } from "./tenants.ts";
 
-// Which node may run which deployment. Every node-unit decides it for all the others, and the server when it
-// is asked why: they must agree, so there is one function.
+// Which node may run which deployment. Every node-unit decides it for all others, and the server to explain a state: they
+// must agree, so there is one function.
 
-/** The name in a selector that stands for the node's address instead of a label. */
+/** The name in a selector that means the address of the node instead of a label. */
 export const ADDRESS_SELECTOR = "address";
 
 export type NodeTraits = Pick<
@@ -34,7 +34,7 @@ export const PATTERN_LENGTH_MAX = 1_024;
 /** Whether `text` as a whole matches: `matchWhole` of `@tenure/protocol/pattern`, which browsers do not load. */
 export type MatchWhole = (pattern: string, text: string) => boolean;
 
-/** Everything that keeps this node from running this deployment; empty when it may. */
+/** The reasons for which this node may not run this deployment; empty when it may. */
 export function unfitness(spec: RunSpec, node: NodeTraits, matches: MatchWhole): Unfitness[] {
   const found: Unfitness[] = [];
   if (!isServed(spec, node)) found.push("tenant_not_served");
@@ -48,7 +48,7 @@ export function unfitness(spec: RunSpec, node: NodeTraits, matches: MatchWhole):
   return found;
 }
 
-/** A node that does not know which tenants it serves, or which tenant a row has, leaves that to the server. */
+/** If the tenants of the node or the tenant of the row are unknown, the server decides. */
 const isServed = ({ tenant }: RunSpec, { tenants }: NodeTraits): boolean =>
   tenant === undefined || tenants === undefined || serves(tenants, tenant);
 
@@ -56,7 +56,7 @@ const isServed = ({ tenant }: RunSpec, { tenants }: NodeTraits): boolean =>
 export const loadersOf = ({ env, loader_env }: RunSpec): readonly string[] =>
   env ? loaderVariables(env) : (loader_env ?? []);
 
-/** Every label of the selector is carried by the node; none asked for is every node (R7). */
+/** Whether the node has every label of the selector; an empty selector matches every node (R7). */
 export function selects(
   selector: Readonly<Record<string, string>>,
   { address, labels }: Pick<NodeTraits, "address" | "labels">,
@@ -68,14 +68,14 @@ export function selects(
   );
 }
 
-/** A plain version: `npm:other@1`, a range, a tag or a URL would install something nobody named. */
+/** Whether it is a plain version. An alias (`npm:other@1`), a range, a tag or a URL could install other code. */
 export function isExactVersion(version: string): boolean {
   return /^\d{1,10}\.\d{1,10}\.\d{1,10}(-[0-9A-Za-z.-]{1,64})?(\+[0-9A-Za-z.-]{1,64})?$/.test(
     version,
   );
 }
 
-/** Says what is wrong with a version that is not exact. */
+/** Explains why a version is not exact. */
 export const notExact = (version = ""): string =>
   `package_version: must be an exact version such as 1.4.2, instead got ${JSON.stringify(version)}`;
 

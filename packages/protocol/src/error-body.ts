@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { type ErrorCode, type ErrorDetails, isErrorCode, TenureError } from "./errors.ts";
 
-/** An error as it travels: in HTTP answers and in the `response` of a call over a socket. */
+/** An error on the wire: in HTTP answers and in the `response` of a call over a socket. */
 export const ErrorInfo = z.object({
   code: z.string().min(1).max(128),
   message: z.string(),
@@ -14,8 +14,8 @@ export const ErrorBody = z.object({ error: ErrorInfo });
 export type ErrorBody = z.infer<typeof ErrorBody>;
 
 /**
- * What the caller may see of an error. Anything but a `TenureError` is a surprise, and a surprise may
- * quote a query, a path or a secret: it becomes a bare INTERNAL. Log the original first.
+ * The part of an error that the caller may see. Anything but a `TenureError` is unexpected and may quote a query, a path or a
+ * secret: it becomes INTERNAL without details. Log the original first.
  */
 export function toErrorInfo(error: unknown): ErrorInfo {
   if (!(error instanceof TenureError)) return toErrorInfo(new TenureError("INTERNAL", {}));
@@ -28,11 +28,11 @@ export function toErrorBody(error: unknown): ErrorBody {
 }
 
 /**
- * The error another process sent, as the class its own code would have thrown. Never throws: an
- * unknown code of a newer server becomes INTERNAL that keeps code, message and `retryable`, and
- * so does an answer that is no error body at all (a proxy's HTML page, say).
+ * Converts the error of another process into a `TenureError`. Never throws: an unknown code of a newer server becomes INTERNAL
+ * that keeps code, message and `retryable`, and so does an answer that is not an error body (such as the HTML page of a
+ * proxy).
  *
- * `status` is the HTTP status it came with, so that a relay can pass it on.
+ * `status` is its HTTP status, so that a relay can pass it on.
  */
 export function fromErrorBody(body: unknown, status?: number): TenureError {
   const parsed = ErrorBody.safeParse(body);
@@ -45,7 +45,7 @@ export function fromErrorInfo(info: ErrorInfo, status?: number): TenureError {
   const code: ErrorCode = isErrorCode(info.code) ? info.code : "INTERNAL";
   return new TenureError(
     code,
-    // The sender's version decides what is in here; readers of a detail must live with its absence.
+    // The details depend on the version of the sender; a reader must allow for a missing one.
     details as ErrorDetails<ErrorCode>,
     { received: status === undefined ? received : { ...received, status } },
   );

@@ -6,7 +6,7 @@ export interface FieldIssue {
 
 interface ErrorSpec {
   status: number;
-  /** True when trying again later may succeed and can do no harm. */
+  /** True when a later retry may succeed and is safe. */
   retryable: boolean;
   message: (details: never) => string;
 }
@@ -20,7 +20,7 @@ export const ERRORS = {
     message: (d: { type: string; deployment_id?: string }) =>
       `deployment type ${JSON.stringify(d.type)} is neither "daemon" nor "deployment"`,
   },
-  // The code of an event, and of a rollback to a former specification that nothing can run.
+  // The code of an event, and of a rollback to a specification that cannot be run.
   ERR_INVALID_ROW: {
     status: 409,
     retryable: false,
@@ -33,7 +33,7 @@ export const ERRORS = {
     message: (d: { address: string; deployment_id?: string }) =>
       `a daemon has no address, but this one has ${JSON.stringify(d.address)}`,
   },
-  // Not retryable as such: the generations it named are over. The next pass names new ones.
+  // Not retryable: its generations are over. The next pass uses new ones.
   ERR_CLAIM_CONFLICT: {
     status: 409,
     retryable: false,
@@ -45,8 +45,7 @@ export const ERRORS = {
     retryable: false,
     message: (d: { address: string }) => `node ${d.address} has claim policy "none"`,
   },
-  // Seen as the code of an event, not as an answer. 503 should it ever become one: what ought to run
-  // does not run now. Not retryable: the executor starts the daemon again, no request would.
+  // The code of an event, not of an answer. Not retryable: the executor restarts the daemon, a request does not.
   ERR_DAEMON_MISSING: {
     status: 503,
     retryable: false,
@@ -69,7 +68,7 @@ export const ERRORS = {
     status: 400,
     retryable: false,
     message: (d: { offered: number; supported: number }) =>
-      `protocol version ${d.offered} is not supported; this server speaks ${d.supported}`,
+      `protocol version ${d.offered} is not supported; this server supports ${d.supported}`,
   },
   UNAUTHENTICATED: {
     status: 401,
@@ -102,7 +101,7 @@ export const ERRORS = {
     message: (d: { limit_bytes: number }) => `larger than the limit of ${d.limit_bytes} bytes`,
   },
 
-  // --- ownership: somebody else holds it, or holds it now ---
+  // --- ownership: another owner has it ---
   REQUEST_ID_REUSED: {
     status: 409,
     retryable: false,
@@ -171,7 +170,7 @@ export const ERRORS = {
   },
 
   // --- how a job ended ---
-  // Retryable: a node without the model is marked for a minute only, and others may have it.
+  // Retryable: a node without the model is skipped for a minute only, and others may have it.
   MODEL_NOT_AVAILABLE: {
     status: 503,
     retryable: true,
@@ -188,21 +187,21 @@ export const ERRORS = {
     message: (d: { job_id: string; attempts: number }) =>
       `job ${d.job_id} failed in each of its ${d.attempts} attempts`,
   },
-  // Stands in the place of a result: the job ended, and asking again will not bring it back.
+  // Replaces a result that was dropped; a retry does not restore it.
   RESULT_EVICTED: {
     status: 410,
     retryable: false,
     message: (d: { job_id: string; outcome: string }) =>
       `job ${d.job_id} ended as ${d.outcome}; its result was dropped to make room`,
   },
-  // Not retryable: the work may have been done, and only the caller knows whether a second job does harm.
+  // Not retryable: the work may have been done, and only the caller knows whether a second job is safe.
   JOB_TIMEOUT: {
     status: 504,
     retryable: false,
     message: (d: { job_id: string }) => `job ${d.job_id} did not end in time`,
   },
 
-  // `reason` reaches the caller, so it never holds the text of an unexpected exception.
+  // `reason` reaches the caller, so it never has the text of an unexpected exception.
   INTERNAL: {
     status: 500,
     retryable: false,
@@ -214,7 +213,7 @@ export type ErrorCode = keyof typeof ERRORS;
 export type ErrorDetails<C extends ErrorCode> = Parameters<(typeof ERRORS)[C]["message"]>[0];
 
 export interface TenureErrorOptions extends ErrorOptions {
-  /** What another process said of its error; wins over what this version's table says. */
+  /** The fields of an error of another process, which override the table of this version. */
   received?: { code: string; message: string; retryable: boolean; status?: number };
 }
 
@@ -222,7 +221,7 @@ export class TenureError<C extends ErrorCode = ErrorCode> extends Error {
   override readonly name = "TenureError";
   readonly code: C;
   readonly details: ErrorDetails<C>;
-  /** The code on the wire. Differs from `code` only when a newer peer sent one unknown here. */
+  /** The code on the wire. Differs from `code` only when a newer peer sent an unknown one. */
   readonly wireCode: string;
   readonly status: number;
   readonly retryable: boolean;

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { decodeBase58 } from "./base58.ts";
 
-/** The version both sides name in their first message. Rises only when an old peer would misread us. */
+/** The version in the first message of both sides. Incremented only when an old peer would misread a message. */
 export const PROTOCOL_VERSION = 1;
 
 // --- numbers: `z.int()` refuses what is not exact in a double, that is, anything above 2^53 - 1 ---
@@ -24,11 +24,11 @@ export type AttemptId = z.infer<typeof AttemptId>;
 export const Count = z.int().min(0);
 export type Count = z.infer<typeof Count>;
 
-/** Postgres' largest `int`, for what is kept in a column of that type. */
+/** The largest `int` of Postgres, for columns of that type. */
 export const INT4_MAX = 2_147_483_647;
 export const SmallCount = z.int().min(0).max(INT4_MAX);
 
-/** A longer delay overflows a timer, which then fires at once; it is also Postgres' largest `int`. */
+/** A longer delay overflows a timer, which then fires at once. It is also the largest `int` of Postgres. */
 export const DURATION_MS_MAX = 2_147_483_647;
 export const DurationMs = z.int().min(0).max(DURATION_MS_MAX);
 export type DurationMs = z.infer<typeof DurationMs>;
@@ -37,11 +37,11 @@ export type DurationMs = z.infer<typeof DurationMs>;
 export const Timestamp = z.iso.datetime({ precision: 3 });
 export type Timestamp = z.infer<typeof Timestamp>;
 
-// --- ids we make ---
+// --- ids that Tenure makes ---
 
 /**
- * Ours are version 7, but rows put in by hand may carry any version, so none is required. Lower-cased
- * while parsing: an id is also part of a Redis key, and there `A` and `a` are two things.
+ * Tenure makes version 7, but rows inserted by hand may have any version. Lower-cased while parsing: an id is also part of a
+ * Redis key, where case matters.
  */
 export const Uuid = z.guid().toLowerCase();
 export type Uuid = z.infer<typeof Uuid>;
@@ -57,17 +57,17 @@ export type BootId = Uuid;
 export const DeploymentId = Uuid;
 export type DeploymentId = Uuid;
 
-/** 128 random bits. Not a UUID: version 7 would give away when the session began. */
+/** 128 random bits. Not a UUID of version 7, which would reveal when the session began. */
 export const SessionId = z.string().regex(/^[0-9a-f]{32}$/, "must be 32 lower-case hex characters");
 export type SessionId = z.infer<typeof SessionId>;
 
-/** Unguessable words the server makes: resume tokens and challenges. No `:`, they are signed between colons. */
+/** Random texts of the server: resume tokens and challenges. Without `:`, because they are signed between colons. */
 export const RandomToken = z.string().regex(/^[A-Za-z0-9_-]{16,256}$/, "must be base64url");
 export type RandomToken = z.infer<typeof RandomToken>;
 
-// --- ids others choose ---
+// --- ids that callers choose ---
 
-/** Names chosen by clients. No brace: inside a Redis key it would move the key to another slot. */
+/** Names chosen by clients. Without braces, which would move a Redis key to another slot. */
 export const ClientId = z
   .string()
   .regex(/^[A-Za-z0-9._:@/-]{1,128}$/, "must be 1 to 128 of A-Z a-z 0-9 . _ : @ / -");
@@ -84,20 +84,20 @@ export type TraceId = ClientId;
 export const Tenant = ClientId;
 export type Tenant = ClientId;
 
-/** Set by the operator or made at start. No slash: it stands in the path of dead-letter routes. */
+/** Set by the operator or made at start. Without a slash, because it is part of the path of dead-letter routes. */
 export const InstanceId = z
   .string()
   .regex(/^[A-Za-z0-9._:@-]{1,128}$/, "must be 1 to 128 of A-Z a-z 0-9 . _ : @ -");
 export type InstanceId = z.infer<typeof InstanceId>;
 
 /**
- * A node's address where it is only repeated: the letters and length of 32 bytes in base58. Decoding
- * them costs 5 µs, more than the rest of the message; `NodeAddress` did it when the address came in.
+ * A node's address that was checked before: only the letters and the length of 32 bytes in base58. Decoding costs 5 µs, more
+ * than the rest of the message; `NodeAddress` did it when the address arrived.
  */
 export const NodeId = z.string().regex(/^[1-9A-HJ-NP-Za-km-z]{32,44}$/, "must be base58");
 export type NodeId = z.infer<typeof NodeId>;
 
-/** A node's ed25519 public key in base58. Proved at every connect, so it names a node and nobody else. */
+/** The ed25519 public key of a node in base58. The node proves at every connect that it has the private key. */
 export const NodeAddress = NodeId.refine(
   (text) => decodeBase58(text)?.length === 32,
   "must be 32 bytes in base58",
@@ -105,8 +105,8 @@ export const NodeAddress = NodeId.refine(
 export type NodeAddress = z.infer<typeof NodeAddress>;
 
 /**
- * One account on one chain; `eip155:1:0x…` is the documented form. Parsing normalises it: two
- * spellings of one address would be two allocators that hand out the same nonces.
+ * One account on one chain; `eip155:1:0x…` is the documented form. Parsing normalises it, because two spellings of one address
+ * would be two signers that allocate the same nonces.
  */
 export const Signer = z
   .string()
@@ -114,7 +114,7 @@ export const Signer = z
   .overwrite(normalizeSigner);
 export type Signer = z.infer<typeof Signer>;
 
-/** Lower-cases `0x` + 40 hex digits and nothing else: base58 account names differ by case. */
+/** Lower-cases only `0x` + 40 hex digits: in base58 account names case matters. */
 export function normalizeSigner(signer: string): string {
   const address = /(?<![0-9A-Za-z])0x[0-9a-f]{40}(?![0-9A-Za-z])/gi;
   return signer.replace(address, (match) => match.toLowerCase());
@@ -126,12 +126,12 @@ export type Role = z.infer<typeof Role>;
 
 // --- free text and JSON ---
 
-/** Text that every store takes. Postgres refuses NUL in text, and a lone surrogate in `jsonb`. */
+/** Text that every store accepts. Postgres refuses NUL in text, and a lone surrogate in `jsonb`. */
 export function text(lengthMax: number) {
   return z.string().max(lengthMax).refine(isStorable, "must not contain NUL or half a character");
 }
 
-/** At most so many UTF-16 units of a text, and no half of a character at the end. */
+/** Cuts a text to so many UTF-16 units, without half a character at the end. */
 export function cutText(value: string, lengthMax: number): string {
   if (value.length <= lengthMax) return value;
   const last = value.charCodeAt(lengthMax - 1);
@@ -148,13 +148,13 @@ export type Labels = z.infer<typeof Labels>;
 export const JSON_DEPTH_MAX = 256;
 export const JSON_TOO_DEEP_MESSAGE = `must be nested at most ${JSON_DEPTH_MAX} deep`;
 
-/** Any JSON value; how many bytes is the gateway's limit. Present, though it may be null. */
+/** Any JSON value, which may be null but not absent. The gateway limits its bytes. */
 export const Json = z
   .unknown()
   .refine((value) => value !== undefined, "is required")
   .refine(isShallow, JSON_TOO_DEEP_MESSAGE);
 
-/** Level by level instead of recursively: the value we look for is the one that breaks recursion. */
+/** Level by level, because a value that is too deep would break a recursion. */
 function isShallow(value: unknown): boolean {
   let level = [value].filter(isNested);
   for (let depth = 0; level.length > 0; depth++) {

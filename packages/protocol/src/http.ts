@@ -1,25 +1,25 @@
 import * as z from "zod";
 import type { Role } from "./formats.ts";
 
-/** Everything but health, metrics and the description of the API lives under here. */
+/** The prefix of every route but health, metrics and the description of the API. */
 export const API_PREFIX = "/api/v1";
 
 export interface Route {
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   /** In fastify's form: `/api/v1/deployments/:id`. */
   path: string;
-  /** Who may call it. A word, not an empty list, for everybody: an empty list looks like nobody. */
+  /** Roles that may call it. `"public"` and not an empty list for all callers, because that would look like none. */
   roles: readonly Role[] | "public";
   summary: string;
   params?: z.ZodObject;
   query?: z.ZodObject;
   body?: z.ZodType;
   reply?: z.ZodType;
-  /** The field of the body that makes a write take effect once however often it arrives. */
+  /** The field of the body that makes a write idempotent. */
   once?: string;
-  /** Statuses with which `reply` is sent; 200 alone when left out. */
+  /** Statuses with which `reply` is sent; only 200 when left out. */
   statuses?: readonly number[];
-  /** Media types of the reply; JSON alone when left out. */
+  /** Media types of the reply; only JSON when left out. */
   produces?: readonly string[];
 }
 
@@ -27,7 +27,7 @@ export const JSON_TYPE = "application/json";
 export const SSE_TYPE = "text/event-stream";
 export const METRICS_TYPE = "text/plain";
 
-/** `role` is undefined for a caller who showed no token. */
+/** `role` is undefined for a caller without a token. */
 export function mayCall(route: Pick<Route, "roles">, role: Role | undefined): boolean {
   if (route.roles === "public") return true;
   return role !== undefined && route.roles.includes(role);
@@ -36,7 +36,7 @@ export function mayCall(route: Pick<Route, "roles">, role: Role | undefined): bo
 export const LIST_LIMIT_DEFAULT = 50;
 export const LIST_LIMIT_MAX = 500;
 
-/** A query carries text. Only plain digits become a number: `Number("")` would be 0, a valid generation. */
+/** A number in a query. Only plain digits are parsed: `Number("")` would be 0, a valid generation. */
 export function queryInt<T extends z.ZodType>(schema: T) {
   return z.preprocess(
     (value) => (typeof value === "string" && /^\d{1,16}$/.test(value) ? Number(value) : value),
@@ -55,12 +55,12 @@ const FLAGS: ReadonlyMap<unknown, boolean> = new Map([
 /** `?follow`, `?follow=1` and `?follow=true` are yes, `0` and `false` no. */
 export const QueryFlag = z.preprocess((value) => FLAGS.get(value) ?? value, z.boolean());
 
-/** Made by the server, handed back as it was got. */
+/** An opaque text of the server, sent back unchanged. */
 export const Cursor = z
   .string()
   .min(1)
   .max(1_024)
-  // Postgres takes no NUL in a text.
+  // Postgres accepts no NUL in a text.
   .refine((text) => !text.includes("\0"), "invalid");
 
 export const ListQuery = z.object({

@@ -43,17 +43,17 @@ export const PRIORITY_MAX = 9;
 export const Priority = z.int().min(0).max(PRIORITY_MAX);
 export type Priority = z.infer<typeof Priority>;
 
-/** A job runs for some time: a limit of 0 would end it before it began. */
+/** At least 1: a limit of 0 would end the job before it began. */
 export const TimeoutMs = DurationMs.min(1);
 
-/** How long a job may wait for a node. A client that waits for longer submits again. */
+/** How long a job may wait for a node. For longer waits a client submits again. */
 export const PENDING_MS_MAX = 3_600_000;
 export const PendingMs = DurationMs.min(1).max(PENDING_MS_MAX);
 
-/** How long an HTTP caller may wait for the end of a job; nobody keeps a request open for longer. */
+/** How long an HTTP request may wait for the end of a job. */
 export const JobWaitMs = DurationMs.max(600_000);
 
-/** What is asked for, by socket or by HTTP. */
+/** A job as it is submitted, by socket or by HTTP. */
 export const JobSpec = z.object({
   request_id: RequestId,
   pool: Pool,
@@ -66,22 +66,22 @@ export const JobSpec = z.object({
 });
 export type JobSpec = z.infer<typeof JobSpec>;
 
-/** Codes of a job's failure may be the worker's own, so any short text is one. */
+/** A worker may use codes of its own, so any short text is valid. */
 export const JobError = z.object({ code: text(128).min(1), message: text(4_096) });
 export type JobError = z.infer<typeof JobError>;
 
-/** As the node reports it: whether another node may do better, and which service was missing. */
+/** The error in a node's result: whether another node may succeed, and which service was missing. */
 export const NodeJobError = JobError.extend({
   retryable: z.boolean().optional(),
   service: Service.optional(),
 });
 export type NodeJobError = z.infer<typeof NodeJobError>;
 
-/** One attempt of one job: the unit that nodes, slots and heartbeats speak of. */
+/** One attempt of one job: the unit of slots and heartbeats. */
 export const JobAttempt = z.object({ job_id: JobId, attempt_id: AttemptId });
 export type JobAttempt = z.infer<typeof JobAttempt>;
 
-/** Whether a job of a turn went to the turn's node, or why it could not. */
+/** Whether a job of a turn went to the turn's node, or why not. */
 export const AFFINITY_OUTCOMES = [
   "hit",
   "no_turn",

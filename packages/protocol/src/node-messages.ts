@@ -46,7 +46,7 @@ const NodeRegister = z.object({
   protocol_version: z.int(),
   address: NodeAddress,
   boot_id: BootId,
-  /** The process before this one, by what it left in the data directory that this one has locked now. */
+  /** The boot id of the former process, from the data directory that this process has locked now. */
   former_boot_id: BootId.optional(),
   signature: z.base64().max(128),
   token: z.string().optional(),
@@ -54,9 +54,9 @@ const NodeRegister = z.object({
   version: text(64),
   tags: Tags,
   labels: Labels.optional(),
-  /** The node counts the labels of `node_register_ack` among its own. Without it the server sets none on a node-unit. */
+  /** The node adopts the labels of `node_register_ack`. Without it the server sets none on a node-unit. */
   token_labels: z.boolean().optional(),
-  /** The node reads the members in pages. Without it they come in one frame. */
+  /** The node accepts the members in pages. Without it they come in one frame. */
   member_pages: z.boolean().optional(),
   pools: Pools.optional(),
   services: Services.optional(),
@@ -74,9 +74,9 @@ const NodeHeartbeat = z.object({
   running: Running,
   resource_usage: ResourceUsage.optional(),
   services: Services.optional(),
-  /** True from a node that is about to leave: it keeps what it has and takes nothing more. */
+  /** True from a node that is about to leave: it keeps its work and takes no more. */
   draining: z.boolean().optional(),
-  /** For how long the thread that runs the jobs has been busy without a pause; sent by a thread of its own meanwhile. */
+  /** For how long the thread that runs the jobs has been blocked; sent by the socket thread meanwhile. */
   stalled_ms: DurationMs.optional(),
 });
 
@@ -95,7 +95,7 @@ export type JobResultToServer = z.infer<typeof JobResultToServer>;
 /** Lines of a followed log; `id` is that of the `log.follow` request. */
 const LogChunk = LogLines.extend({ type: z.literal("log_chunk"), id: CallId });
 
-/** Everything a node may say to a server. */
+/** Messages from a node to a server. */
 export const NodeToServer = z.discriminatedUnion("type", [
   NodeRegister,
   NodeHeartbeat,
@@ -122,14 +122,14 @@ const NodeRegisterAck = z.object({
   epoch: Epoch,
   heartbeat_interval_ms: DurationMs.min(1),
   protocol_version: z.int(),
-  /** What the node's token sets, under `token/`. Absent = nothing. */
+  /** Labels that the node's token sets, under `token/`. */
   labels: Labels.optional(),
 });
 
 const NodeHeartbeatAck = z.object({
   type: z.literal("node_heartbeat_ack"),
   seq: Seq,
-  /** Whether presence was renewed in Postgres; only that counts as contact. */
+  /** Whether presence was renewed in Postgres. Only that counts as contact. */
   presence_ok: z.boolean(),
   epoch: Epoch,
 });
@@ -156,10 +156,9 @@ const NodeResultAck = JobAttempt.extend({
 });
 
 /**
- * Who is there. INIT carries `members`; TERMINAL_CHANGE carries `new` (JOIN), `new` and `old` (UPDATE)
- * or `old` (LEAVE). A gap in `seq` means events were missed: ask `member.list`.
- * A long INIT comes in pages, in the order of addresses. The `seq` of the first one is that of the list; changes may
- * arrive between two pages, and apply after the last.
+ * The members. INIT has `members`; TERMINAL_CHANGE has `new` (JOIN), `new` and `old` (UPDATE) or `old` (LEAVE). After a gap
+ * in `seq` the node calls `member.list`. A long INIT comes in pages, in the order of addresses. The `seq` of the first one
+ * is that of the list; changes that arrive between two pages apply after the last.
  */
 const HostEvent = z.object({
   type: z.literal("host_event"),
@@ -186,7 +185,7 @@ const NodeControl = z.object({
   command: z.enum(["drain", "resume"]),
 });
 
-/** Everything a server may say to a node. */
+/** Messages from a server to a node. */
 export const ServerToNode = z.discriminatedUnion("type", [
   NodeChallenge,
   NodeRegisterAck,
@@ -204,7 +203,7 @@ export const ServerToNode = z.discriminatedUnion("type", [
 ]);
 export type ServerToNode = z.infer<typeof ServerToNode>;
 
-/** What a node signs at connect. The order and the colons are part of the contract. */
+/** The text that a node signs at connect. The order and the colons are part of the contract. */
 export function challengeText(parts: {
   server_id: string;
   nonce: string;

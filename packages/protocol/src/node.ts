@@ -15,16 +15,16 @@ import {
 } from "./formats.ts";
 import { ANY_TENANT } from "./tenants.ts";
 
-/** Labels that begin so are set by the server, from the node's token. A node's own labels may not. */
+/** Prefix of labels that the server sets from the node's token. A node's own labels may not have it. */
 export const TOKEN_LABEL_PREFIX = "token/";
 
-/** Tags are free; this one makes a node a node-unit, which runs deployments. */
+/** The tag that makes a node a node-unit, which runs deployments. Other tags are free. */
 export const NODE_UNIT_TAG = "node_unit";
 
 export const Tags = z.record(ClientId, z.union([text(256), z.boolean()]));
 export type Tags = z.infer<typeof Tags>;
 
-/** Of a node's labels and tags together. Every node-unit gets those of all others. */
+/** Limit of a node's labels and tags together, because every node-unit gets those of all others. */
 export const TRAITS_MAX = 64;
 export const TRAITS_BYTES_MAX = 16 * 1_024;
 export const TRAITS_TOO_LARGE = `labels and tags must be at most ${TRAITS_MAX} and ${TRAITS_BYTES_MAX} bytes together`;
@@ -55,7 +55,7 @@ export function isNodeUnit(tags: Tags): boolean {
   return tag === true || tag === "true";
 }
 
-/** In the tags of a node-unit that is stopping: it claims nothing any more, so no other node waits for it to claim. */
+/** The tag of a node-unit that is stopping. It claims nothing, so other nodes do not wait for it to claim. */
 export const LEAVING_TAG = "node_unit_leaving";
 
 export const isLeaving = (tags: Tags): boolean => tags[LEAVING_TAG] === true;
@@ -63,7 +63,7 @@ export const isLeaving = (tags: Tags): boolean => tags[LEAVING_TAG] === true;
 /** The policies that come with Tenure. A node may register others of its own. */
 export const CLAIM_POLICIES = ["deployment_count", "resource_usage", "none"] as const;
 
-/** Lower-cased while parsing, so that `NONE` is the `none` which every claim statement looks for. */
+/** Lower-cased while parsing, so that `NONE` is the `none` of the claim statements. */
 export const ClaimPolicyName = z
   .string()
   .regex(/^[A-Za-z0-9._-]{1,64}$/, "must be 1 to 64 of A-Z a-z 0-9 . _ -")
@@ -88,10 +88,10 @@ export const ResourceUsage = z.object({
 });
 export type ResourceUsage = z.infer<typeof ResourceUsage>;
 
-/** The tenants a node serves: `["*"]` is all of them. */
+/** The tenants a node serves; `["*"]` means all. */
 export const Tenants = z.array(z.union([Tenant, z.literal(ANY_TENANT)])).max(1_024);
 
-/** A node-unit in the members view: what the others need to decide who may claim what. */
+/** A node-unit in the members view, with the fields that other node-units need for their claims. */
 export const Member = z.object({
   address: NodeId,
   name: z.string(),
@@ -103,7 +103,7 @@ export const Member = z.object({
   custom_command: z.boolean(),
   draining: z.boolean(),
   tags: Tags,
-  /** Whose deployments it runs, as far as the reader may know. Absent: an instance of 0.1.0 says nothing of it. */
+  /** The tenants whose deployments it runs, as far as the reader may see them. Absent from an instance of 0.1.0. */
   tenants: Tenants.optional(),
   joined_at: Timestamp,
 });
@@ -114,7 +114,7 @@ export const VIEW_STATES = ["settling", "ready"] as const;
 export const ViewState = z.enum(VIEW_STATES);
 export type ViewState = z.infer<typeof ViewState>;
 
-/** A connected process that does work, as the API shows it. */
+/** A node in the API. */
 export const NodeView = z.object({
   node_id: NodeId,
   name: z.string(),
@@ -130,14 +130,14 @@ export const NodeView = z.object({
   pools: Pools,
   services: Services,
   capacity: Capacity,
-  /** Slots taken now, of `capacity`; with those that are `stuck`. */
+  /** Slots in use, of `capacity`; includes `stuck`. */
   reserved: Count,
-  /** Slots in use for attempts that are over: the node was sent a cancel and still runs them. */
+  /** Slots in use by attempts that were cancelled and still run. */
   stuck: Count.optional(),
   claim_policy: ClaimPolicyName,
   trusted_package_regexp: z.string(),
   custom_command: z.boolean(),
-  /** Whose jobs and deployments it runs, as far as the reader may know. */
+  /** The tenants it serves, as far as the reader may see them. */
   tenants: Tenants.optional(),
   resource_usage: ResourceUsage.nullable(),
   joined_at: Timestamp,
@@ -157,7 +157,7 @@ export type Brake = z.infer<typeof Brake>;
 
 export const MembershipView = z.object({
   view: ViewState,
-  /** When the view becomes ready at the latest; null when it is. */
+  /** The latest time at which the view becomes ready; null when it is. */
   settles_at: Timestamp.nullable(),
   members: z.array(Member),
   brake: Brake,

@@ -20,7 +20,7 @@ export const NONCES_PER_REQUEST_MAX = 100;
 export const NONCE_WAIT_MS_DEFAULT = 2_000;
 export const NonceWaitMs = DurationMs.max(60_000);
 
-/** Hex is lower-cased while parsing: a repeated mark must not fail because its hash is spelt differently. */
+/** Hex is lower-cased while parsing, so that a repeated mark with another spelling of the hash succeeds. */
 export const TxHash = z
   .string()
   .regex(/^[A-Za-z0-9._:+/=-]{1,200}$/, "must be 1 to 200 of A-Z a-z 0-9 . _ : + / = -")
@@ -35,7 +35,7 @@ export const NonceAllocate = z.object({
 });
 export type NonceAllocate = z.infer<typeof NonceAllocate>;
 
-/** One number in the hands of one hold. */
+/** One nonce and its hold. */
 export const NonceAllocation = z.object({
   signer: Signer,
   nonce: Nonce,
@@ -59,13 +59,13 @@ export type NonceUsed = z.infer<typeof NonceUsed>;
 export const NonceRecyclable = z.object({ hold_id: HoldId, reason: Reason });
 export type NonceRecyclable = z.infer<typeof NonceRecyclable>;
 
-/** An operator settles a number whose holder fell silent: it was used, or it is free again. */
+/** The decision of an operator about a nonce whose hold timed out: used, or free again. */
 export const NonceResolve = z.object({ status: z.enum(["CONSUMED", "RELEASED"]), reason: Reason });
 export type NonceResolve = z.infer<typeof NonceResolve>;
 
 /**
- * In place of a hold id that the caller may not see. Zeros and not nothing: clients of 0.1 take a record without `hold_id`
- * for a broken answer.
+ * Replaces a hold id that the caller may not see. Zeros and not absent, because clients of 0.1 reject a record without
+ * `hold_id`.
  */
 export const HIDDEN_HOLD_ID = "00000000-0000-0000-0000-000000000000";
 
@@ -78,10 +78,10 @@ export const NonceRecord = NonceAllocation.extend({
 });
 export type NonceRecord = z.infer<typeof NonceRecord>;
 
-/** A signer with its lease, its cursor and how many numbers are open. */
+/** A signer with its lease, its cursor and its number of open nonces. */
 export const SignerView = z.object({
   signer: Signer,
-  /** Whose it is. Absent from a server of 0.1. */
+  /** Its tenant. Absent from a server of 0.1. */
   tenant: Tenant.optional(),
   next_nonce: Nonce,
   owner_node: z.string().nullable(),
@@ -96,8 +96,8 @@ export const SignerView = z.object({
 export type SignerView = z.infer<typeof SignerView>;
 
 /**
- * Raises the cursor and settles every open number below it as CONSUMED. A number below the present cursor is refused;
- * one more than `ahead_max` above it needs `confirm`.
+ * Raises the cursor and marks every open nonce below it as CONSUMED. A value below the current cursor is refused; one more
+ * than `ahead_max` above it needs `confirm`.
  */
 export const SignerRaise = z.object({ next_nonce: Nonce, confirm: z.boolean().optional() });
 export type SignerRaise = z.infer<typeof SignerRaise>;

@@ -3,23 +3,23 @@ import { type FieldIssue, TenureError } from "./errors.ts";
 import { cutText, JSON_DEPTH_MAX, JSON_TOO_DEEP_MESSAGE } from "./formats.ts";
 import { findMember, type JsonText } from "./json-text.ts";
 
-/** A frame may hold a thousand mistakes; a person reads the first few. */
+/** A frame may have a thousand mistakes; the first few are enough. */
 const ISSUES_MAX = 8;
 const PATH_LENGTH_MAX = 200;
 
-/** One text frame of a socket, parsed and checked, or `INVALID_MESSAGE`. */
+/** Parses and checks one text frame of a socket. Throws `INVALID_MESSAGE`. */
 export function parseMessage<T>(schema: z.ZodType<T>, frame: string): T {
   return check(schema, parseJson(frame), "INVALID_MESSAGE");
 }
 
-/** Parameters, query or body of an HTTP request, checked, or `INVALID_REQUEST`. */
+/** Checks the parameters, query or body of an HTTP request. Throws `INVALID_REQUEST`. */
 export function parseRequest<T>(schema: z.ZodType<T>, value: unknown): T {
   return check(schema, value, "INVALID_REQUEST");
 }
 
 /**
- * A member of a frame or body that was parsed and checked, as the text it came as. The depth is checked once more: of
- * a key that is there twice the parsed value has only the last.
+ * Returns a member of a checked frame or body as its original text. The depth is checked again, because the parsed value has
+ * only the last of two members with the same key.
  */
 export function memberText(
   text: string,
@@ -35,7 +35,7 @@ export function memberText(
   return { text: text.slice(span.start, span.end), isCompact: span.isCompact };
 }
 
-/** What is wrong, field by field, in words fit for the sender. */
+/** Lists the wrong fields for the sender. */
 export function fieldIssues(error: z.ZodError): FieldIssue[] {
   return error.issues.slice(0, ISSUES_MAX).map((issue) => ({
     path: cutText(issue.path.map(String).join("."), PATH_LENGTH_MAX),
@@ -43,7 +43,7 @@ export function fieldIssues(error: z.ZodError): FieldIssue[] {
   }));
 }
 
-/** Issues in one line. */
+/** Joins issues into one line. */
 export function issueText(issues: readonly FieldIssue[]): string {
   return issues.map(({ path, message }) => (path ? `${path}: ${message}` : message)).join("; ");
 }
@@ -63,7 +63,7 @@ function parseJson(frame: string): unknown {
   try {
     return JSON.parse(frame);
   } catch {
-    // V8's own message quotes the frame, which may hold a token.
+    // V8's own message quotes the frame, which may contain a token.
     throw new TenureError("INVALID_MESSAGE", { reason: "not JSON" });
   }
 }

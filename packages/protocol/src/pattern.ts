@@ -1,7 +1,7 @@
 import { RE2JS } from "re2js";
 import { type MatchWhole, PATTERN_LENGTH_MAX } from "./eligibility.ts";
 
-// Patterns come from other machines: a backtracking engine could be made to run for ever. RE2 matches in time linear
+// Patterns come from other machines, which could make a backtracking engine run without end. RE2 matches in time linear
 // in the text. An entry of its own (`@tenure/protocol/pattern`), so that browsers and SDK clients do not load RE2.
 
 /**

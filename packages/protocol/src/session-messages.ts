@@ -43,11 +43,11 @@ const TurnFinalize = z.object({
   request_id: RequestId.optional(),
 });
 const SessionJobCancel = z.object({ type: z.literal("job_cancel"), job_id: JobId });
-/** For clients that cannot ping, browsers for one. Only to a server that offers it in `session_init_ack`. */
+/** For clients that cannot ping, such as browsers. Only to a server that offers it in `session_init_ack`. */
 const SessionPing = z.object({ type: z.literal("session_ping") });
 const SessionClose = z.object({ type: z.literal("session_close") });
 
-/** Everything a session may say to a server. */
+/** Messages from a session to a server. */
 export const SessionToServer = z.discriminatedUnion("type", [
   SessionInit,
   JobSubmit,
@@ -74,7 +74,7 @@ const JobAccepted = z.object({
   request_id: RequestId,
   job_id: JobId,
   turn_id: TurnId.optional(),
-  /** True when the request id already had its job; this is that job. */
+  /** True when the request id already had a job, which is this one. */
   duplicate: z.boolean(),
 });
 
@@ -115,7 +115,7 @@ const TurnFinalized = z.object({
 
 const SessionPong = z.object({ type: z.literal("session_pong") });
 
-/** Everything a server may say to a session. */
+/** Messages from a server to a session. */
 export const ServerToSession = z.discriminatedUnion("type", [
   SessionInitAck,
   JobAccepted,

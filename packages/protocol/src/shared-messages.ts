@@ -3,7 +3,7 @@ import { fromErrorInfo, toErrorInfo } from "./error-body.ts";
 import type { TenureError } from "./errors.ts";
 import { DurationMs, JobId, RequestId } from "./formats.ts";
 
-// Messages a server says in the same words to sessions and to nodes.
+// Messages that a server sends to sessions and to nodes.
 
 /** This instance is about to stop: connect to another one, after the wait. */
 export const GoAway = z.object({
@@ -14,7 +14,7 @@ export const GoAway = z.object({
 });
 export type GoAway = z.infer<typeof GoAway>;
 
-/** `request_id` or `job_id` say what it is about, when it is about one thing. */
+/** `request_id` or `job_id` name its subject, if it is about one request or job. */
 export const ErrorMessage = z.object({
   type: z.literal("error"),
   code: z.string().min(1).max(128),
@@ -26,7 +26,7 @@ export const ErrorMessage = z.object({
 });
 export type ErrorMessage = z.infer<typeof ErrorMessage>;
 
-/** An error as a message; like `toErrorInfo` it tells nothing of a surprise. */
+/** An error as a message. Like `toErrorInfo` it hides unexpected errors. */
 export function toErrorMessage(
   error: unknown,
   about: Pick<ErrorMessage, "request_id" | "job_id"> = {},
@@ -51,7 +51,7 @@ export const CLOSE_CODES = {
   BAD_FRAMES: 4400,
   UNAUTHENTICATED: 4401,
   WRONG_ROLE: 4403,
-  /** A newer connection took its place, or another process holds the address. */
+  /** A newer connection replaced this one, or another process has the address. */
   REPLACED: 4409,
 } as const;
 export type CloseCode = (typeof CLOSE_CODES)[keyof typeof CLOSE_CODES];

@@ -7,7 +7,7 @@ import { SessionView, TurnView } from "../session.ts";
 const PATH = `${API_PREFIX}/jobs`;
 const params = z.object({ id: JobId });
 
-// A `session` token sees and touches only what belongs to its own sessions; the server sees to that.
+// The server limits a `session` token to its own sessions and their jobs and turns.
 export const JOB_ROUTES = {
   submitJob: {
     method: "POST",
@@ -46,7 +46,7 @@ export const JOB_ROUTES = {
     method: "POST",
     path: `${PATH}/:id/cancel`,
     roles: ["admin", "session"],
-    summary: "Cancel a job; one that has ended stays as it is.",
+    summary: "Cancel a job; one that has ended is unchanged.",
     params,
     reply: Job,
   },

@@ -18,10 +18,10 @@ import {
 const PATH = `${API_PREFIX}/signers`;
 const signerParams = z.object({ signer: Signer });
 const nonceParams = z.object({ signer: Signer, nonce: queryInt(Nonce) });
-/** Where an admin of all tenants opens a signer that does not exist yet. */
+/** The tenant in which an admin of all tenants creates a signer. */
 const openingQuery = z.object({ tenant: Tenant.optional() });
 
-// `peer`: in Worker-Queue mode any instance forwards a write to the one that holds the lease.
+// `peer`: in Worker-Queue mode any instance forwards a write to the owner of the lease.
 export const SIGNER_ROUTES = {
   listSigners: {
     method: "GET",
@@ -35,7 +35,7 @@ export const SIGNER_ROUTES = {
     method: "GET",
     path: `${PATH}/:signer`,
     roles: ["admin", "viewer", "signer"],
-    summary: "Read one signer: lease, cursor and open numbers.",
+    summary: "Read one signer: lease, cursor and open nonces.",
     params: signerParams,
     reply: SignerView,
   },
@@ -43,7 +43,7 @@ export const SIGNER_ROUTES = {
     method: "PUT",
     path: `${PATH}/:signer`,
     roles: ["admin", "peer"],
-    summary: "Raise the next nonce; it never goes down.",
+    summary: "Raise the next nonce; it is never lowered.",
     params: signerParams,
     query: openingQuery,
     body: SignerRaise,
@@ -53,7 +53,7 @@ export const SIGNER_ROUTES = {
     method: "POST",
     path: `${PATH}/:signer/move`,
     roles: ["admin"],
-    summary: "Give a signer with all its numbers to another tenant.",
+    summary: "Move a signer with all its nonces to another tenant.",
     params: signerParams,
     body: SignerMove,
     reply: SignerView,
@@ -62,7 +62,7 @@ export const SIGNER_ROUTES = {
     method: "GET",
     path: `${PATH}/:signer/nonces`,
     roles: ["admin", "viewer", "signer"],
-    summary: "List the numbers of a signer.",
+    summary: "List the nonces of a signer.",
     params: signerParams,
     query: ListQuery.extend({ status: NonceStatus.optional() }),
     reply: listOf(NonceRecord),
@@ -71,7 +71,7 @@ export const SIGNER_ROUTES = {
     method: "POST",
     path: `${PATH}/:signer/nonces`,
     roles: ["admin", "signer", "peer"],
-    summary: "Allocate one number, or several with count.",
+    summary: "Allocate one nonce, or several with count.",
     params: signerParams,
     query: openingQuery.extend({ wait_ms: queryInt(NonceWaitMs).optional() }),
     body: NonceAllocate,
@@ -82,7 +82,7 @@ export const SIGNER_ROUTES = {
     method: "POST",
     path: `${PATH}/:signer/nonces/:nonce/used`,
     roles: ["admin", "signer", "peer"],
-    summary: "Say that a number was broadcast; final.",
+    summary: "Mark a nonce as used; final.",
     params: nonceParams,
     body: NonceUsed,
     once: "hold_id",
@@ -92,7 +92,7 @@ export const SIGNER_ROUTES = {
     method: "POST",
     path: `${PATH}/:signer/nonces/:nonce/recyclable`,
     roles: ["admin", "signer", "peer"],
-    summary: "Give a number back that was never broadcast.",
+    summary: "Return a nonce that was never broadcast.",
     params: nonceParams,
     body: NonceRecyclable,
     once: "hold_id",
@@ -102,7 +102,7 @@ export const SIGNER_ROUTES = {
     method: "POST",
     path: `${PATH}/:signer/nonces/:nonce/resolve`,
     roles: ["admin", "peer"],
-    summary: "Settle a number whose holder fell silent.",
+    summary: "Resolve a nonce whose hold timed out.",
     params: nonceParams,
     body: NonceResolve,
     reply: NonceRecord,
