@@ -36,7 +36,6 @@ export const DependencyHealth = z.object({
 export type DependencyHealth = z.infer<typeof DependencyHealth>;
 
 export const TIMELINE_STATES = ["confirmed", "unconfirmed", "unknown"] as const;
-export type TimelineState = (typeof TIMELINE_STATES)[number];
 
 /** Whether Postgres has the history from which nonces were allocated. `unknown`: it could not be checked. */
 export const TimelineStatus = z.object({

@@ -14,7 +14,7 @@ import {
   text,
 } from "./formats.ts";
 
-export const DEPLOYMENT_TYPES = ["daemon", "deployment"] as const;
+const DEPLOYMENT_TYPES = ["daemon", "deployment"] as const;
 export const DeploymentType = z.enum(DEPLOYMENT_TYPES);
 export type DeploymentType = z.infer<typeof DeploymentType>;
 
@@ -78,7 +78,7 @@ export const ListedDeployment = StoredDeployment.extend({
 });
 export type ListedDeployment = z.infer<typeof ListedDeployment>;
 
-export const DEPLOYMENT_STATES = [
+const DEPLOYMENT_STATES = [
   "installing",
   "starting",
   "running",
@@ -128,8 +128,7 @@ export const DeploymentStatus = z.object({
 export type DeploymentStatus = z.infer<typeof DeploymentStatus>;
 
 /** A column whose value the API would refuse. `path` begins with the name of the column. */
-export const RowIssue = z.object({ path: z.string(), message: z.string() });
-export type RowIssue = z.infer<typeof RowIssue>;
+const RowIssue = z.object({ path: z.string(), message: z.string() });
 
 /** A deployment with the reports of its nodes. */
 export const DeploymentView = StoredDeployment.extend({

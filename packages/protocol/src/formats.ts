@@ -29,7 +29,7 @@ export const INT4_MAX = 2_147_483_647;
 export const SmallCount = z.int().min(0).max(INT4_MAX);
 
 /** A longer delay overflows a timer, which then fires at once. It is also the largest `int` of Postgres. */
-export const DURATION_MS_MAX = 2_147_483_647;
+const DURATION_MS_MAX = 2_147_483_647;
 export const DurationMs = z.int().min(0).max(DURATION_MS_MAX);
 export type DurationMs = z.infer<typeof DurationMs>;
 

@@ -33,7 +33,7 @@ export function mayCall(route: Pick<Route, "roles">, role: Role | undefined): bo
   return role !== undefined && route.roles.includes(role);
 }
 
-export const LIST_LIMIT_DEFAULT = 50;
+const LIST_LIMIT_DEFAULT = 50;
 export const LIST_LIMIT_MAX = 500;
 
 /** A number in a query. Only plain digits are parsed: `Number("")` would be 0, a valid generation. */
@@ -56,7 +56,7 @@ const FLAGS: ReadonlyMap<unknown, boolean> = new Map([
 export const QueryFlag = z.preprocess((value) => FLAGS.get(value) ?? value, z.boolean());
 
 /** An opaque text of the server, sent back unchanged. */
-export const Cursor = z
+const Cursor = z
   .string()
   .min(1)
   .max(1_024)

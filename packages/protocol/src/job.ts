@@ -39,7 +39,7 @@ export const JobOutcome = z.enum(JOB_OUTCOMES);
 export type JobOutcome = z.infer<typeof JobOutcome>;
 
 /** Higher first. */
-export const PRIORITY_MAX = 9;
+const PRIORITY_MAX = 9;
 export const Priority = z.int().min(0).max(PRIORITY_MAX);
 export type Priority = z.infer<typeof Priority>;
 
@@ -47,8 +47,8 @@ export type Priority = z.infer<typeof Priority>;
 export const TimeoutMs = DurationMs.min(1);
 
 /** How long a job may wait for a node. For longer waits a client submits again. */
-export const PENDING_MS_MAX = 3_600_000;
-export const PendingMs = DurationMs.min(1).max(PENDING_MS_MAX);
+const PENDING_MS_MAX = 3_600_000;
+const PendingMs = DurationMs.min(1).max(PENDING_MS_MAX);
 
 /** How long an HTTP request may wait for the end of a job. */
 export const JobWaitMs = DurationMs.max(600_000);
@@ -82,14 +82,7 @@ export const JobAttempt = z.object({ job_id: JobId, attempt_id: AttemptId });
 export type JobAttempt = z.infer<typeof JobAttempt>;
 
 /** Whether a job of a turn went to the turn's node, or why not. */
-export const AFFINITY_OUTCOMES = [
-  "hit",
-  "no_turn",
-  "first",
-  "offline",
-  "not_in_pool",
-  "no_slot",
-] as const;
+const AFFINITY_OUTCOMES = ["hit", "no_turn", "first", "offline", "not_in_pool", "no_slot"] as const;
 export const AffinityOutcome = z.enum(AFFINITY_OUTCOMES);
 export type AffinityOutcome = z.infer<typeof AffinityOutcome>;
 

@@ -70,7 +70,7 @@ export const ClaimPolicyName = z
   .toLowerCase();
 export type ClaimPolicyName = z.infer<typeof ClaimPolicyName>;
 
-export const POOLS_MAX = 256;
+const POOLS_MAX = 256;
 export const Pools = z.array(Pool).max(POOLS_MAX);
 
 export const SERVICES_MAX = 1_024;
@@ -110,7 +110,7 @@ export const Member = z.object({
 export type Member = z.infer<typeof Member>;
 
 /** `settling`: the list may be incomplete, so an absent node is not known to be lost. */
-export const VIEW_STATES = ["settling", "ready"] as const;
+const VIEW_STATES = ["settling", "ready"] as const;
 export const ViewState = z.enum(VIEW_STATES);
 export type ViewState = z.infer<typeof ViewState>;
 

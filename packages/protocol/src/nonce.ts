@@ -16,16 +16,15 @@ export const NONCE_STATUSES = ["HELD", "CONSUMED", "RELEASED", "QUARANTINED"] as
 export const NonceStatus = z.enum(NONCE_STATUSES);
 export type NonceStatus = z.infer<typeof NonceStatus>;
 
-export const NONCES_PER_REQUEST_MAX = 100;
+const NONCES_PER_REQUEST_MAX = 100;
 export const NONCE_WAIT_MS_DEFAULT = 2_000;
 export const NonceWaitMs = DurationMs.max(60_000);
 
 /** Hex is lower-cased while parsing, so that a repeated mark with another spelling of the hash succeeds. */
-export const TxHash = z
+const TxHash = z
   .string()
   .regex(/^[A-Za-z0-9._:+/=-]{1,200}$/, "must be 1 to 200 of A-Z a-z 0-9 . _ : + / = -")
   .overwrite((hash) => (/^0x[0-9a-f]+$/i.test(hash) ? hash.toLowerCase() : hash));
-export type TxHash = z.infer<typeof TxHash>;
 
 const Reason = text(500).min(1);
 

@@ -13,7 +13,7 @@ export const SessionView = z.object({
 export type SessionView = z.infer<typeof SessionView>;
 
 /** How a turn ends: by its client, or after a pause that was too long. */
-export const FINALIZE_REASONS = ["manual", "timeout"] as const;
+const FINALIZE_REASONS = ["manual", "timeout"] as const;
 export const FinalizeReason = z.enum(FINALIZE_REASONS);
 export type FinalizeReason = z.infer<typeof FinalizeReason>;
 

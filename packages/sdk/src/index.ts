@@ -1,13 +1,12 @@
 export { TenureError } from "@tenure/protocol";
 export { type Cancel, type Clock, systemClock } from "./clock.ts";
-export {
-  type Connection,
-  type ConnectionEvents,
-  type ConnectionOptions,
-  type ConnectionState,
-  type ConnectionTuning,
-  createConnection,
-  type Down,
+export type {
+  Connection,
+  ConnectionEvents,
+  ConnectionOptions,
+  ConnectionState,
+  ConnectionTuning,
+  Down,
 } from "./connection/connection.ts";
 export type { Greeting, Handshake } from "./connection/handshake.ts";
 export {
@@ -16,6 +15,7 @@ export {
   type SendOutcome,
   type ServerMessage,
 } from "./connection/link.ts";
+export { createConnection } from "./connection/reconnecting.ts";
 export { BACKOFF, type Backoff, type Loss, type LossKind } from "./connection/retry.ts";
 export { urlsOf } from "./connection/urls.ts";
 export {

@@ -1,12 +1,12 @@
 import { ServerToSession, type SessionToServer, type TenureError } from "@tenure/protocol";
 import { test as base } from "vitest";
-import {
-  type Connection,
-  type ConnectionOptions,
-  type ConnectionState,
-  createConnection,
-  type Down,
+import type {
+  Connection,
+  ConnectionOptions,
+  ConnectionState,
+  Down,
 } from "../src/connection/connection.ts";
+import { createConnection } from "../src/connection/reconnecting.ts";
 import { type Arrivals, createArrivals } from "./arrivals.ts";
 import { createManualClock, type ManualClock } from "./manual-clock.ts";
 import { type Peer, type PeerSocket, startPeer } from "./peer.ts";

@@ -4,7 +4,6 @@ import type { Clock } from "../clock.ts";
 import type { Handshake } from "./handshake.ts";
 import type { LinkLimits, SendOutcome, ServerMessage } from "./link.ts";
 import type { CheckReady, Trouble } from "./mover.ts";
-import { Reconnecting } from "./reconnecting.ts";
 import type { Backoff, Loss } from "./retry.ts";
 import type { OpenSocket } from "./socket.ts";
 import type { SocketPath } from "./urls.ts";
@@ -80,8 +79,3 @@ export interface Connection<Out> {
   /** Sends `goodbye` and stops for good. Resolves when the socket is closed. */
   close(goodbye?: Out): Promise<void>;
 }
-
-/** Keeps one socket to an instance that answers, and reconnects without limit. */
-export const createConnection = <In extends ServerMessage, Out, Ack>(
-  options: ConnectionOptions<In, Out, Ack>,
-): Connection<Out> => new Reconnecting(options);

@@ -2,7 +2,7 @@ import { fieldIssues, issueText, TenureError } from "@tenure/protocol";
 import type * as z from "zod";
 
 /** A parsed frame of the server. */
-export type Frame<In> =
+type Frame<In> =
   | { kind: "message"; message: In }
   /** A message of a newer server. It is ignored, which keeps the two versions compatible. */
   | { kind: "unknown"; type: string }

@@ -1,5 +1,4 @@
 import type { Cancel, Clock } from "../clock.ts";
-import type { Connection } from "./connection.ts";
 
 /** The result of `/health/ready`. `unknown`: it may not be called, e.g. from a page of another origin. */
 export type Readiness = { status: "ready"; instanceId?: string } | { status: "down" | "unknown" };
@@ -17,7 +16,7 @@ export interface Mover {
   reset(): void;
 }
 
-export interface MoverOptions {
+interface MoverOptions {
   clock: Clock;
   /** At least 0, below 1. */
   random: () => number;
@@ -147,7 +146,7 @@ export async function fetchReady(url: string): Promise<Readiness> {
 const IN_A_ROW = 2;
 
 /** Counts the `DEPENDENCY_DOWN` answers of an instance and reports an outage of its stores to the connection. */
-export function createOutages(connection: () => Pick<Connection<never>, "trouble" | "well">) {
+export function createOutages(connection: () => Pick<Mover, "trouble" | "well">) {
   let inARow = 0;
   return {
     /** `code` is undefined for an answer that is not an error. */

@@ -19,6 +19,11 @@ import { createUrlRing, readyUrl, type UrlRing } from "./urls.ts";
 const RETRY_AFTER_MS_MAX = 300_000;
 const UNKNOWN_TYPES_MAX = 64;
 
+/** Keeps one socket to an instance that answers, and reconnects without limit. */
+export const createConnection = <In extends ServerMessage, Out, Ack>(
+  options: ConnectionOptions<In, Out, Ack>,
+): Connection<Out> => new Reconnecting(options);
+
 /** A link, and what is known about it until it is lost. */
 interface LinkRecord<In extends ServerMessage, Out, Ack> {
   readonly url: string;
@@ -43,7 +48,7 @@ interface LinkRecord<In extends ServerMessage, Out, Ack> {
  * idle → connecting → handshake → ready; a loss leads to waiting, and from there to connecting. `close` leads to closed
  * from every state. The public methods are properties, so that they can be passed on as functions.
  */
-export class Reconnecting<In extends ServerMessage, Out, Ack> implements Connection<Out> {
+class Reconnecting<In extends ServerMessage, Out, Ack> implements Connection<Out> {
   readonly #options: ConnectionOptions<In, Out, Ack>;
   readonly #clock: Clock;
   readonly #random: () => number;

@@ -113,7 +113,7 @@ export function lossOfClose(close: SocketClose, { opened, error }: CloseContext)
   };
 }
 
-export interface CloseContext {
+interface CloseContext {
   opened: boolean;
   /** The last error that the server sent about this connection. */
   error?: TenureError | undefined;

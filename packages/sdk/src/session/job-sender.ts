@@ -10,7 +10,7 @@ const PAUSE_MS = { base: 50, cap: 5_000 } as const;
 /** How long to wait after the send buffer was full. */
 const SEND_BUFFER_PAUSE_MS = 20;
 
-export interface JobSenderOptions {
+interface JobSenderOptions {
   clock: Clock;
   /** At least 0, below 1. */
   random: () => number;

@@ -10,7 +10,7 @@ const CANCEL_RETRY_MS = 2_000;
 /** A sweep that is late by so much: the process was suspended, or its page is in the background. */
 const SUSPENDED_MS = 5_000;
 
-export interface JobSweepOptions {
+interface JobSweepOptions {
   clock: Clock;
   /** How long a job is retried without a server that confirms it. */
   patienceMs: number;

@@ -5,16 +5,16 @@ import {
   type SessionToServer,
   type TenureError,
 } from "@tenure/protocol";
-import {
-  type Connection,
-  type ConnectionState,
-  type ConnectionTuning,
-  createConnection,
-  type Down,
+import type {
+  Connection,
+  ConnectionState,
+  ConnectionTuning,
+  Down,
 } from "../connection/connection.ts";
 import type { Greeting } from "../connection/handshake.ts";
 import type { SendOutcome } from "../connection/link.ts";
 import { createOutages } from "../connection/mover.ts";
+import { createConnection } from "../connection/reconnecting.ts";
 import type { Loss } from "../connection/retry.ts";
 
 /** Credentials to continue a session. They are secret: a holder of them is the session. */

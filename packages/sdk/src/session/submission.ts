@@ -92,7 +92,7 @@ export function toFrame(options: SubmitOptions, place: TurnPlace | undefined): S
   };
 }
 
-export interface SubmitFrame {
+interface SubmitFrame {
   requestId: string;
   frame: string;
 }

@@ -35,7 +35,7 @@ interface Waiter {
 const END_RETRY_MS = 5_000;
 const PAUSE_MS = { base: 250, cap: 5_000 } as const;
 
-export interface TurnsOptions {
+interface TurnsOptions {
   nowMs: () => number;
   sendFinalize: (reason: FinalizeReason, requestId: string) => SendOutcome;
   /** A turn has ended, or may be ended by its last job: waiting jobs may be sent. */

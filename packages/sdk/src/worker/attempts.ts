@@ -21,7 +21,7 @@ import { DRAINING, failureOf, NO_SLOT } from "./job-failure.ts";
 import type { NodeIncoming, NodeOutgoing } from "./node-connection.ts";
 import { type JobEnd, ResultOutbox } from "./result-outbox.ts";
 
-export interface AttemptsOptions {
+interface AttemptsOptions {
   clock: Clock;
   /** Jobs that run at once. */
   capacity: number;

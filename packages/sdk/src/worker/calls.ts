@@ -35,7 +35,7 @@ export interface Calls {
 }
 
 /** Shorter than the scheduler's pass, which runs every 5 s and waits for calls. */
-export const CALL_TIMEOUT_MS = 4_000;
+const CALL_TIMEOUT_MS = 4_000;
 const OPEN_CALLS_MAX = 256;
 
 interface OpenCall {

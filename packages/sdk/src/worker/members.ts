@@ -34,7 +34,7 @@ export async function listMembers(call: Calls["call"]): Promise<MemberList> {
 const BUFFERED_MAX = 1_000;
 const RETRY_MS = 1_000;
 
-export interface MembersOptions {
+interface MembersOptions {
   clock: Clock;
   random: () => number;
   list: () => Promise<MemberList>;
@@ -180,7 +180,7 @@ export class Members {
   }
 }
 
-export function applyChange({ members }: MembersView, event: HostEvent): MembersView {
+function applyChange({ members }: MembersView, event: HostEvent): MembersView {
   const next = new Map(members);
   if (event.new) next.set(event.new.address, event.new);
   else if (event.old && !isNewer(next.get(event.old.address), event.old))

@@ -11,16 +11,16 @@ import {
   type TenureError,
 } from "@tenure/protocol";
 import { systemClock } from "../clock.ts";
-import {
-  type Connection,
-  type ConnectionState,
-  type ConnectionTuning,
-  createConnection,
-  type Down,
+import type {
+  Connection,
+  ConnectionState,
+  ConnectionTuning,
+  Down,
 } from "../connection/connection.ts";
 import type { Greeting } from "../connection/handshake.ts";
 import type { SendOutcome } from "../connection/link.ts";
 import { createOutages } from "../connection/mover.ts";
+import { createConnection } from "../connection/reconnecting.ts";
 import { createAnswers, type ServerCallHandlers } from "./answers.ts";
 import { type Calls, createCalls } from "./calls.ts";
 import { createHeartbeats } from "./heartbeats.ts";

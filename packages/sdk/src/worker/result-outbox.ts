@@ -17,7 +17,7 @@ interface UnackedResult {
   tries: number;
 }
 
-export interface ResultOutboxOptions {
+interface ResultOutboxOptions {
   clock: Clock;
   /** More results than this are not kept. */
   max: number;
