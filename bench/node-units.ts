@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { createNoExecutor, readAgentConfig, startAgent } from "@tenure/agent";
+import { createNullExecutor, readAgentConfig, startAgent } from "@tenure/agent";
 
 // Node-units in one process: everything of the agent but processes of its own. Arguments: the server's URL, how many,
 // a directory for their keys. Says their addresses when all have seen the fleet, then answers what it is asked.
@@ -17,7 +17,7 @@ const agents = await Promise.all(
       },
     });
     return startAgent(config, {
-      executor: createNoExecutor,
+      executor: createNullExecutor,
       sampler: { sample: () => ({ cpu_percent: 0, memory_percent: 0, memory_mb: 0 }) },
       log() {},
     });

@@ -139,7 +139,7 @@ describe("two agents with one key", () => {
     await scene.untilAllRun([first]);
     const second = spawnUnit({ name: "twin", urls: [scene.server.url], env: secret });
     await second.waitForLine(/NODE_ADDRESS_IN_USE/, DEADLINE_MS);
-    expect(second.stderr()).toMatch(/another process answers under this node's address/);
+    expect(second.stderr()).toMatch(/another process has this node's address/);
     expect(second.stdout()).toBe("");
     const [view] = await scene.list();
     expect(runningStatuses(view!)).toHaveLength(1);

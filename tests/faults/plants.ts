@@ -496,8 +496,8 @@ export const PLANTS: readonly Plant[] = [
     faults: ["slow-unit.stop"],
     edits: [
       {
-        file: "agent/dist/agent.js",
-        protection: "giveBack.add({ id, generation });",
+        file: "agent/dist/reconciler.js",
+        protection: "releases.add({ id, generation });",
         instead: "{}",
       },
     ],

@@ -1,40 +1,43 @@
 import type { Cancel, Clock } from "@tenure/sdk";
 
-export interface ContactWatch {
+/**
+ * Decides when this node must stop its deployments because other nodes may believe it lost, and when it may resume.
+ *
+ * Invariants: silence counts from the send time of the last heartbeat that was acknowledged, so a slow answer shortens the
+ * trust in the lease and never extends it. States: contact → `silent` (deployments stop) → `back` (contact again, the list
+ * is read) → contact. Only a list read in state `back` resumes.
+ */
+export interface ContactWatchdog {
   start(): void;
-  /** Presence is in Postgres, as of this moment. */
+  /** Records that Postgres has this node's presence as of `atMs`. */
   contact(atMs: number): void;
-  /** Another process has this node's address. */
+  /** Records that another process has this node's address. */
   replaced(reason: string): void;
-  /** A list was read after the last contact: what it says may run. */
+  /** Records that the list was read after the last contact: its deployments may run. */
   refreshed(): void;
   readonly isSuspended: boolean;
-  /** For good: heartbeats are still acknowledged while the children stop, and must not arm the timer again. */
+  /** Final: heartbeats are still acknowledged while the children stop, and must not restart the timer. */
   stop(): void;
 }
 
-/**
- * Decides when this node must stop its deployments because others may believe it lost, and when it may go on. Silence
- * counts from the last contact's send time: a slow answer shortens our trust and never stretches it.
- */
-export function createContactWatch({
+export function createContactWatchdog({
   clock,
   selfStopMs,
   suspend,
   nextStopMs,
-  askForList,
+  refresh,
   resume,
 }: {
   clock: Clock;
   selfStopMs: number;
-  /** Stops what must not go on after so much silence. */
+  /** Stops the deployments that may not run after so much silence. */
   suspend: (reason: string, silentMs: number) => void;
-  /** The next longer silence after which more must be stopped. */
+  /** The next longer silence after which more deployments must stop. */
   nextStopMs: (silentMs: number) => number | undefined;
-  /** Contact is back. Whatever is known of the deployments is old: read them anew. */
-  askForList: () => void;
+  /** Requests a new list: after an outage the present one is old. */
+  refresh: () => void;
   resume: () => void;
-}): ContactWatch {
+}): ContactWatchdog {
   let lastContactMs = 0;
   let suspended: "silent" | "back" | undefined;
   let cancel: Cancel = () => {};
@@ -42,16 +45,16 @@ export function createContactWatch({
 
   function watch(): void {
     cancel();
-    lookIn(lastContactMs + selfStopMs - clock.monotonicMs());
+    checkAfter(lastContactMs + selfStopMs - clock.monotonicMs());
   }
 
-  /** Never at once: a rest smaller than the clock can count would be waited for again and again. */
-  function lookIn(ms: number): void {
-    cancel = clock.after(Math.max(1, ms), look);
+  /** At least 1 ms: a remainder below the clock's resolution would be scheduled again and again. */
+  function checkAfter(ms: number): void {
+    cancel = clock.after(Math.max(1, ms), check);
   }
 
-  function look(): void {
-    // Timers may fire a moment early; only the clock decides.
+  function check(): void {
+    // Timers may fire early, so the clock decides.
     const silentMs = clock.monotonicMs() - lastContactMs;
     if (silentMs < selfStopMs) {
       watch();
@@ -60,7 +63,7 @@ export function createContactWatch({
     suspended = "silent";
     suspend(`no contact for ${selfStopMs} ms`, silentMs);
     const nextMs = nextStopMs(silentMs);
-    if (nextMs !== undefined) lookIn(nextMs - silentMs);
+    if (nextMs !== undefined) checkAfter(nextMs - silentMs);
   }
 
   return {
@@ -72,10 +75,10 @@ export function createContactWatch({
       if (stopped) return;
       lastContactMs = atMs;
       watch();
-      // One that was on its way for so long that it is old news already is no contact.
+      // An acknowledgement that was delayed for longer than `selfStopMs` is no contact.
       if (suspended !== "silent" || clock.monotonicMs() >= atMs + selfStopMs) return;
       suspended = "back";
-      askForList();
+      refresh();
     },
     replaced(reason) {
       suspended = "silent";

@@ -10,32 +10,32 @@ const report = (changes: Partial<DeploymentReport> = {}): DeploymentReport => ({
   state: "running",
   ...changes,
 });
-const away = new TenureError("DEPENDENCY_DOWN", { dependency: "the server", reason: "away" });
+const down = new TenureError("DEPENDENCY_DOWN", { dependency: "the server", reason: "down" });
 const fenced = new TenureError("FENCED", { resource: "deployment", fencing_token: 1 });
-const settle = () => new Promise<void>((resolve) => setImmediate(resolve));
+const nextTick = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-/** A server that answers each call when told how. */
+/** Reports to a server whose answers a test gives. */
 function createServer() {
   const clock = createManualClock();
   const calls: { report: DeploymentReport; answer: (error?: unknown) => Promise<void> }[] = [];
   const refused: DeploymentReport[] = [];
   const reports = createReports({
     clock,
-    send: (said) =>
+    send: (sent) =>
       new Promise<void>((resolve, reject) => {
         const answer = async (error?: unknown) => {
           if (error) reject(error);
           else resolve();
-          await settle();
+          await nextTick();
         };
-        calls.push({ report: said, answer });
+        calls.push({ report: sent, answer });
       }),
-    refused: (said) => refused.push(said),
+    refused: (one) => refused.push(one),
   });
   return { clock, calls, refused, reports };
 }
 
-test("while one is on its way only the newest waits, with the fields of those it replaced", async () => {
+test("only the newest report waits for the one in flight, with the fields of those it replaced", async () => {
   const { reports, calls } = createServer();
   reports.put(report({ state: "installing" }));
   reports.put(report({ state: "starting", restarts: 2 }));
@@ -46,7 +46,7 @@ test("while one is on its way only the newest waits, with the fields of those it
   expect(calls[1]!.report).toMatchObject({ pid: 7, restarts: 2 });
 });
 
-test("fields of a former term do not leak into the next", async () => {
+test("a report has no fields of a former generation", async () => {
   const { reports, calls } = createServer();
   reports.put(report({ state: "installing" }));
   reports.put(report({ pid: 7 }));
@@ -55,14 +55,14 @@ test("fields of a former term do not leak into the next", async () => {
   expect(calls[1]!.report).toEqual(report({ generation: 2, state: "starting" }));
 });
 
-test("what was not heard is said again: later, and at once when connected", async () => {
+test("a report that was not acknowledged is retried later, and at once after a reconnect", async () => {
   const { reports, calls, clock } = createServer();
   reports.put(report());
-  await calls[0]!.answer(away);
+  await calls[0]!.answer(down);
   expect(calls).toHaveLength(1);
   clock.advance(1_000);
   expect(calls).toHaveLength(2);
-  await calls[1]!.answer(away);
+  await calls[1]!.answer(down);
   reports.connected();
   expect(calls).toHaveLength(3);
   await calls[2]!.answer();
@@ -70,7 +70,7 @@ test("what was not heard is said again: later, and at once when connected", asyn
   expect(calls).toHaveLength(3);
 });
 
-test("a term that is over is dropped, and told", async () => {
+test("a report of a generation that is over is dropped, and the caller is notified", async () => {
   const { reports, calls, clock, refused } = createServer();
   reports.put(report());
   await calls[0]!.answer(fenced);
@@ -87,15 +87,15 @@ test("a refusal of an old report does not drop the newer one", async () => {
   expect(calls[1]!.report.generation).toBe(2);
 });
 
-test("whoever waits for all of it waits no longer than the limit", async () => {
+test("flush waits for all acknowledgements, up to its limit", async () => {
   const { reports, calls, clock } = createServer();
   reports.put(report());
-  const heard = reports.settled(500);
+  const flushed = reports.flush(500);
   await calls[0]!.answer();
-  expect(await heard).toBe(true);
+  expect(await flushed).toBe(true);
   reports.put(report({ state: "stopped" }));
-  const inVain = reports.settled(500);
+  const late = reports.flush(500);
   clock.advance(500);
-  expect(await inVain).toBe(false);
+  expect(await late).toBe(false);
   expect(calls).toHaveLength(2);
 });

@@ -1,19 +1,25 @@
 import { type DeploymentReport, type ErrorCode, TenureError } from "@tenure/protocol";
 import type { Cancel, Clock } from "@tenure/sdk";
 
+/**
+ * Sends the newest state of every deployment to the server, and retries until it is acknowledged.
+ *
+ * Invariants: at most one call per deployment is in flight, so an older state never arrives after a newer one; `pending`
+ * has the newest report of each deployment that is not acknowledged.
+ */
 export interface Reports {
-  /** Takes the place of what was to be said of the same deployment. */
+  /** Replaces the pending report of the same deployment. */
   put(report: DeploymentReport): void;
-  /** There is a connection: say what has not been heard yet. */
+  /** Sends all pending reports over a new connection. */
   connected(): void;
-  /** Whether everything was heard within the limit. */
-  settled(limitMs: number): Promise<boolean>;
+  /** Resolves with true when every report is acknowledged, with false after `limitMs`. */
+  flush(limitMs: number): Promise<boolean>;
   stop(): void;
 }
 
 const IN_FLIGHT_MAX = 16;
-const AGAIN_MS = 1_000;
-/** Saying it again changes nothing. */
+const RETRY_MS = 1_000;
+/** Errors that a retry cannot change. */
 const FINAL: ReadonlySet<ErrorCode> = new Set([
   "FENCED",
   "NOT_FOUND",
@@ -22,10 +28,6 @@ const FINAL: ReadonlySet<ErrorCode> = new Set([
   "FORBIDDEN",
 ]);
 
-/**
- * Brings the newest state of every deployment to the server: one call at a time per deployment, so that an older state
- * never arrives after a newer one, and again until it was heard.
- */
 export function createReports({
   clock,
   send,
@@ -33,25 +35,25 @@ export function createReports({
 }: {
   clock: Clock;
   send: (report: DeploymentReport) => Promise<unknown>;
-  /** The server will never take it: the term is over, or the row is gone. */
+  /** Called when the server will never accept a report: its generation is over, or the row was deleted. */
   refused: (report: DeploymentReport, error: TenureError) => void;
 }): Reports {
-  const unheard = new Map<string, DeploymentReport>();
+  const pending = new Map<string, DeploymentReport>();
   const inFlight = new Set<string>();
-  let waiting: Array<() => void> = [];
-  let again: Cancel | undefined;
-  let stopped = false;
+  let flushing: Array<() => void> = [];
+  let cancelRetry: Cancel | undefined;
+  let isStopped = false;
 
-  function pump(): void {
-    for (const [id, report] of unheard) {
-      if (stopped || inFlight.size >= IN_FLIGHT_MAX) return;
-      if (!inFlight.has(id)) void say(id, report);
+  function sendPending(): void {
+    for (const [id, report] of pending) {
+      if (isStopped || inFlight.size >= IN_FLIGHT_MAX) return;
+      if (!inFlight.has(id)) void sendOne(id, report);
     }
-    if (unheard.size > 0) return;
-    for (const resolve of waiting.splice(0)) resolve();
+    if (pending.size > 0) return;
+    for (const resolve of flushing.splice(0)) resolve();
   }
 
-  async function say(id: string, report: DeploymentReport): Promise<void> {
+  async function sendOne(id: string, report: DeploymentReport): Promise<void> {
     inFlight.add(id);
     const error = await send(report).then(
       () => undefined,
@@ -59,51 +61,51 @@ export function createReports({
     );
     inFlight.delete(id);
     const isFinal = error instanceof TenureError && FINAL.has(error.code);
-    const isNewest = unheard.get(id) === report;
-    if (isNewest && (error === undefined || isFinal)) unheard.delete(id);
+    const isNewest = pending.get(id) === report;
+    if (isNewest && (error === undefined || isFinal)) pending.delete(id);
     if (isFinal) refused(report, error as TenureError);
-    if (error === undefined || isFinal) pump();
-    else later();
+    if (error === undefined || isFinal) sendPending();
+    else retryLater();
   }
 
-  function later(): void {
-    if (again || stopped) return;
-    again = clock.after(AGAIN_MS, () => {
-      again = undefined;
-      pump();
+  function retryLater(): void {
+    if (cancelRetry || isStopped) return;
+    cancelRetry = clock.after(RETRY_MS, () => {
+      cancelRetry = undefined;
+      sendPending();
     });
   }
 
   return {
     put(report) {
       const id = report.deployment_id;
-      const former = unheard.get(id);
-      // Within a term a field that is left out keeps its value, also when the report that had it was not heard.
+      const former = pending.get(id);
+      // Within a generation an absent field keeps its value, also when the report that had it was not acknowledged.
       const merged = former?.generation === report.generation ? { ...former, ...report } : report;
-      unheard.delete(id);
-      unheard.set(id, merged);
-      pump();
+      pending.delete(id);
+      pending.set(id, merged);
+      sendPending();
     },
     connected() {
-      again?.();
-      again = undefined;
-      pump();
+      cancelRetry?.();
+      cancelRetry = undefined;
+      sendPending();
     },
-    async settled(limitMs) {
-      if (unheard.size === 0) return true;
+    async flush(limitMs) {
+      if (pending.size === 0) return true;
       let cancel: Cancel = () => {};
       await new Promise<void>((resolve) => {
-        waiting.push(resolve);
+        flushing.push(resolve);
         cancel = clock.after(limitMs, resolve);
       });
       cancel();
-      return unheard.size === 0;
+      return pending.size === 0;
     },
     stop() {
-      stopped = true;
-      again?.();
-      for (const resolve of waiting.splice(0)) resolve();
-      waiting = [];
+      isStopped = true;
+      cancelRetry?.();
+      for (const resolve of flushing.splice(0)) resolve();
+      flushing = [];
     },
   };
 }

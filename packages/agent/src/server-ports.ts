@@ -1,20 +1,20 @@
 import { listMembers, type NodeConnection } from "@tenure/sdk";
-import type { LoopPorts, MembersSeen } from "./loop/loop-ports.ts";
+import type { LoopPorts, MembersSnapshot } from "./loop/loop-ports.ts";
 
-type Look = LoopPorts["members"];
+type ReadMembers = LoopPorts["members"];
 
-/** The loop's calls, over a connection. Each has the connection's time limit, which is below the interval. */
+/** Makes the loop's calls over a connection, whose timeout is shorter than the interval. */
 export function serverPorts({
   connection,
-  look,
+  members,
   ...rest
 }: {
   connection: Pick<NodeConnection, "call">;
-  look: Look;
+  members: ReadMembers;
 } & Omit<LoopPorts, "members" | "list" | "release" | "claim" | "reserve">): LoopPorts {
   return {
     ...rest,
-    members: look,
+    members,
     list: (revision) =>
       connection.call("deployment.list", { ...(revision !== undefined && { revision }) }),
     release: async (addresses) =>
@@ -25,22 +25,22 @@ export function serverPorts({
 }
 
 /**
- * Who is there. A view settles without an event when time alone settles it, so while it does the list is asked for;
- * and only once, because in a large fleet it is long.
+ * Reads the members from the connection. A view may settle by time alone, without a message; so while the view settles,
+ * the members are requested, and no more once they came with a settled view: in a large fleet the list is long.
  */
-export function createMembersLook(
+export function createMembersReader(
   connection: Pick<NodeConnection, "state" | "members" | "call">,
-): Look {
-  let settled: { after: MembersSeen; seen: MembersSeen } | undefined;
+): ReadMembers {
+  let settled: { from: MembersSnapshot; snapshot: MembersSnapshot } | undefined;
 
   return async () => {
-    const heard = connection.members;
-    if (connection.state !== "ready" || !heard) return undefined;
-    if (heard.view === "ready") return heard;
-    if (settled?.after === heard) return settled.seen;
+    const received = connection.members;
+    if (connection.state !== "ready" || !received) return undefined;
+    if (received.view === "ready") return received;
+    if (settled?.from === received) return settled.snapshot;
     const { view, members } = await listMembers(connection.call);
-    const seen = { view, members: new Map(members.map((member) => [member.address, member])) };
-    settled = view === "ready" ? { after: heard, seen } : undefined;
-    return seen;
+    const snapshot = { view, members: new Map(members.map((member) => [member.address, member])) };
+    settled = view === "ready" ? { from: received, snapshot } : undefined;
+    return snapshot;
   };
 }

@@ -10,38 +10,38 @@ const report = (lost_after_ms: number | undefined, generation = 1) => ({
 });
 const times = () => createStopTimes({ selfStopMs: 30_000, stopGraceMs: 10_000 });
 
-test("a deployment goes on until shortly before another node could own it, once that is acknowledged", () => {
+test("a deployment runs until shortly before another node could own it, once that time is acknowledged", () => {
   const stop = times();
   expect(stop.of(TERM)).toBe(30_000);
   stop.sent(report(600_000));
   expect(stop.of(TERM)).toBe(30_000);
-  stop.heard(report(600_000), 600_000);
+  stop.acknowledged(report(600_000), 600_000);
   expect(stop.of(TERM)).toBe(585_000);
   expect(stop.of({ ...TERM, generation: 2 })).toBe(30_000);
 });
 
-test("never earlier than the node's own limit, and only that at a server that does not keep the value", () => {
+test("a deployment is never stopped before the node's own limit, and at that limit if the server does not store the value", () => {
   const stop = times();
   stop.sent(report(40_000));
-  stop.heard(report(40_000), 40_000);
+  stop.acknowledged(report(40_000), 40_000);
   expect(stop.of(TERM)).toBe(30_000);
-  stop.heard(report(600_000), undefined);
+  stop.acknowledged(report(600_000), undefined);
   expect(stop.of(TERM)).toBe(30_000);
 });
 
-test("a lower value counts from when it is sent: the answer may be lost", () => {
+test("a lower value counts from its sending, because the answer may be lost", () => {
   const stop = times();
   stop.sent(report(600_000));
-  stop.heard(report(600_000), 600_000);
+  stop.acknowledged(report(600_000), 600_000);
   stop.sent(report(600_000));
   expect(stop.of(TERM)).toBe(585_000);
   stop.sent(report(0));
   expect(stop.of(TERM)).toBe(30_000);
 });
 
-test("what the node has nothing to do with any more is forgotten", () => {
+test("a deployment that is not retained loses its time", () => {
   const stop = times();
-  stop.heard(report(600_000), 600_000);
-  stop.keep([]);
+  stop.acknowledged(report(600_000), 600_000);
+  stop.retain([]);
   expect(stop.of(TERM)).toBe(30_000);
 });

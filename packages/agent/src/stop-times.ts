@@ -1,25 +1,26 @@
 import type { DeploymentReport, DeploymentTerm } from "@tenure/protocol";
 
-/** When this node, out of contact, must have begun to stop each of its deployments. */
+/**
+ * When this node, out of contact, must begin to stop each of its deployments.
+ *
+ * Another node may own a deployment `lost_after_ms` after this node's last contact; until shortly before that the child
+ * runs on. Only a value that the server has acknowledged counts, because the release statement waits for that value too,
+ * even when the row has a smaller one by then. Without an acknowledged value the time is `selfStopMs`.
+ */
 export interface StopTimes {
-  /** A report is on its way. From now on the server may go by its value, if that is the shorter one. */
+  /** Records that a report is on its way: from now on the server may use its value, if that is the smaller one. */
   sent(report: DeploymentReport): void;
-  /** The server has it, and goes by this `lost_after_ms`. `undefined`: it is one that does not keep it. */
-  heard(report: DeploymentReport, lostAfterMs: number | undefined): void;
-  /** After how much silence the deployment is stopped. */
+  /** Records the `lost_after_ms` the server uses. `undefined`: the server's version does not store it. */
+  acknowledged(report: DeploymentReport, lostAfterMs: number | undefined): void;
+  /** The time without contact after which the deployment is stopped. */
   of(term: DeploymentTerm): number;
-  /** Forgets all others. */
-  keep(terms: readonly DeploymentTerm[]): void;
+  /** Drops all other deployments. */
+  retain(terms: readonly DeploymentTerm[]): void;
 }
 
-/** For the way of the last heartbeat, and for clocks that do not run alike. */
+/** Covers the delay of the last heartbeat and clocks that drift. */
 const MARGIN_MS = 5_000;
 
-/**
- * Another node may own a deployment `lost_after_ms` after this one was last heard: until shortly before that it goes on
- * here. Only a value that the server has acknowledged counts, because the release statement waits for that one too,
- * also when the row says less by then. Without one it is `selfStopMs`.
- */
 export function createStopTimes({
   selfStopMs,
   stopGraceMs,
@@ -38,11 +39,11 @@ export function createStopTimes({
       const lostAfterMs = Math.min(lostAfterOf({ id, generation }), lost_after_ms);
       known.set(id, { generation, lostAfterMs });
     },
-    heard({ deployment_id, generation }, lostAfterMs = 0) {
+    acknowledged({ deployment_id, generation }, lostAfterMs = 0) {
       known.set(deployment_id, { generation, lostAfterMs });
     },
     of: (term) => Math.max(selfStopMs, lostAfterOf(term) - stopGraceMs - MARGIN_MS),
-    keep(terms) {
+    retain(terms) {
       const kept = terms.flatMap(({ id }) => {
         const term = known.get(id);
         return term ? [[id, term] as const] : [];

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { descendantsOf, identify, isAlive } from "@tenure/testing/processes/proc";
 import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
 import { repositoryRoot } from "@tenure/testing/repository";
-import type { Wanted } from "../src/executor/contract.ts";
+import type { DesiredDeployment } from "../src/executor/contract.ts";
 
 /** An agent that is only an executor, in a process of its own that can be killed. Says `ready`, then every report. */
 export function startAgentProcess({
@@ -12,7 +12,7 @@ export function startAgentProcess({
   restartEveryMs = 0,
 }: {
   dataDir: string;
-  all: readonly Wanted[];
+  all: readonly DesiredDeployment[];
   /** Gives every deployment a new term that often, so that children start and stop all the time. */
   restartEveryMs?: number;
 }): RunningProcess {
@@ -34,11 +34,11 @@ export function startAgentProcess({
       process.exit(1);
     });
     console.log("ready");
-    executor.want(all);
+    executor.setDesired(all);
     let generation = 1;
     const next = () => {
       generation++;
-      executor.want(all.map((one) => ({ ...one, row: { ...one.row, generation } })));
+      executor.setDesired(all.map((one) => ({ ...one, row: { ...one.row, generation } })));
     };
     if (${restartEveryMs} > 0) setInterval(next, ${restartEveryMs});
     process.on("SIGTERM", async () => {

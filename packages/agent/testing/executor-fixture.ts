@@ -3,7 +3,12 @@ import type { DeploymentReport, ListedDeployment } from "@tenure/protocol";
 import { scratchDirectory } from "@tenure/testing/scratch";
 import { until } from "@tenure/testing/until";
 import { onTestFinished } from "vitest";
-import type { Executor, ExecutorLog, ExecutorOptions, Wanted } from "../src/executor/contract.ts";
+import type {
+  DesiredDeployment,
+  Executor,
+  ExecutorLog,
+  ExecutorOptions,
+} from "../src/executor/contract.ts";
 import { createExecutor } from "../src/executor/executor.ts";
 
 /** An executor in a directory of its own, and everything it has said. */
@@ -109,6 +114,6 @@ export function aRow(fields: Partial<ListedDeployment> = {}): ListedDeployment {
 
 export const wanted = (
   row: ListedDeployment,
-  mode: Wanted["mode"] = "run",
-  refused: Wanted["refused"] = [],
-): Wanted => ({ row, mode, refused });
+  mode: DesiredDeployment["mode"] = "run",
+  refused: DesiredDeployment["refused"] = [],
+): DesiredDeployment => ({ row, mode, refused });

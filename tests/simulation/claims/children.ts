@@ -1,6 +1,6 @@
 import type { DeploymentReport } from "@tenure/protocol";
 import type { Clock } from "@tenure/sdk";
-import type { Wanted } from "../../../packages/agent/src/executor/contract.ts";
+import type { DesiredDeployment } from "../../../packages/agent/src/executor/contract.ts";
 
 /** A process that runs for a deployment, on one node. */
 export interface Copy {
@@ -10,7 +10,7 @@ export interface Copy {
 }
 
 export interface Children {
-  want(wanted: readonly Wanted[]): void;
+  setDesired(all: readonly DesiredDeployment[]): void;
   suspend(): void;
   resume(): void;
   reportAll(): void;
@@ -35,7 +35,7 @@ export function createChildren({
   began: (copy: Copy) => void;
   ended: (copy: Copy) => void;
 }): Children {
-  const goals = new Map<string, Wanted>();
+  const goals = new Map<string, DesiredDeployment>();
   const held = new Map<string, Copy & { isStopping: boolean }>();
   const prepared = new Set<string>();
   const said = new Map<string, DeploymentReport>();
@@ -49,7 +49,7 @@ export function createChildren({
     report(words);
   }
 
-  function mayRun({ mode, refused, row }: Wanted): boolean {
+  function mayRun({ mode, refused, row }: DesiredDeployment): boolean {
     if (mode !== "run" || refused.length > 0) return false;
     return !isSuspended || row.type === "daemon";
   }
@@ -66,7 +66,7 @@ export function createChildren({
     else if (goal.mode === "prepare") prepare(goal);
   }
 
-  function start({ row: { id, generation, type } }: Wanted): void {
+  function start({ row: { id, generation, type } }: DesiredDeployment): void {
     const child = { id, generation, type, isStopping: false };
     held.set(id, child);
     began(child);
@@ -84,7 +84,7 @@ export function createChildren({
     });
   }
 
-  function prepare({ row: { id, generation } }: Wanted): void {
+  function prepare({ row: { id, generation } }: DesiredDeployment): void {
     const key = `${id}:${generation}`;
     if (prepared.has(key)) {
       say(id, generation, "stopped");
@@ -107,9 +107,9 @@ export function createChildren({
   }
 
   return {
-    want(wanted) {
+    setDesired(all) {
       goals.clear();
-      for (const goal of wanted) goals.set(goal.row.id, goal);
+      for (const goal of all) goals.set(goal.row.id, goal);
       for (const [id, { generation }] of said)
         if (goals.get(id)?.row.generation !== generation) said.delete(id);
       pursueAll();

@@ -1,13 +1,8 @@
-import type { DeploymentReport, ListedDeployment, NodeTraits, TenureError } from "@tenure/protocol";
-import { matchWhole } from "@tenure/protocol/pattern";
+import type { NodeTraits } from "@tenure/protocol";
 import type { Clock } from "@tenure/sdk";
-import { wantedHere } from "../../../packages/agent/src/claim/desired-state.ts";
 import { claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
-import { createContactWatch } from "../../../packages/agent/src/contact-watchdog.ts";
-import { createLoop, type Loop } from "../../../packages/agent/src/loop/loop.ts";
 import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
-import { createReports } from "../../../packages/agent/src/reports.ts";
-import { createMembersLook, serverPorts } from "../../../packages/agent/src/server-ports.ts";
+import { createReconciler, type Reconciler } from "../../../packages/agent/src/reconciler.ts";
 import type { Timeline } from "../timeline.ts";
 import type { Way } from "../wire.ts";
 import { type Children, type Copy, createChildren } from "./children.ts";
@@ -36,7 +31,7 @@ export interface NodeUnit {
   /** When it last went on after standing still. */
   readonly thawedMs: number;
   readonly connection: NodeConnection | undefined;
-  readonly counts: Loop["counts"];
+  readonly counts: Reconciler["counts"];
   boot(): void;
   /** kill -9: its children go with it, and its kernel closes its connection. */
   crash(): void;
@@ -63,9 +58,7 @@ export interface NodeUnitOptions {
   neverSelfStops?: boolean;
 }
 
-const AVOID_MS = 60_000;
-
-/** A node-unit: the parts of the agent, put together as `agent.ts` does, over a connection without sockets. */
+/** A node-unit: the agent's reconciler over a connection without sockets and children without processes. */
 export function createNodeUnit(options: NodeUnitOptions): NodeUnit {
   const { spec, timeline, settings } = options;
   const totals = { passes: 0, claims: 0, conflicts: 0, reserves: 0, released: 0 };
@@ -79,7 +72,7 @@ export function createNodeUnit(options: NodeUnitOptions): NodeUnit {
   interface Life {
     connection: NodeConnection;
     children: Children;
-    loop: Loop;
+    reconciler: Reconciler;
     stop(): void;
   }
 
@@ -95,23 +88,13 @@ export function createNodeUnit(options: NodeUnitOptions): NodeUnit {
       monotonicMs: timeline.monotonicMs,
       after: (ms, act) => timeline.after(ms, () => enter(act)),
     };
-    const { random } = options;
     const { address, labels, trusted_package_regexp, custom_command } = spec;
     const traits = { address, labels, trusted_package_regexp, custom_command };
-    const avoidedUntilMs = new Map<string, number>();
-    let rows: readonly ListedDeployment[] = [];
-    let refusals = 0;
-
-    const reports = createReports({
-      clock,
-      send: (report) => connection.call("deployment.report", report),
-      refused,
-    });
     const children = createChildren({
       clock,
-      random,
+      random: options.random,
       stopGraceMs: settings.stopGraceMs,
-      report: reported,
+      report: (report) => reconciler.reported(report),
       began: (copy) => options.witness.began(address, copy),
       ended: (copy) => options.witness.ended(address, copy),
     });
@@ -128,100 +111,43 @@ export function createNodeUnit(options: NodeUnitOptions): NodeUnit {
         tags: { node_unit: true },
       },
       on: {
-        ready() {
-          children.reportAll();
-          reports.connected();
-          loop.wake();
-        },
-        replaced: () => watch.replaced("another process answers under this address"),
-        members: () => loop.wake(),
-        changed: () => loop.wake(),
-        contact: (atMs) => watch.contact(atMs),
+        ready: () => reconciler.connected({}),
+        replaced: () => reconciler.replaced("another process has this address"),
+        members: () => reconciler.wake(),
+        changed: () => reconciler.wake(),
+        contact: (atMs) => reconciler.contact(atMs),
       },
     });
-    const look = createMembersLook(connection);
-    const ports = serverPorts({
-      connection,
-      look: () => {
-        options.witness.passBegan(address);
-        return look();
-      },
-      me: address,
+    const reconciler = createReconciler({
       clock,
-      random,
-      changed(now, isFresh) {
-        rows = now;
-        children.want(wantedHere(rows, traits, matchWhole));
-        if (isFresh && watch.isSuspended) void confirm();
-      },
-      avoids({ id }) {
-        return (avoidedUntilMs.get(id) ?? 0) > clock.monotonicMs();
-      },
+      random: options.random,
       log() {},
-    });
-    const witnessed: LoopPorts = {
-      ...ports,
-      async claim(candidates) {
-        const term = await ports.claim(candidates);
-        options.witness.claimed(address, term);
-        return term;
-      },
-    };
-    const loop = createLoop(options.spoil?.(witnessed) ?? witnessed, {
-      intervalMs: settings.intervalMs,
+      traits,
       policy: claimPolicyOf(spec.loop_policy ?? spec.claim_policy),
-    });
-    const watch = createContactWatch({
-      clock,
+      intervalMs: settings.intervalMs,
       selfStopMs: options.neverSelfStops ? 1e12 : settings.selfStopMs,
-      suspend: () => children.suspend(),
-      nextStopMs: () => undefined,
-      askForList,
-      resume: () => children.resume(),
+      stopGraceMs: settings.stopGraceMs,
+      callTimeoutMs: settings.callTimeoutMs,
+      connection,
+      executor: children,
+      wrapPorts(ports) {
+        const witnessed = witnessedBy(options.witness, ports);
+        return options.spoil?.(witnessed) ?? witnessed;
+      },
     });
 
-    async function confirm(): Promise<void> {
-      refusals = 0;
-      children.reportAll();
-      await reports.settled(settings.callTimeoutMs);
-      if (refusals > 0) askForList();
-      else watch.refreshed();
-    }
-
-    function askForList(): void {
-      loop.distrust();
-      loop.wake();
-    }
-
-    function reported(report: DeploymentReport): void {
-      const row = rows.find(({ id }) => id === report.deployment_id);
-      const isNext = row?.moving_to === address && row.address !== address;
-      if (isNext && report.state === "failed")
-        avoidedUntilMs.set(report.deployment_id, clock.monotonicMs() + AVOID_MS);
-      reports.put(report);
-    }
-
-    function refused({ deployment_id, generation }: DeploymentReport, _: TenureError): void {
-      const isOurs = rows.some((row) => row.id === deployment_id && row.generation === generation);
-      if (!isOurs) return;
-      refusals += 1;
-      askForList();
-    }
-
-    watch.start();
     connection.start();
-    loop.start();
+    reconciler.start();
     return {
       connection,
       children,
-      loop,
+      reconciler,
       stop() {
         isBooted = false;
-        reports.stop();
-        watch.stop();
-        void loop.stop();
+        reconciler.stop();
+        void reconciler.beginStop();
         for (const name of Object.keys(totals) as (keyof typeof totals)[])
-          totals[name] += loop.counts[name];
+          totals[name] += reconciler.counts[name];
       },
     };
   }
@@ -259,14 +185,14 @@ export function createNodeUnit(options: NodeUnitOptions): NodeUnit {
       return life?.connection;
     },
     get counts() {
-      const now = life?.loop.counts;
+      const now = life?.reconciler.counts;
       if (!now) return totals;
       return Object.fromEntries(
         Object.entries(totals).map(([name, count]) => [
           name,
           count + now[name as keyof typeof totals],
         ]),
-      ) as unknown as Loop["counts"];
+      ) as unknown as Reconciler["counts"];
     },
     boot() {
       if (!isRetired) life ??= begin();
@@ -283,3 +209,17 @@ export function createNodeUnit(options: NodeUnitOptions): NodeUnit {
     running: () => life?.children.running() ?? [],
   };
 }
+
+/** Reports every pass and every claim to the checks. */
+const witnessedBy = (witness: Witness, ports: LoopPorts): LoopPorts => ({
+  ...ports,
+  members() {
+    witness.passBegan(ports.me);
+    return ports.members();
+  },
+  async claim(candidates) {
+    const term = await ports.claim(candidates);
+    witness.claimed(ports.me, term);
+    return term;
+  },
+});

@@ -64,7 +64,7 @@ export function createScaleFleet(options: FleetOptions, begin: "empty" | "owned"
     let heard = members;
     const createList = options.ownLists ? createOwnList : createSharedList;
     const readTo = table.head();
-    const { list, held, policy } = createList({
+    const { list, cache, policy } = createList({
       ...{ me: address, table, readTo, lost: server.lost, read: (from) => server.list(node, from) },
     });
     const ports: LoopPorts = {
@@ -87,7 +87,7 @@ export function createScaleFleet(options: FleetOptions, begin: "empty" | "owned"
       loop: createLoop(
         ports,
         { intervalMs: INTERVAL_MS, policy: { ...policy, ...eligible } },
-        held,
+        cache,
       ),
       wake: () => node.loop.wake(),
       heard(now) {

@@ -1,6 +1,6 @@
 import type { CallResult, Member } from "@tenure/protocol";
 import { type ClaimPolicy, claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
-import type { HeldList } from "../../../packages/agent/src/loop/deployment-cache.ts";
+import type { DeploymentCache } from "../../../packages/agent/src/loop/deployment-cache.ts";
 import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
 import { FREE_ROWS_MAX } from "../../../packages/agent/src/loop/row-index.ts";
 import type { Reading } from "./server.ts";
@@ -10,7 +10,7 @@ import type { TableView, VersionedTable } from "./table.ts";
 export interface NodeList {
   list: LoopPorts["list"];
   /** In place of the agent's own. */
-  held?: HeldList;
+  cache?: DeploymentCache;
   policy: ClaimPolicy;
 }
 
@@ -56,8 +56,8 @@ export function createSharedList({ me, table, read, readTo, lost }: ListOptions)
 
   return {
     list: () => Promise.reject(new Error("the list is shared")),
-    held: {
-      async read() {
+    cache: {
+      async refresh() {
         for (let moved = false; ; ) {
           const reading = await read(position);
           moved ||= reading.rows > 0;
@@ -65,7 +65,7 @@ export function createSharedList({ me, table, read, readTo, lost }: ListOptions)
           if (!reading.more) return moved;
         }
       },
-      distrust() {},
+      invalidate() {},
       isFresh: true,
       resourceUsage: {},
       skipped: [],
@@ -75,8 +75,8 @@ export function createSharedList({ me, table, read, readTo, lost }: ListOptions)
         const gone = [...lost].filter((address) => !here.has(address));
         return [...seen().oldestFree(FREE_ROWS_MAX), ...seen().ownedBy(gone)];
       },
-      aside: () => seen().aside(me),
-      concerning: () => [],
+      claimWindow: () => seen().claimWindow(me),
+      forNode: () => [],
     },
     policy: { providers: [], pickEligible: (nodeUnits) => seen().least(nodeUnits) },
   };

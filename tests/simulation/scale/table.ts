@@ -1,6 +1,6 @@
 import type { ListedDeployment } from "@tenure/protocol";
 import { byAge } from "../../../packages/agent/src/claim/plan.ts";
-import { cornerOf, inCornerOf } from "../../../packages/agent/src/loop/claim-window.ts";
+import { rowsInWindow, shardOf } from "../../../packages/agent/src/loop/claim-window.ts";
 import { FREE_ROWS_MAX } from "../../../packages/agent/src/loop/row-index.ts";
 import { createLiveCount } from "./live-count.ts";
 
@@ -27,8 +27,8 @@ export interface VersionedTable {
 
 export interface TableView {
   oldestFree(countMax: number): ListedDeployment[];
-  /** As the agent's own list gives them. */
-  aside(me: string): ListedDeployment[];
+  /** As the agent's own cache gives them. */
+  claimWindow(me: string): ListedDeployment[];
   ownedBy(addresses: Iterable<string>): ListedDeployment[];
   countOf(address: string): number;
   /** Those of these who own the fewest. */
@@ -142,13 +142,13 @@ export function createVersionedTable(changesMax: number): VersionedTable {
         const found = then.length > 0 ? [...now, ...then].sort(byAge) : now;
         return found.slice(0, countMax);
       },
-      aside(me) {
+      claimWindow(me) {
         const then = formerly.filter(({ address }) => address === "");
         const changed = [...before.keys()].filter((id) => rows.get(id)?.address === "").length;
         if (freeRows.size() - changed + then.length <= FREE_ROWS_MAX) return [];
-        return inCornerOf(me, (corner) => [
-          ...freeRows.inCorner(corner).filter(({ id }) => !before.has(id)),
-          ...then.filter(({ id }) => cornerOf(id) === corner),
+        return rowsInWindow(me, (shard) => [
+          ...freeRows.inShard(shard).filter(({ id }) => !before.has(id)),
+          ...then.filter(({ id }) => shardOf(id) === shard),
         ]);
       },
       ownedBy(addresses) {
@@ -207,7 +207,7 @@ export function createVersionedTable(changesMax: number): VersionedTable {
 
 function createFreeRows() {
   const held = new Set<ListedDeployment>();
-  const corners = new Map<number, Set<ListedDeployment>>();
+  const shards = new Map<number, Set<ListedDeployment>>();
   let order: ListedDeployment[] = [];
   let first = 0;
   let isSorted = true;
@@ -218,15 +218,15 @@ function createFreeRows() {
       const last = order.at(-1);
       if (last && byAge(last, row) > 0) isSorted = false;
       held.add(row);
-      const corner = corners.get(cornerOf(row.id)) ?? new Set();
-      corners.set(cornerOf(row.id), corner.add(row));
+      const shard = shards.get(shardOf(row.id)) ?? new Set();
+      shards.set(shardOf(row.id), shard.add(row));
       order.push(row);
     },
     remove(row: ListedDeployment) {
       held.delete(row);
-      corners.get(cornerOf(row.id))?.delete(row);
+      shards.get(shardOf(row.id))?.delete(row);
     },
-    inCorner: (corner: number) => [...(corners.get(corner) ?? [])],
+    inShard: (shard: number) => [...(shards.get(shard) ?? [])],
     oldest(countMax: number): ListedDeployment[] {
       while (first < order.length && !isHeld(order[first]!)) first += 1;
       if (!isSorted || first > 1_000) {

@@ -1,65 +1,72 @@
 import type { ListedDeployment } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
 import { describe, expect, test } from "vitest";
-import { wantedHere } from "./desired-state.ts";
+import { row as anyRow } from "../../testing/rows.ts";
+import { desiredState } from "./desired-state.ts";
 
 const me = { address: "a", labels: {}, trusted_package_regexp: "web@.*", custom_command: false };
-let made = 0;
-const row = (changes: Partial<ListedDeployment> = {}): ListedDeployment => ({
-  id: `00000000-0000-4000-8000-${String(++made).padStart(12, "0")}`,
-  name: `d${made}`,
-  package_name: "web",
-  package_version: "1.0.0",
-  command: "",
-  type: "deployment",
-  address: "a",
-  enabled: true,
-  selector: {},
-  lost_after_ms: 0,
-  generation: 1,
-  revision: 1,
-  moving_to: "",
-  move_state: "",
-  created_at: "2026-01-01T00:00:00.000Z",
-  updated_at: "2026-01-01T00:00:00.000Z",
-  ...changes,
-});
-const modeOf = (one: ListedDeployment) => wantedHere([one], me, matchWhole)[0]?.mode;
+const row = (changes: Partial<ListedDeployment> = {}) =>
+  anyRow({ address: "a", generation: 1, ...changes });
+const modeOf = (one: ListedDeployment) => desiredState([one], me, matchWhole)[0]?.mode;
 
-describe("what a node does about a row", () => {
+describe("the desired state", () => {
   test.each([
-    ["its own runs", {}, "run"],
-    ["its own, while the next node installs", { moving_to: "b", move_state: "installing" }, "run"],
-    ["its own, once the next node is ready", { moving_to: "b", move_state: "ready" }, "hold"],
-    ["its own, stopped for the next node", { moving_to: "b", move_state: "stopped" }, "hold"],
-    ["its own, pinned to another node", { selector: { address: "b" } }, "run"],
+    ["of its own row is run", {}, "run"],
     [
-      "its own, pinned to another node that is ready",
+      "of its own row is run while the next node installs",
+      { moving_to: "b", move_state: "installing" },
+      "run",
+    ],
+    [
+      "of its own row is hold once the next node is ready",
+      { moving_to: "b", move_state: "ready" },
+      "hold",
+    ],
+    [
+      "of its own row is hold after it was stopped for the next node",
+      { moving_to: "b", move_state: "stopped" },
+      "hold",
+    ],
+    ["of its own row is run if pinned to another node", { selector: { address: "b" } }, "run"],
+    [
+      "of its own row is hold if pinned to another node that is ready",
       { selector: { address: "b" }, moving_to: "b", move_state: "ready" },
       "hold",
     ],
-    ["one it takes over", { address: "b", moving_to: "a", move_state: "installing" }, "prepare"],
-    ["one it takes over now", { address: "b", moving_to: "a", move_state: "stopped" }, "prepare"],
-    ["another's", { address: "b" }, undefined],
-    ["a disabled one", { enabled: false }, undefined],
-    ["R7, R12: a daemon, whatever its address", { type: "daemon", address: "b" }, "run"],
-    ["R11: one of unknown type", { type: "cron" }, undefined],
+    [
+      "of a row it takes over is prepare",
+      { address: "b", moving_to: "a", move_state: "installing" },
+      "prepare",
+    ],
+    [
+      "of a row it takes over now is prepare",
+      { address: "b", moving_to: "a", move_state: "stopped" },
+      "prepare",
+    ],
+    ["has no row of another node", { address: "b" }, undefined],
+    ["has no disabled row", { enabled: false }, undefined],
+    [
+      "R7, R12: of a daemon is run, regardless of its address",
+      { type: "daemon", address: "b" },
+      "run",
+    ],
+    ["R11: has no row of unknown type", { type: "cron" }, undefined],
   ] as const)("%s", (_, changes, mode) => {
     expect(modeOf(row(changes))).toBe(mode);
-    expect(wantedHere([row(changes)], me, matchWhole)[0]?.refused ?? []).toEqual([]);
+    expect(desiredState([row(changes)], me, matchWhole)[0]?.refused ?? []).toEqual([]);
   });
 
-  test("what it may not run is named with the reason, also one it would take over", () => {
+  test("names the reason for a row that the node may not run, also for one it would take over", () => {
     const evil = { package_name: "evil" };
     const rows = [row(evil), row({ ...evil, address: "b", moving_to: "a" })];
-    const refused = wantedHere(rows, me, matchWhole).map((wanted) => wanted.refused);
+    const refused = desiredState(rows, me, matchWhole).map(({ refused }) => refused);
     expect(refused).toEqual([["package_untrusted"], ["package_untrusted"]]);
   });
 
-  test("env that loads code is refused by the env itself, whatever the server says of it", () => {
+  test("refuses env that loads code by the env itself, regardless of the server's list", () => {
     const env = { env: { LD_PRELOAD: "/tmp/x.so" }, loader_env: [] };
     const rows = [row(env), row({ ...env, type: "daemon" }), row({ ...env, moving_to: "a" })];
-    for (const wanted of wantedHere(rows, me, matchWhole))
-      expect(wanted.refused).toEqual(["env_not_allowed"]);
+    for (const { refused } of desiredState(rows, me, matchWhole))
+      expect(refused).toEqual(["env_not_allowed"]);
   });
 });

@@ -4,15 +4,15 @@ import {
   type NodeTraits,
   unfitness,
 } from "@tenure/protocol";
-import type { Wanted } from "../executor/contract.ts";
+import type { DesiredDeployment } from "../executor/contract.ts";
 import { desiredHere } from "./plan.ts";
 
-/** From the rows that concern this node to what its executor should do about each. */
-export function wantedHere(
+/** Maps the rows for this node to what its executor should do with each. */
+export function desiredState(
   rows: readonly ListedDeployment[],
   node: NodeTraits,
   matches: MatchWhole,
-): Wanted[] {
+): DesiredDeployment[] {
   const own = desiredHere(rows, node, matches).map(({ row, refused }) =>
     isHandedOver(row)
       ? { row, refused: [], mode: "hold" as const }
@@ -27,6 +27,6 @@ export function wantedHere(
   return [...own, ...next];
 }
 
-/** The next node has it installed and waits: it must not be started here again. */
+/** Whether the next node has installed the deployment and waits: then it is not started here again. */
 const isHandedOver = ({ type, moving_to, move_state }: ListedDeployment): boolean =>
   type === "deployment" && moving_to !== "" && (move_state === "ready" || move_state === "stopped");

@@ -1,53 +1,23 @@
-import type { ListedDeployment, Member, ResourceUsage } from "@tenure/protocol";
+import type { Member, ResourceUsage } from "@tenure/protocol";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { member, row } from "../../testing/rows.ts";
 import { byAge, desiredHere, type PassInput, planPass } from "./plan.ts";
 import { claimPolicyOf } from "./policy.ts";
 
-const member = (address: string, changes: Partial<Member> = {}): Member => ({
-  address,
-  name: address,
-  instance_id: "i",
-  epoch: 1,
-  claim_policy: "deployment_count",
-  labels: {},
-  trusted_package_regexp: ".*",
-  custom_command: false,
-  draining: false,
-  tags: { node_unit: true },
-  joined_at: "2026-01-01T00:00:00.000Z",
-  ...changes,
-});
-let made = 0;
-const row = (changes: Partial<ListedDeployment> = {}): ListedDeployment => ({
-  id: `00000000-0000-4000-8000-${String(++made).padStart(12, "0")}`,
-  name: `d${made}`,
-  package_name: "web",
-  package_version: "1.0.0",
-  command: "",
-  type: "deployment",
-  address: "",
-  enabled: true,
-  selector: {},
-  lost_after_ms: 0,
-  generation: 0,
-  revision: 1,
-  moving_to: "",
-  move_state: "",
-  created_at: "2026-01-01T00:00:00.000Z",
-  updated_at: "2026-01-01T00:00:00.000Z",
-  ...changes,
-});
-const plan = (changes: Partial<PassInput>) =>
+const plan = ({
+  members = [member("a"), member("b")],
+  ...changes
+}: Partial<Omit<PassInput, "members">> & { members?: Member[] }) =>
   planPass({
     me: "a",
     view: "ready",
-    members: [member("a"), member("b")],
+    members: new Map(members.map((one) => [one.address, one])),
     deployments: [],
     resource_usage: {},
     policy: claimPolicyOf("deployment_count"),
     draining: false,
-    waitedIntervals: () => 0,
+    unclaimedIntervals: () => 0,
     ...changes,
   });
 const load = (cpu_percent: number, memory_percent = 0): ResourceUsage => ({
@@ -62,11 +32,19 @@ describe("a row whose owner may not run it", () => {
   const inZone = { labels: { zone: "x" } };
 
   test.each([
-    ["is asked for by a node that may", { members: [member("a", inZone), member("b")] }, ["b"]],
-    ["is left by a node that may not", { members: [member("a"), member("b")] }, []],
-    ["is left where its owner may", { members: [member("a", inZone), member("b", inZone)] }, []],
     [
-      "is left by the policy none",
+      "is released by a node that may run it",
+      { members: [member("a", inZone), member("b")] },
+      ["b"],
+    ],
+    ["is left alone by a node that may not run it", { members: [member("a"), member("b")] }, []],
+    [
+      "is left alone if its owner may run it",
+      { members: [member("a", inZone), member("b", inZone)] },
+      [],
+    ],
+    [
+      "is left alone by the policy none",
       { members: [member("a", inZone), member("b")], policy: undefined },
       [],
     ],
@@ -75,22 +53,21 @@ describe("a row whose owner may not run it", () => {
   });
 });
 
-describe("who may claim", () => {
-  test("R8: the node with the fewest deployments; equal ones all may", () => {
+describe("claim", () => {
+  test("R8: the nodes with the fewest deployments may claim", () => {
     const free = row();
     expect(plan({ deployments: [free] }).claim).toEqual([{ id: free.id, generation: 0 }]);
     expect(plan({ deployments: [free, row({ address: "b" })] }).claim).toHaveLength(1);
     expect(plan({ deployments: [free, row({ address: "a" })] }).claim).toEqual([]);
   });
 
-  test("aside of what all look at: oldest first, by the metric alone, and nothing for a node of policy none", () => {
+  test("the claim window lists rows oldest first, by load alone, and none for the policy none or a draining node", () => {
     const [older, newer] = [row(), row()];
-    const aside = [newer, older];
-    const patient = { aside, waitedIntervals: () => 99 };
-    expect(ids(plan(patient).aside)).toEqual([older.id, newer.id]);
-    expect(plan({ ...patient, deployments: [row({ address: "a" })] }).aside).toEqual([]);
-    expect(plan({ ...patient, policy: undefined }).aside).toEqual([]);
-    expect(plan({ ...patient, draining: true }).aside).toEqual([]);
+    const old = { window: [newer, older], unclaimedIntervals: () => 99 };
+    expect(ids(plan(old).window)).toEqual([older.id, newer.id]);
+    expect(plan({ ...old, deployments: [row({ address: "a" })] }).window).toEqual([]);
+    expect(plan({ ...old, policy: undefined }).window).toEqual([]);
+    expect(plan({ ...old, draining: true }).window).toEqual([]);
   });
 
   test("R5, R6: daemons, disabled and unknown rows neither count nor are candidates", () => {
@@ -112,25 +89,25 @@ describe("who may claim", () => {
     ["that is stopping", { tags: { node_unit: true, node_unit_leaving: true } }],
     ["that does not trust the package", { trusted_package_regexp: "" }],
     ["that lacks the label", { labels: {} }],
-  ])("an idle node %s keeps nobody from claiming", (_, traits) => {
+  ])("an idle node %s does not block other nodes", (_, traits) => {
     const mine = { labels: { zone: "x" } };
     const members = [member("a", mine), member("b", { ...mine, ...traits })];
     const deployments = [row({ selector: { zone: "x" } }), row({ address: "a" })];
     expect(plan({ members, deployments }).claim).toHaveLength(1);
   });
 
-  test("a node that cannot run the row never asks for it, however long it waits", () => {
+  test("a node that cannot run a row never claims it, even after many intervals", () => {
     const members = [member("a", { trusted_package_regexp: "" }), member("b")];
-    expect(plan({ members, deployments: [row()], waitedIntervals: () => 99 }).claim).toEqual([]);
+    expect(plan({ members, deployments: [row()], unclaimedIntervals: () => 99 }).claim).toEqual([]);
   });
 
-  test("a row that nobody took for three intervals may be claimed by any node that can run it", () => {
+  test("a row without an owner for three intervals may be claimed by any node that can run it", () => {
     const deployments = [row(), row({ address: "a" })];
-    expect(plan({ deployments, waitedIntervals: () => 2 }).claim).toEqual([]);
-    expect(plan({ deployments, waitedIntervals: () => 3 }).claim).toHaveLength(1);
+    expect(plan({ deployments, unclaimedIntervals: () => 2 }).claim).toEqual([]);
+    expect(plan({ deployments, unclaimedIntervals: () => 3 }).claim).toHaveLength(1);
   });
 
-  test("candidates are named oldest first: updated_at, created_at, id", () => {
+  test("candidates are ordered by updated_at, created_at, id", () => {
     const late = row({ updated_at: "2026-01-03T00:00:00.000Z" });
     const made2 = row({ created_at: "2026-01-02T00:00:00.000Z" });
     const [first, second] = [row(), row()];
@@ -138,7 +115,7 @@ describe("who may claim", () => {
     expect(ids(plan({ deployments }).claim)).toEqual(ids([first, second, made2, late]));
   });
 
-  test("a draining node claims nothing and still releases", () => {
+  test("a draining node claims nothing, and releases rows of lost nodes", () => {
     const deployments = [row(), row({ address: "gone" })];
     expect(plan({ deployments, draining: true })).toMatchObject({
       claim: [],
@@ -162,7 +139,7 @@ describe("resource_usage", () => {
     expect([claims("a", usage), claims("b", usage)]).toEqual([false, true]);
   });
 
-  test("equal values are broken by count", () => {
+  test("nodes with equal load are compared by deployment count", () => {
     const usage = { a: load(10), b: load(10) };
     const deployments = [row(), row({ address: "a" })];
     expect([claims("a", usage, deployments), claims("b", usage, deployments)]).toEqual([
@@ -171,14 +148,14 @@ describe("resource_usage", () => {
     ]);
   });
 
-  test("a missing sample is never the best, and holds nobody up", () => {
+  test("a node without a sample never has the least load, and does not block other nodes", () => {
     expect([claims("a", { a: load(99) }), claims("b", { a: load(99) })]).toEqual([true, false]);
     expect(claims("a", {})).toBe(false);
   });
 });
 
-describe("what is lost", () => {
-  test("R9: addresses of deployments that are not in the view; never those of daemons", () => {
+describe("release", () => {
+  test("R9: a pass releases owners that are not members, except those of daemons, disabled and unknown rows", () => {
     const deployments = [
       row({ address: "gone" }),
       row({ address: "gone" }),
@@ -190,7 +167,7 @@ describe("what is lost", () => {
     expect(plan({ deployments }).release).toEqual(["gone"]);
   });
 
-  test("nothing, while the view is settling", () => {
+  test("a pass releases nothing while the view is settling", () => {
     expect(
       plan({ view: "settling", deployments: [row(), row({ address: "gone" })] }),
     ).toMatchObject({
@@ -213,22 +190,22 @@ describe("policy none", () => {
     });
   });
 
-  test("R2: what it owns and its daemons are still desired", () => {
+  test("R2: the rows it owns and its daemons are still desired", () => {
     const own = row({ address: "a" });
     const daemon = row({ type: "daemon" });
     const desired = desiredHere([own, daemon, row({ address: "b" })], member("a"));
     expect(desired.map(({ row: one }) => one.id)).toEqual([own.id, daemon.id]);
   });
 
-  test("an unknown policy is an error, and a registered one is used", () => {
-    expect(() => claimPolicyOf("nome")).toThrow('no claim policy "nome"');
+  test("an unknown policy throws, and a registered one is used", () => {
+    expect(() => claimPolicyOf("nome")).toThrow('unknown claim policy "nome"');
     const own = claimPolicyOf("deployment_count")!;
     expect(claimPolicyOf("Mine", undefined, new Map([["mine", own]]))).toBe(own);
   });
 });
 
-describe("bad rows", () => {
-  test("R11: an unknown type is named and skipped, the rest goes on", () => {
+describe("invalid rows", () => {
+  test("R11: a row of unknown type is listed as invalid and skipped; other rows are claimed", () => {
     const bad = row({ type: "cron" });
     const good = row();
     const result = plan({ deployments: [bad, good] });
@@ -237,15 +214,15 @@ describe("bad rows", () => {
     expect(desiredHere([bad], member("a"))).toEqual([]);
   });
 
-  test("R12: a daemon with an address is named, and runs everywhere all the same", () => {
+  test("R12: a daemon with an address is listed, and runs on every node", () => {
     const daemon = row({ type: "daemon", address: "b" });
-    expect(plan({ deployments: [daemon] }).strayAddress).toEqual([daemon]);
+    expect(plan({ deployments: [daemon] }).addressedDaemons).toEqual([daemon]);
     expect(desiredHere([daemon], member("a"))).toHaveLength(1);
   });
 });
 
-describe("R7: what runs here", () => {
-  test("each enabled daemon once, where its selector admits the node", () => {
+describe("R7: desired rows", () => {
+  test("an enabled daemon is desired once, on nodes that its selector matches", () => {
     const everywhere = row({ type: "daemon" });
     const deployments = [
       everywhere,
@@ -256,16 +233,16 @@ describe("R7: what runs here", () => {
     expect(desiredHere(deployments, member("a", { labels: { zone: "x" } }))).toHaveLength(2);
   });
 
-  test("what it owns but may not run is desired with the reason, so that it can be reported", () => {
+  test("a row that the node owns but may not run is desired with the reason, so that it can be reported", () => {
     const own = row({ address: "a", package_name: "evil" });
     const node = member("a", { trusted_package_regexp: "web@.*" });
     expect(desiredHere([own], node)).toEqual([{ row: own, refused: ["package_untrusted"] }]);
   });
 });
 
-describe("a drain of another node", () => {
+describe("a draining owner", () => {
   const members = [member("a"), member("b", { draining: true })];
-  test("its rows may be reserved, by the same eligibility", () => {
+  test("its rows may be reserved by the nodes that may claim", () => {
     const theirs = row({ address: "b" });
     expect(plan({ members, deployments: [theirs] }).reserve).toEqual([
       { id: theirs.id, generation: 0 },
@@ -276,7 +253,7 @@ describe("a drain of another node", () => {
     expect(plan({ deployments: [theirs] }).reserve).toEqual([]);
   });
 
-  test("one that is stopped for us is claimed first", () => {
+  test("a row that it stopped for this node is claimed first", () => {
     const mine = row({ address: "b", moving_to: "a", move_state: "stopped", generation: 4 });
     const free = row({ updated_at: "2025-01-01T00:00:00.000Z" });
     expect(ids(plan({ members, deployments: [free, mine] }).claim)).toEqual([mine.id, free.id]);
@@ -285,21 +262,21 @@ describe("a drain of another node", () => {
   });
 });
 
-test("however a fleet starts, one claim after another ends within one of each other", () => {
+test("claims one after another leave the nodes within one deployment of each other", () => {
   fc.assert(
     fc.property(
       fc.integer({ min: 1, max: 6 }),
       fc.array(fc.integer({ min: 0, max: 6 }), { maxLength: 30 }),
       fc.infiniteStream(fc.nat()),
-      (nodes, owners, chance) => {
+      (nodes, owners, random) => {
         const names = Array.from({ length: nodes }, (_, n) => `n${n}`);
         const members = names.map((name) => member(name));
-        // Only free rows: what is already owned stays where it is, however uneven that is.
+        // Only free rows: owned rows stay where they are, however unevenly.
         const deployments = owners.map(() => row());
         for (let left = deployments.length; left > 0; left--) {
           const willing = names.filter((me) => plan({ me, members, deployments }).claim.length > 0);
           expect(willing.length).toBeGreaterThan(0);
-          const me = willing[chance.next().value! % willing.length]!;
+          const me = willing[random.next().value! % willing.length]!;
           const { id } = plan({ me, members, deployments }).claim[0]!;
           const taken = deployments.find((one) => one.id === id)!;
           taken.address = me;
@@ -315,7 +292,7 @@ test("however a fleet starts, one claim after another ends within one of each ot
   );
 });
 
-test("the order is total: every node names the same candidates in the same order", () => {
+test("byAge is a total order: every node names the same candidates in the same order", () => {
   const rows = Array.from({ length: 20 }, () => row());
   expect([...rows].reverse().sort(byAge)).toEqual(rows);
 });

@@ -20,72 +20,74 @@ import {
   countByAddress,
 } from "./policy.ts";
 
-/** Everything a pass looks at. */
+/** The input of a pass. */
 export interface PassInput {
   me: string;
   view: ViewState;
-  members: readonly Member[];
-  /** All of them, or those that can matter to this pass: then `counts` must be given too. */
+  members: ReadonlyMap<string, Member>;
+  /** All rows, or only those that may need an action: then `counts` must be given too. */
   deployments: readonly ListedDeployment[];
-  /** Free rows that few others look at. */
-  aside?: readonly ListedDeployment[];
-  /** Deployments per owner, for whoever keeps count. */
+  /** Free rows that few other nodes see. */
+  window?: readonly ListedDeployment[];
+  /** Deployments per owner; counted from `deployments` by default. */
   counts?: ReadonlyMap<string, number>;
   resource_usage: Readonly<Record<string, ResourceUsage>>;
-  /** Deployments per owner that came too lately for its sample to show them. */
+  /** Deployments per owner that are newer than its last sample can show. */
   recent?: () => ReadonlyMap<string, number>;
   /** `undefined`: the policy `none`. */
   policy: ClaimPolicy | undefined;
   draining: boolean;
-  /** How many intervals this node has seen the row unassigned, in its present term. */
-  waitedIntervals: (row: ListedDeployment) => number;
+  /** For how many intervals this node has seen the row without an owner, in its present generation. */
+  unclaimedIntervals: (row: ListedDeployment) => number;
   matches?: MatchWhole;
 }
 
-/** What the pass should do. At most one claim and one reservation, decided by the server. */
+/** What the pass proposes. The server's statements decide; at most one claim or reservation succeeds. */
 export interface PassPlan {
-  /** Addresses that own deployments and are not in the view, or may not run one that this node may. */
+  /** Owners that are not connected, or that may not run a row of theirs which this node may run. */
   release: string[];
-  /** In order; more than one call may name. */
+  /** In order of preference; one call may name only the first `CLAIM_CANDIDATES_MAX`. */
   claim: DeploymentTerm[];
-  /** What to claim instead while others come before. */
-  aside: DeploymentTerm[];
-  /** Nodes with the same right to the first free candidate, this one too; they race for it. */
+  /** Rows to claim instead while other nodes come first in the claim order. */
+  window: DeploymentTerm[];
+  /** The nodes with the same right to the first free candidate, this node included. */
   claimants: string[];
-  /** Whether rows are free that this node can run, whether it may claim them now or not. */
+  /** Whether rows are free that this node can run, even if it may not claim them now. */
   waiting: boolean;
   /** Rows of draining owners to take over. */
   reserve: DeploymentTerm[];
-  /** Rows to complain about, each once per change. */
+  /** Rows with an unknown type. */
   invalid: ListedDeployment[];
-  strayAddress: ListedDeployment[];
+  /** Daemons with an address, which is ignored. */
+  addressedDaemons: ListedDeployment[];
   skipped: "settling" | "policy_none" | undefined;
 }
 
-/** A row that nobody took for so long may be claimed by any node that can run it, whatever the metric says. */
-export const PATIENCE_INTERVALS = 3;
+/** After so many intervals without an owner, a row may be claimed by any node that can run it, regardless of load. */
+export const UNCLAIMED_INTERVALS_MAX = 3;
 
-/** From what is known to what to ask for. Pure: the server's statements decide whether it happens. */
+/** Plans a pass from the members and the rows. Pure: the server's statements decide whether the plan happens. */
 export function planPass(input: PassInput): PassPlan {
   const { view, members, deployments, policy, draining } = input;
   const idle: PassPlan = {
     release: [],
     claim: [],
-    aside: [],
+    window: [],
     claimants: [],
     waiting: false,
     reserve: [],
     invalid: deployments.filter(({ type }) => !isDeploymentType(type)),
-    strayAddress: deployments.filter(({ type, address }) => type === "daemon" && address !== ""),
+    addressedDaemons: deployments.filter(
+      ({ type, address }) => type === "daemon" && address !== "",
+    ),
     skipped: undefined,
   };
   if (view !== "ready") return { ...idle, skipped: "settling" };
   if (!policy) return { ...idle, skipped: "policy_none" };
   const rows = deployments.filter(({ type, enabled }) => type === "deployment" && enabled);
   const fleet = fleetOf(members, input.matches);
-  const { here } = fleet;
   const release = [...new Set(rows.map(({ address }) => address))].filter(
-    (address) => address !== "" && !here.has(address),
+    (address) => address !== "" && !members.has(address),
   );
   if (draining) return { ...idle, release };
   const { verdictOf, isEligible } = eligibility(input, policy, fleet);
@@ -95,18 +97,20 @@ export function planPass(input: PassInput): PassPlan {
     ({ moving_to, move_state }) => moving_to === input.me && move_state === "stopped",
   );
   const offered = rows.filter(
-    ({ address, moving_to }) => moving_to === "" && here.get(address)?.draining === true,
+    ({ address, moving_to }) => moving_to === "" && members.get(address)?.draining === true,
   );
   const refused = rows
-    .filter((row) => row.moving_to === "" && isRefused(row, here.get(row.address), input.matches))
+    .filter(
+      (row) => row.moving_to === "" && isRefused(row, members.get(row.address), input.matches),
+    )
     .filter((row) => verdictOf(row).canRun)
     .map(({ address }) => address);
   return {
     ...idle,
     release: [...new Set([...release, ...refused])],
     claim: [...handedOver.sort(byAge), ...mine].map(termOf),
-    // However long they are free: here nobody waits for his turn, and all would claim at once, whatever they have.
-    aside: (input.aside ?? [])
+    // The age of a row does not count here: without a claim order every node would claim it at once, regardless of load.
+    window: (input.window ?? [])
       .filter((row) => verdictOf(row).isLeast)
       .sort(byAge)
       .map(termOf),
@@ -116,7 +120,7 @@ export function planPass(input: PassInput): PassPlan {
   };
 }
 
-/** Whether its owner is there, stays, and may not run it. */
+/** Whether the row's owner is connected and not draining, but may not run the row. */
 export function isRefused(
   row: ListedDeployment,
   owner: Member | undefined,
@@ -125,7 +129,7 @@ export function isRefused(
   return owner !== undefined && !owner.draining && unfitness(row, owner, matches).length > 0;
 }
 
-/** The seed's order, the same on every node: `updated_at, created_at, id`. */
+/** Orders rows the same way on every node: by `updated_at`, `created_at`, `id`. */
 export function byAge(a: ListedDeployment, b: ListedDeployment): number {
   return (
     compare(a.updated_at, b.updated_at) ||
@@ -134,38 +138,45 @@ export function byAge(a: ListedDeployment, b: ListedDeployment): number {
   );
 }
 
-/** The same for all rows that ask for the same: thousands of them are one set. */
+/** Which nodes may claim rows of one demand. */
 interface Verdict {
-  /** Everybody whose metric is the least among those who can run it. */
+  /** The nodes with the least metric among those that can run the rows. */
   least: string[];
   isLeast: boolean;
   canRun: boolean;
 }
 
 /**
- * Whether this node may claim a row: it can run it, and its metric is the least among those who can. Asked per
- * candidate: a node that is idle but cannot run the row, or never claims, must not keep the others waiting.
+ * Decides whether this node may claim a row: it can run the row, and its metric is the least of all nodes that can. Decided
+ * per row, so that an idle node that cannot run the row, or never claims, does not block the others.
  */
 function eligibility(
   input: PassInput,
   policy: ClaimPolicy,
-  { rivals, able: known }: Fleet,
+  { claimants, ableByDemand }: Fleet,
 ): {
   verdictOf: (row: ListedDeployment) => Verdict;
   isEligible: (row: ListedDeployment) => boolean;
 } {
-  const { me, deployments, resource_usage, recent, waitedIntervals, matches = matchWhole } = input;
+  const {
+    me,
+    deployments,
+    resource_usage,
+    recent,
+    unclaimedIntervals,
+    matches = matchWhole,
+  } = input;
   const counts = input.counts ?? countByAddress(deployments);
   const context: ClaimMetricContext = { deployments, resource_usage, counts };
   const snapshots = new Map<string, ClaimMetricSnapshot[]>();
   const verdicts = new Map<string, Verdict>();
 
-  /** Measured when the first row asks: on most passes none does. */
+  /** Evaluates the metrics on first use: in most passes no row needs them. */
   function measure(): void {
     if (snapshots.size > 0 || policy.providers.length === 0) return;
-    // Only where there are samples: to know what they miss means to look at every deployment once.
+    // Skipped without samples: it visits every owned deployment.
     if (recent && Object.keys(resource_usage).length > 0) context.recent = recent();
-    for (const { address } of rivals)
+    for (const { address } of claimants)
       snapshots.set(
         address,
         policy.providers.map((provider) => provider.evaluate(address, context)),
@@ -177,8 +188,8 @@ function eligibility(
     const former = verdicts.get(demand);
     if (former) return former;
     measure();
-    const able = known.get(demand) ?? ableOf(row);
-    known.set(demand, able);
+    const able = ableByDemand.get(demand) ?? ableOf(row);
+    ableByDemand.set(demand, able);
     const least = policy.pickEligible(able.list, snapshots);
     const verdict = { least, isLeast: least.includes(me), canRun: able.all.has(me) };
     verdicts.set(demand, verdict);
@@ -186,7 +197,7 @@ function eligibility(
   }
 
   function ableOf(row: ListedDeployment): Able {
-    const list = rivals
+    const list = claimants
       .filter((node) => unfitness(row, node, matches).length === 0)
       .map(({ address }) => address);
     return { list, all: new Set(list) };
@@ -196,18 +207,19 @@ function eligibility(
     verdictOf,
     isEligible(row) {
       const { isLeast, canRun } = verdictOf(row);
-      return isLeast || (canRun && waitedIntervals(row) >= PATIENCE_INTERVALS);
+      return isLeast || (canRun && unclaimedIntervals(row) >= UNCLAIMED_INTERVALS_MAX);
     },
   };
 }
 
-/** What follows from who is there alone. */
+/** What follows from the members alone. */
 interface Fleet {
-  here: ReadonlyMap<string, Member>;
-  /** Those who claim. */
-  rivals: readonly Member[];
-  /** Who of them can run what, by demand. */
-  able: Map<string, Able>;
+  /** The members that claim deployments. */
+  claimants: readonly Member[];
+  /** The claimants that can run rows of a demand. */
+  ableByDemand: Map<string, Able>;
+  /** Whether a member drains. */
+  isDraining: boolean;
 }
 
 interface Able {
@@ -215,24 +227,28 @@ interface Able {
   all: ReadonlySet<string>;
 }
 
-const fleets = new WeakMap<readonly Member[], WeakMap<MatchWhole, Fleet>>();
+const fleets = new WeakMap<ReadonlyMap<string, Member>, WeakMap<MatchWhole, Fleet>>();
 
 /**
- * Remembered by the list of members: it is the same for most passes, and of ten thousand members a pass spent nine
- * tenths of its time on finding out again who can run what.
+ * Memoised by the map of members, which is the same for most passes: with 10,000 members a pass spent nine tenths of its
+ * time on which of them can run what.
  */
-function fleetOf(members: readonly Member[], matches: MatchWhole = matchWhole): Fleet {
+export function fleetOf(
+  members: ReadonlyMap<string, Member>,
+  matches: MatchWhole = matchWhole,
+): Fleet {
   const known = fleets.get(members) ?? new WeakMap<MatchWhole, Fleet>();
   fleets.set(members, known);
   const former = known.get(matches);
   if (former) return former;
+  const list = [...members.values()];
   const fleet: Fleet = {
-    here: new Map(members.map((member) => [member.address, member])),
-    rivals: members.filter(
+    claimants: list.filter(
       ({ claim_policy, draining, tags }) =>
         claim_policy !== "none" && !draining && !isLeaving(tags),
     ),
-    able: new Map(),
+    ableByDemand: new Map(),
+    isDraining: list.some(({ draining }) => draining),
   };
   known.set(matches, fleet);
   return fleet;
@@ -240,7 +256,7 @@ function fleetOf(members: readonly Member[], matches: MatchWhole = matchWhole): 
 
 const demands = new WeakMap<ListedDeployment, string>();
 
-/** What a row asks of a node. Remembered by the row: a pass over a thousand free ones spent a third of its time here. */
+/** What a row requires of a node. Memoised by the row: a pass over 1,000 free rows spent a third of its time here. */
 export function demandOf(row: ListedDeployment): string {
   const known = demands.get(row);
   if (known !== undefined) return known;
@@ -250,7 +266,7 @@ export function demandOf(row: ListedDeployment): string {
   return demand;
 }
 
-/** Desired on this node: its own deployments, and every enabled daemon it may run (R7). */
+/** The rows that should run on this node: the deployments it owns, and every enabled daemon it may run (R7). */
 export function desiredHere(
   deployments: readonly ListedDeployment[],
   node: Pick<Member, "address" | "labels" | "trusted_package_regexp" | "custom_command">,
@@ -265,7 +281,7 @@ export function desiredHere(
     .filter(({ row, refused }) => row.type !== "daemon" || !refused.includes("selector_mismatch"));
 }
 
-/** A deployment that is pinned to another node goes on here until that node takes it over. */
+/** A deployment pinned to another node runs here until that node takes it over. */
 const asOwned = (row: ListedDeployment): ListedDeployment => {
   if (row.type === "daemon" || !Object.hasOwn(row.selector, ADDRESS_SELECTOR)) return row;
   const { [ADDRESS_SELECTOR]: _, ...selector } = row.selector;

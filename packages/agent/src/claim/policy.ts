@@ -1,6 +1,6 @@
 import type { ListedDeployment, ResourceUsage } from "@tenure/protocol";
 
-// The seed's interface. Whoever wants another measure registers a policy of their own.
+// The specified interface for claim policies. Embedders can register policies of their own.
 
 export type ClaimMetricKey = "deployment_count" | "resource_usage" | (string & {});
 
@@ -12,27 +12,27 @@ export interface ClaimMetricSnapshot {
 
 export interface ClaimMetricContext {
   deployments: readonly ListedDeployment[];
-  /** Fresh samples by address. Whoever is missing has none. */
+  /** Current samples by address; a node without one is absent. */
   resource_usage: Readonly<Record<string, ResourceUsage>>;
-  /** The same for every candidate of a pass, so that a long list is counted once. */
+  /** Deployments per owner, counted once per pass. */
   counts?: ReadonlyMap<string, number>;
-  /** Deployments per owner that came too lately for its sample to show them. */
+  /** Deployments per owner that are newer than its last sample can show. */
   recent?: ReadonlyMap<string, number>;
 }
 
 export interface ClaimMetricProvider {
   key: ClaimMetricKey;
-  /** The metric of one node-unit. Infinity when it cannot be known: that is never the least. */
+  /** Returns the metric of one node-unit; Infinity when it is unknown, which is never the least. */
   evaluate(nodeUnitAddress: string, ctx: ClaimMetricContext): ClaimMetricSnapshot;
 }
 
 export interface ClaimPolicy {
   providers: ClaimMetricProvider[];
-  /** Those who may claim: everybody with the least metric. */
+  /** Returns the node-units with the least metric: those that may claim. */
   pickEligible(nodeUnits: string[], snapshots: Map<string, ClaimMetricSnapshot[]>): string[];
 }
 
-/** `none`: no policy at all. The node runs what it owns, and neither claims nor releases (R1, R13). */
+/** The name for no policy: the node runs what it owns, and neither claims nor releases (R1, R13). */
 export const NO_POLICY = "none";
 
 export interface ResourceWeights {
@@ -40,7 +40,7 @@ export interface ResourceWeights {
   memory_weight: number;
 }
 
-/** The policy of a name, however it is written; `undefined` for `none`. */
+/** Returns the policy of a name in any case; `undefined` for `none`. */
 export function claimPolicyOf(
   name: string,
   weights: ResourceWeights = { cpu_weight: 1, memory_weight: 1 },
@@ -55,13 +55,13 @@ export function claimPolicyOf(
       return leastOf([resourceUsage(weights), deploymentCount]);
     default: {
       const policy = registered.get(name.toLowerCase());
-      if (!policy) throw new Error(`there is no claim policy ${JSON.stringify(name)}`);
+      if (!policy) throw new Error(`unknown claim policy ${JSON.stringify(name)}`);
       return policy;
     }
   }
 }
 
-/** Enabled deployments that a node-unit owns. Daemons run everywhere and say nothing about load (R5, R6). */
+/** Counts the enabled deployments per owner. Daemons run on every node, so they do not count as load (R5, R6). */
 export function countByAddress(
   deployments: readonly Pick<ListedDeployment, "type" | "enabled" | "address">[],
 ): Map<string, number> {
@@ -82,12 +82,12 @@ const deploymentCount: ClaimMetricProvider = {
 };
 
 /**
- * What one more deployment is taken to cost until a sample shows it, in percent of the machine. Samples are seconds old,
- * and a node claims many times in a second: without this a whole batch went to the node that was least busy before it.
+ * The assumed cost of a deployment that no sample shows yet, in percent of the machine. Samples are seconds old and a node
+ * claims many times per second: without this a whole batch went to the node that was least busy before it.
  */
 const RECENT_PERCENT = 5;
 
-/** Shares of the machine, weighted. Weights are normalised: only their relation means something. */
+/** The weighted mean of processor and memory use, in percent. */
 function resourceUsage({ cpu_weight, memory_weight }: ResourceWeights): ClaimMetricProvider {
   const total = cpu_weight + memory_weight;
   return {
@@ -103,7 +103,7 @@ function resourceUsage({ cpu_weight, memory_weight }: ResourceWeights): ClaimMet
   };
 }
 
-/** Compares by the first metric; equal ones by the next. Whoever is equal in all is eligible too. */
+/** Compares by the first metric, and equal nodes by the next. Nodes equal in all metrics are all eligible. */
 function leastOf(providers: ClaimMetricProvider[]): ClaimPolicy {
   return {
     providers,
@@ -112,7 +112,7 @@ function leastOf(providers: ClaimMetricProvider[]): ClaimPolicy {
       for (const index of providers.keys()) {
         const metrics = left.map((node) => metricOf(snapshots, node, index));
         const least = metrics.reduce((a, b) => (b < a ? b : a), Number.POSITIVE_INFINITY);
-        // Nobody with an unknown first metric is the least; if nobody's is known, nobody may claim by it.
+        // A node with an unknown first metric is never the least; if all are unknown, no node may claim.
         if (index === 0 && !Number.isFinite(least)) return [];
         left = left.filter((_, at) => metrics[at] === least);
       }

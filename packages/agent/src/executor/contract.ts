@@ -12,7 +12,7 @@ import type { RunAs } from "../run-as.ts";
 import type { Backoff } from "./backoff.ts";
 
 /** One deployment that this node has something to do with. */
-export interface Wanted {
+export interface DesiredDeployment {
   /** With `args` and `env`: the server gives them for whatever is wanted here. */
   row: ListedDeployment;
   /**
@@ -27,7 +27,7 @@ export interface Wanted {
 /** Runs what is wanted on this machine, and nothing else. */
 export interface Executor {
   /** Everything that is wanted here. Whatever runs and is not named is stopped. Costs little when nothing changed. */
-  want(all: readonly Wanted[]): void;
+  setDesired(all: readonly DesiredDeployment[]): void;
   /**
    * Stops the children of type `deployment` and starts none until `resume`; daemons go on. A child that runs and that
    * `mayGoOn` names goes on too.

@@ -15,12 +15,12 @@ describe("what is wanted runs, and nothing else", () => {
   test("a child is started, stopped when it is wanted no more, and every step is reported", async () => {
     const { executor, reported, statesOf } = await startExecutor();
     const row = aRow({ command: FOREVER, generation: 7 });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const { pid, spec_hash, started_at } = await reported(row, "running");
     expect(executor.running()).toEqual([{ deploymentId: row.id, generation: 7, pid }]);
     expect(spec_hash).toMatch(/^[0-9a-f]{32}$/);
     expect(new Date(started_at ?? "").getTime()).toBeGreaterThan(0);
-    executor.want([]);
+    executor.setDesired([]);
     await reported(row, "stopped", (report) => report.pid === null);
     expect(isGroupAlive(pid ?? 0)).toBe(false);
     expect(executor.running()).toEqual([]);
@@ -39,11 +39,11 @@ describe("what is wanted runs, and nothing else", () => {
       env: { B: "2", A: "1" },
     };
     const later = aRow({ command: FOREVER });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     await reported(row, "running");
     const count = reports.length;
-    executor.want([wanted(reworded)]);
-    executor.want([wanted({ ...row }), wanted(later)]);
+    executor.setDesired([wanted(reworded)]);
+    executor.setDesired([wanted({ ...row }), wanted(later)]);
     await reported(later, "running"); // by then a wrong restart would have been reported
     expect(reports.slice(count).filter(({ deployment_id }) => deployment_id === row.id)).toEqual(
       [],
@@ -58,9 +58,9 @@ describe("what is wanted runs, and nothing else", () => {
   ])("%s is another child", async (_, change) => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER, args: [] });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const before = await reported(row, "running");
-    executor.want([wanted({ ...row, ...change })]);
+    executor.setDesired([wanted({ ...row, ...change })]);
     const after = await reported(row, "starting", ({ pid }) => Boolean(pid) && pid !== before.pid);
     expect(isGroupAlive(before.pid ?? 0)).toBe(false);
     expect(after.restarts).toBe(0);
@@ -70,19 +70,19 @@ describe("what is wanted runs, and nothing else", () => {
     const { executor, reported, reports } = await startExecutor();
     const { args, env, ...bare } = aRow({ command: FOREVER });
     const other = aRow({ command: FOREVER });
-    executor.want([wanted(bare), wanted(other)]);
+    executor.setDesired([wanted(bare), wanted(other)]);
     await reported(other, "running"); // by then it would have been started
     expect(reports.filter(({ deployment_id }) => deployment_id === bare.id)).toEqual([]);
-    executor.want([wanted({ ...bare, args: args ?? [], env: env ?? {} })]);
+    executor.setDesired([wanted({ ...bare, args: args ?? [], env: env ?? {} })]);
     await reported(aRow(bare), "running");
-    executor.want([wanted({ ...bare })]);
+    executor.setDesired([wanted({ ...bare })]);
     expect(executor.running().map(({ deploymentId }) => deploymentId)).toContain(bare.id);
   });
 
   test("a restart that was asked for is one, and one of nothing is refused", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const before = await reported(row, "running");
     await executor.restart(row.id);
     const after = await reported(row, "running", ({ pid }) => pid !== before.pid);
@@ -93,7 +93,7 @@ describe("what is wanted runs, and nothing else", () => {
   test("everything is said again when it is asked for", async () => {
     const { executor, reported, reports } = await startExecutor();
     const row = aRow({ command: FOREVER });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const running = await reported(row, "running");
     executor.reportAll();
     expect(reports.at(-1)).toEqual(running);
@@ -102,10 +102,10 @@ describe("what is wanted runs, and nothing else", () => {
   test("what was gone a moment ago and is wanted again runs again", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const before = await reported(row, "running");
-    executor.want([]);
-    executor.want([wanted({ ...row })]);
+    executor.setDesired([]);
+    executor.setDesired([wanted({ ...row })]);
     await reported(row, "running", ({ pid }) => pid !== before.pid);
     expect(executor.running()).toHaveLength(1);
   });
@@ -113,11 +113,11 @@ describe("what is wanted runs, and nothing else", () => {
   test("stop ends daemons too, and nothing is started after it", async () => {
     const { executor, reported } = await startExecutor();
     const rows = [aRow({ command: FOREVER }), aRow({ command: FOREVER, type: "daemon" })] as const;
-    executor.want(rows.map((row) => wanted(row)));
+    executor.setDesired(rows.map((row) => wanted(row)));
     const pids = [await reported(rows[0], "running"), await reported(rows[1], "running")];
     await executor.stop();
     expect(pids.filter(({ pid }) => isGroupAlive(pid ?? 0))).toEqual([]);
-    executor.want([wanted(aRow({ command: FOREVER }))]);
+    executor.setDesired([wanted(aRow({ command: FOREVER }))]);
     expect(executor.running()).toEqual([]);
   });
 });
@@ -134,7 +134,7 @@ describe("what a child finds", () => {
       generation: 42,
       env: { COLOUR: "a b\n$(c)", LANG: "xx", TENURE_FENCING_TOKEN: "99" },
     });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const lines = await logLines(row, 8);
     const text = lines.join("\n");
     expect(text).not.toContain("agent-secret");
@@ -162,7 +162,7 @@ describe("what a child finds", () => {
     const { executor, logLines, dataDir } = await startExecutor();
     const args = ["two words", "$(touch pwned)", "; exit 1", '"', "-n", "*"];
     const row = aRow({ command: "pwd; printf '<%s>\\n'", args });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const lines = await logLines(row, 7);
     expect(lines.slice(0, 7)).toEqual([
       join(dataDir, "work", row.id),
@@ -177,11 +177,11 @@ describe("stopping", () => {
     const { executor, reported, logs, logLines } = await startExecutor({ stopGraceMs: 300 });
     const trap = "trap '' TERM; echo deaf; while :; do sleep 0.1; done";
     const row = aRow({ command: trap });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const deaf = await reported(row, "running");
     const old = identify(deaf.pid ?? 0);
     await logLines(row); // running is said of a shell that may not have come to its trap yet
-    executor.want([
+    executor.setDesired([
       wanted({
         ...row,
         generation: 2,
@@ -200,9 +200,9 @@ describe("stopping", () => {
       command:
         "trap 'echo saving; sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
     });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     await logLines(row);
-    executor.want([]);
+    executor.setDesired([]);
     await reported(row, "stopped");
     expect((await logLines(row)).at(-1)).toBe("saved");
   });
@@ -213,14 +213,14 @@ describe("stopping", () => {
     const fork = (name: string, how: string): string =>
       `${how} sh -c 'trap "" TERM; echo $$ > ${directory}/${name}; while :; do sleep 0.1; done' &`;
     const row = aRow({ command: `${fork("near", "")} ${fork("far", "setsid")} ${FOREVER}` });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     await reported(row, "running");
     const pids = await until(
       () => ["near", "far"].map((name) => Number(readFileSync(join(directory, name), "utf8"))),
       { ...PATIENT, what: "the forks to begin" },
     );
     const forks = pids.map((pid) => identify(pid));
-    executor.want([]);
+    executor.setDesired([]);
     await reported(row, "stopped");
     expect(forks.filter((one) => one && isAlive(one))).toEqual([]);
     expect(logs.map(({ event }) => event)).toContain("child.strays-killed");
@@ -230,9 +230,9 @@ describe("stopping", () => {
     const directory = scratchDirectory("pids");
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: `sleep 1000 & echo $! >> ${directory}/forks; sleep 0.1; exit 0` });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     await reported(row, "backoff", ({ restarts }) => (restarts ?? 0) >= 2);
-    executor.want([]);
+    executor.setDesired([]);
     await reported(row, "stopped");
     const forks = readFileSync(join(directory, "forks"), "utf8").trim().split("\n").map(Number);
     expect(forks.length).toBeGreaterThanOrEqual(3);
@@ -244,7 +244,7 @@ describe("failing", () => {
   test("a child that crashes at once is reported with how and why, and tried again", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: "echo unused; echo 'cannot find the thing' >&2; exit 3" });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const first = await reported(row, "backoff");
     expect(first).toMatchObject({ exit_code: 3, signal: null, pid: null });
     expect(first.last_error).toBe("exited with code 3: cannot find the thing");
@@ -254,14 +254,14 @@ describe("failing", () => {
   test("one that is killed names the signal", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: "kill -SEGV $$; sleep 1000" });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     expect(await reported(row, "backoff")).toMatchObject({ exit_code: null, signal: "SIGSEGV" });
   });
 
   test("a daemon found not running says so in the seed's word, and is started again", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER, type: "daemon", generation: 0 });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const { pid } = await reported(row, "running");
     process.kill(pid ?? 0, "SIGKILL");
     const missing = await reported(row, "backoff");
@@ -274,7 +274,7 @@ describe("failing", () => {
     const row = aRow({ command: FOREVER });
     const inTheWay = join(dataDir, "work", row.id);
     writeFileSync(inTheWay, "");
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     expect((await reported(row, "failed")).last_error).toContain("EEXIST");
     rmSync(inTheWay);
     await reported(row, "running");
@@ -283,7 +283,7 @@ describe("failing", () => {
   test("words that no store takes do not keep a failure from being reported", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: "printf 'a\\000b\\377c' >&2; exit 1" });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     expect((await reported(row, "backoff")).last_error).toBe("exited with code 1: a\uFFFDb\uFFFDc");
   });
 
@@ -291,7 +291,7 @@ describe("failing", () => {
     const { executor, reported } = await startExecutor({ startConcurrencyMax: 1 });
     const bad = aRow({ command: "exit 1" });
     const good = aRow({ command: FOREVER });
-    executor.want([wanted(bad), wanted(good)]);
+    executor.setDesired([wanted(bad), wanted(good)]);
     await reported(good, "running");
     await reported(bad, "backoff", ({ restarts }) => (restarts ?? 0) > 2);
     expect(executor.running().filter(({ deploymentId }) => deploymentId === good.id)).toHaveLength(
@@ -304,14 +304,14 @@ describe("modes", () => {
   test("what another node takes over is stopped and stays so, until it is our own again", async () => {
     const { executor, reported, statesOf } = await startExecutor();
     const row = aRow({ command: FOREVER });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const { pid } = await reported(row, "running");
-    executor.want([wanted(row, "hold")]);
+    executor.setDesired([wanted(row, "hold")]);
     await reported(row, "stopped");
     expect(isGroupAlive(pid ?? 0)).toBe(false);
     await expect(executor.restart(row.id)).resolves.toBeUndefined();
     expect(executor.running()).toEqual([]);
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     await reported(row, "running");
     expect(statesOf(row).slice(0, 4)).toEqual(["starting", "running", "stopping", "stopped"]);
   });
@@ -319,20 +319,20 @@ describe("modes", () => {
   test("what this node takes over next is said to be ready, and not started", async () => {
     const { executor, reported, statesOf } = await startExecutor();
     const row = aRow({ command: FOREVER });
-    executor.want([wanted(row, "prepare")]);
+    executor.setDesired([wanted(row, "prepare")]);
     await reported(row, "stopped");
     expect(statesOf(row)).toEqual(["stopped"]);
     expect(executor.running()).toEqual([]);
-    executor.want([wanted({ ...row, generation: 2 })]);
+    executor.setDesired([wanted({ ...row, generation: 2 })]);
     await reported(row, "running", ({ generation }) => generation === 2);
   });
 
   test("what may not run here is refused with the reasons, and a child that runs is stopped first", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const { pid } = await reported(row, "running");
-    executor.want([wanted(row, "run", ["command_not_allowed", "package_untrusted"])]);
+    executor.setDesired([wanted(row, "run", ["command_not_allowed", "package_untrusted"])]);
     const refused = await reported(row, "refused");
     expect(refused.last_error).toBe("not allowed here: command_not_allowed, package_untrusted");
     expect(isGroupAlive(pid ?? 0)).toBe(false);
@@ -343,12 +343,12 @@ describe("modes", () => {
     const row = aRow({ command: FOREVER });
     const late = aRow({ command: FOREVER });
     const daemon = aRow({ command: FOREVER, type: "daemon" });
-    executor.want([wanted(row), wanted(daemon)]);
+    executor.setDesired([wanted(row), wanted(daemon)]);
     await reported(row, "running");
     const { pid } = await reported(daemon, "running");
     executor.suspend("no contact for 30 s");
     expect((await reported(row, "stopped")).last_error).toBe("no contact for 30 s");
-    executor.want([wanted(row), wanted(late), wanted(daemon)]);
+    executor.setDesired([wanted(row), wanted(late), wanted(daemon)]);
     expect((await reported(late, "stopped")).last_error).toBe("no contact for 30 s");
     expect(executor.running()).toEqual([{ deploymentId: daemon.id, generation: 1, pid }]);
     executor.resume();
@@ -359,12 +359,12 @@ describe("modes", () => {
   test("out of contact a child that may go on does, and a row that comes meanwhile waits", async () => {
     const { executor, reported } = await startExecutor();
     const [hasty, patient, late] = [1, 2, 3].map(() => aRow({ command: FOREVER }));
-    executor.want([wanted(hasty!), wanted(patient!)]);
+    executor.setDesired([wanted(hasty!), wanted(patient!)]);
     await reported(hasty!, "running");
     const { pid } = await reported(patient!, "running");
     executor.suspend("no contact for 30 s", ({ id }) => id !== hasty!.id);
     await reported(hasty!, "stopped");
-    executor.want([wanted(hasty!), wanted(patient!), wanted(late!)]);
+    executor.setDesired([wanted(hasty!), wanted(patient!), wanted(late!)]);
     await reported(late!, "stopped");
     expect(executor.running()).toEqual([{ deploymentId: patient!.id, generation: 1, pid }]);
     executor.suspend("no contact for 30 s");
@@ -374,10 +374,10 @@ describe("modes", () => {
   test("a changed lost_after_ms is reported and restarts nothing", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER, lost_after_ms: 60_000 });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const { pid, lost_after_ms } = await reported(row, "running");
     expect(lost_after_ms).toBe(60_000);
-    executor.want([wanted({ ...row, lost_after_ms: 0 })]);
+    executor.setDesired([wanted({ ...row, lost_after_ms: 0 })]);
     const again = await reported(row, "running", (report) => report.lost_after_ms === 0);
     expect(again.pid).toBe(pid);
   });
@@ -386,7 +386,7 @@ describe("modes", () => {
 test("at most so many start at once, and each begins when another has", async () => {
   const { executor, reports } = await startExecutor({ startConcurrencyMax: 2 });
   const rows = Array.from({ length: 7 }, () => aRow({ command: FOREVER }));
-  executor.want(rows.map((row) => wanted(row)));
+  executor.setDesired(rows.map((row) => wanted(row)));
   const running = (): number =>
     new Set(reports.filter(({ state }) => state === "running").map(({ pid }) => pid)).size;
   await until(() => running() === 7, { ...PATIENT, what: "all to run" });
@@ -403,10 +403,10 @@ test("at most so many start at once, and each begins when another has", async ()
 test("a long list that did not change costs next to nothing", async () => {
   const { executor } = await startExecutor();
   const all = Array.from({ length: 2_000 }, () => wanted(aRow({ command: FOREVER }), "hold"));
-  executor.want(all);
+  executor.setDesired(all);
   // Time of the processor, not of the clock: others want the machine too. Measured: 2 ms.
   const before = process.cpuUsage();
-  for (let n = 0; n < 50; n++) executor.want(all);
+  for (let n = 0; n < 50; n++) executor.setDesired(all);
   const { user, system } = process.cpuUsage(before);
   expect((user + system) / 1_000 / 50).toBeLessThan(30);
 });

@@ -6,7 +6,7 @@ import { directoryName } from "../install/package-spec.ts";
 import { createLogs } from "../logs/logs.ts";
 import { resolveWrapper } from "../wrapper.ts";
 import { BACKOFF } from "./backoff.ts";
-import type { Executor, ExecutorOptions, Wanted } from "./contract.ts";
+import type { DesiredDeployment, Executor, ExecutorOptions } from "./contract.ts";
 import { takeDirectory } from "./data-directory/data-directory.ts";
 import { onHousekeepingFailed, startHousekeeping } from "./data-directory/housekeeping.ts";
 import { createOwners } from "./data-directory/owners.ts";
@@ -88,7 +88,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     report: options.report,
   };
 
-  let wanted = new Map<string, Wanted>();
+  let wanted = new Map<string, DesiredDeployment>();
   let isInformed = false;
   let suspended: { reason: string; mayGoOn: (row: ListedDeployment) => boolean } | undefined;
   let stopped: Promise<void> | undefined;
@@ -103,7 +103,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     log,
   });
 
-  function aim(one: Wanted): void {
+  function aim(one: DesiredDeployment): void {
     const { id, generation } = one.row;
     const runner = runners.get(id);
     const goesOn = isRunning(runner, generation) && suspended?.mayGoOn(one.row);
@@ -133,7 +133,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
   }
 
   return {
-    want(all) {
+    setDesired(all) {
       if (stopped) return;
       isInformed = true;
       const next = new Map(all.map((one) => [one.row.id, one]));
@@ -190,7 +190,7 @@ const KILLED_MS = 15_000;
 const POLL_MS = 10;
 
 /** The caller keeps the rows it has; a row that changed is another object. */
-const isSame = (former: Wanted | undefined, one: Wanted): boolean =>
+const isSame = (former: DesiredDeployment | undefined, one: DesiredDeployment): boolean =>
   former !== undefined &&
   former.row === one.row &&
   former.mode === one.mode &&

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { type ListedDeployment, loadersOf } from "@tenure/protocol";
 import type { PackageSpec } from "../install/package-spec.ts";
-import type { Wanted } from "./contract.ts";
+import type { DesiredDeployment } from "./contract.ts";
 
 /** What should be the case for one deployment on this node. */
 export type Goal = GoalOf & {
@@ -39,7 +39,7 @@ export interface ChildSpec {
  * what to run.
  */
 export function goalOf(
-  { row, mode, refused }: Wanted,
+  { row, mode, refused }: DesiredDeployment,
   suspended: string | undefined,
 ): Goal | undefined {
   const isDaemon = row.type === "daemon";
@@ -53,7 +53,7 @@ export function goalOf(
   return row.args && row.env ? goal(row, { kind: "run", spec }) : undefined;
 }
 
-function reasonsOf(row: ListedDeployment, refused: Wanted["refused"]): string {
+function reasonsOf(row: ListedDeployment, refused: DesiredDeployment["refused"]): string {
   const words = refused.map((code) =>
     code === "env_not_allowed"
       ? `${code} (ENABLE_CUSTOM_COMMAND is false, and env sets ${loadersOf(row).join(", ")}, which changes which code is loaded)`

@@ -2,10 +2,10 @@ import { TenureError } from "@tenure/protocol";
 import type { Executor } from "./contract.ts";
 
 /** Runs nothing: for a node-unit that only claims, in a bench or a simulation. */
-export async function createNoExecutor(): Promise<Executor> {
+export async function createNullExecutor(): Promise<Executor> {
   const unknown = (id: string) => new TenureError("NOT_FOUND", { what: "deployment", id });
   return {
-    want() {},
+    setDesired() {},
     suspend() {},
     resume() {},
     reportAll() {},

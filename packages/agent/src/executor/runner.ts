@@ -64,7 +64,7 @@ export function createRunner(
       const present = goal;
       if (!isSameChild(present, history.of)) history = createHistory(present);
       await fulfil(present, changed.signal);
-      // Wanted again a moment after it was gone: then there is another goal by now.
+      // DesiredDeployment again a moment after it was gone: then there is another goal by now.
       if (goal.kind === "gone" && goal === present) return onGone();
     }
   }

@@ -5,43 +5,14 @@ import {
   type Member,
 } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
-import { createHeldList } from "./deployment-cache.ts";
+import { member as anyMember, row as anyRow } from "../../testing/rows.ts";
+import { createDeploymentCache } from "./deployment-cache.ts";
 import { createRowIndex, FREE_ROWS_MAX } from "./row-index.ts";
 
 type Answer = CallResult<"deployment.list">;
-const row = (id: string, changes: Partial<ListedDeployment> = {}): ListedDeployment => ({
-  id,
-  name: id,
-  package_name: "web",
-  package_version: "1.0.0",
-  command: "",
-  type: "deployment",
-  address: "me",
-  enabled: true,
-  selector: {},
-  lost_after_ms: 0,
-  generation: 1,
-  revision: 1,
-  moving_to: "",
-  move_state: "",
-  created_at: "2026-01-01T00:00:00.000Z",
-  updated_at: "2026-01-01T00:00:00.000Z",
-  ...changes,
-});
-const member = (changes: Partial<Member> = {}): Member => ({
-  address: "me",
-  name: "me",
-  instance_id: "i",
-  epoch: 1,
-  claim_policy: "deployment_count",
-  labels: {},
-  trusted_package_regexp: ".*",
-  custom_command: false,
-  draining: false,
-  tags: {},
-  joined_at: "2026-01-01T00:00:00.000Z",
-  ...changes,
-});
+const row = (id: string, changes: Partial<ListedDeployment> = {}) =>
+  anyRow({ id, name: id, address: "me", generation: 1, ...changes });
+const member = (changes: Partial<Member> = {}) => anyMember("me", { tags: {}, ...changes });
 const answer = (changes: Partial<Answer>): Answer => ({
   revision: "r1",
   answer: "full",
@@ -51,106 +22,110 @@ const answer = (changes: Partial<Answer>): Answer => ({
   ...changes,
 });
 
-/** Answers in order; an error is thrown. Remembers the revisions that were named. */
+/** A cache whose server gives these answers in order, and the revisions it requested. */
 function scripted(answers: (Answer | Error)[]) {
-  const asked: (string | undefined)[] = [];
-  const list = createHeldList(async (revision) => {
-    asked.push(revision);
+  const requested: (string | undefined)[] = [];
+  const cache = createDeploymentCache(async (revision) => {
+    requested.push(revision);
     const next = answers.shift();
     if (!next || next instanceof Error) throw next ?? new Error("not expected");
     return next;
   });
-  const own = () => list.concerning("me").map(({ id }) => id);
-  return { list, asked, own };
+  const own = () => cache.forNode("me").map(({ id }) => id);
+  return { cache, requested, own };
 }
 
-describe("the list", () => {
-  test("is read by revision: all, then what changed, then nothing", async () => {
-    const { list, asked, own } = scripted([
+describe("the cache", () => {
+  test("reads by revision: everything, then the changes, then nothing", async () => {
+    const { cache, requested, own } = scripted([
       answer({ items: [row("a"), row("b")] }),
       answer({ revision: "r2", answer: "delta", items: [row("c")], removed: ["a"] }),
       answer({ revision: "r2", answer: "unchanged" }),
     ]);
-    expect([await list.read(), await list.read(), await list.read()]).toEqual([true, true, false]);
+    expect([await cache.refresh(), await cache.refresh(), await cache.refresh()]).toEqual([
+      true,
+      true,
+      false,
+    ]);
     expect(own()).toEqual(["b", "c"]);
-    expect(asked).toEqual([undefined, "r1", "r2"]);
+    expect(requested).toEqual([undefined, "r1", "r2"]);
   });
 
-  test("keeps what it has of a row that cannot be read, where it has an owner", async () => {
+  test("keeps the last version of an unreadable row that has an owner", async () => {
     const bad = ["owned", "daemon", "free"].map((id) => ({ id, reason: "env: bad" }));
-    const { list, own } = scripted([
+    const { cache, own } = scripted([
       answer({
         items: [row("owned"), row("daemon", { type: "daemon" }), row("free", { address: "" })],
       }),
       answer({ revision: "r2", answer: "delta", skipped: bad }),
       answer({ revision: "r3", items: [row("new")], skipped: bad }),
     ]);
-    await list.read();
-    await list.read();
+    await cache.refresh();
+    await cache.refresh();
     expect(own().sort()).toEqual(["daemon", "owned"]);
-    expect(list.relevant(new Map()).map(({ id }) => id)).not.toContain("free");
-    await list.read();
+    expect(cache.relevant(new Map()).map(({ id }) => id)).not.toContain("free");
+    await cache.refresh();
     expect(own().sort()).toEqual(["daemon", "new", "owned"]);
-    expect(list.skipped).toEqual(bad);
+    expect(cache.skipped).toEqual(bad);
   });
 
-  test("in pieces counts only when it is whole: half of it would stop the other half", async () => {
-    const { list, asked, own } = scripted([
+  test("uses a list in pages only when it is complete: half a list would stop half of the children", async () => {
+    const { cache, requested, own } = scripted([
       answer({ items: [row("a"), row("b")] }),
       answer({ revision: "p1", items: [row("a")], more: true }),
-      new Error("a piece came too late"),
+      new Error("a page came too late"),
       answer({ revision: "r3", answer: "delta", items: [row("c")] }),
     ]);
-    await list.read();
-    await expect(list.read()).rejects.toThrow("too late");
+    await cache.refresh();
+    await expect(cache.refresh()).rejects.toThrow("too late");
     expect(own()).toEqual(["a", "b"]);
-    expect(await list.read()).toBe(true);
+    expect(await cache.refresh()).toBe(true);
     expect(own()).toEqual(["a", "c"]);
-    // It went on where it was, instead of beginning a long list again.
-    expect(asked).toEqual([undefined, "r1", "p1", "p1"]);
+    // The next refresh continues after the last page instead of reading a long list again.
+    expect(requested).toEqual([undefined, "r1", "p1", "p1"]);
   });
 
-  test("in pieces begins again when it was distrusted on the way", async () => {
-    const { list, asked, own } = scripted([
+  test("reads a list in pages from its start after an invalidation", async () => {
+    const { cache, requested, own } = scripted([
       answer({ revision: "p1", items: [row("a")], more: true }),
       new Error("the connection broke"),
       answer({ items: [row("c")] }),
     ]);
-    await expect(list.read()).rejects.toThrow("broke");
-    list.distrust();
-    expect(await list.read()).toBe(true);
+    await expect(cache.refresh()).rejects.toThrow("broke");
+    cache.invalidate();
+    expect(await cache.refresh()).toBe(true);
     expect(own()).toEqual(["c"]);
-    expect(asked).toEqual([undefined, "p1", undefined]);
+    expect(requested).toEqual([undefined, "p1", undefined]);
   });
 
-  test("tells a change also when the read that brought it broke off", async () => {
-    const { list, own } = scripted([
+  test("returns a change also when the refresh that read it failed later", async () => {
+    const { cache, own } = scripted([
       answer({}),
       answer({ revision: "r2", answer: "delta", items: [row("a")], more: true }),
       new Error("the connection broke"),
       answer({ revision: "r2", answer: "unchanged" }),
     ]);
-    await list.read();
-    await expect(list.read()).rejects.toThrow("broke");
-    expect(await list.read()).toBe(true);
+    await cache.refresh();
+    await expect(cache.refresh()).rejects.toThrow("broke");
+    expect(await cache.refresh()).toBe(true);
     expect(own()).toEqual(["a"]);
   });
 
-  test("that is distrusted is read whole, also when a read was on its way", async () => {
-    const { list, asked } = scripted([answer({}), answer({ revision: "r9" }), answer({})]);
-    await list.read();
-    const onItsWay = list.read();
-    list.distrust();
-    await onItsWay;
-    expect(list.isFresh).toBe(false);
-    await list.read();
-    expect(list.isFresh).toBe(true);
-    expect(asked).toEqual([undefined, "r1", undefined]);
+  test("reads the whole list after an invalidation, also one during a refresh", async () => {
+    const { cache, requested } = scripted([answer({}), answer({ revision: "r9" }), answer({})]);
+    await cache.refresh();
+    const inFlight = cache.refresh();
+    cache.invalidate();
+    await inFlight;
+    expect(cache.isFresh).toBe(false);
+    await cache.refresh();
+    expect(cache.isFresh).toBe(true);
+    expect(requested).toEqual([undefined, "r1", undefined]);
   });
 });
 
 describe("the index", () => {
-  test("gives a pass only what may need something", () => {
+  test("gives a pass only rows that may need an action", () => {
     const index = createRowIndex();
     const rows = [
       row("mine"),
@@ -178,11 +153,11 @@ describe("the index", () => {
       "draining",
       "unfit",
     ]);
-    expect(index.concerning("me").map(({ id }) => id)).toEqual(["mine", "next", "daemon"]);
+    expect(index.forNode("me").map(({ id }) => id)).toEqual(["mine", "next", "daemon"]);
     expect(Object.fromEntries(index.counts)).toEqual({ me: 1, gone: 1, drained: 1, other: 2 });
   });
 
-  test("gives of many free rows that ask for the same the oldest, in whatever order they came", () => {
+  test("gives the oldest of many free rows with the same demand, regardless of their order of arrival", () => {
     const index = createRowIndex();
     const count = FREE_ROWS_MAX + 100;
     const free = (age: number) =>
@@ -201,13 +176,13 @@ describe("the index", () => {
     ]);
   });
 
-  test("gives of more free rows than those some that few others get, and never one that is taken", () => {
+  test("gives each node a claim window that few others share, without rows that have an owner", () => {
     const index = createRowIndex();
     const free = (nth: number) => row(`row-${nth}`, { address: "" });
     for (let nth = 0; nth < FREE_ROWS_MAX; nth++) index.put(free(nth));
-    expect(index.aside("me")).toEqual([]);
+    expect(index.claimWindow("me")).toEqual([]);
     for (let nth = FREE_ROWS_MAX; nth < 20_000; nth++) index.put(free(nth));
-    const given = (me: string) => index.aside(me).map(({ id }) => id);
+    const given = (me: string) => index.claimWindow(me).map(({ id }) => id);
     expect(given("me")).toHaveLength(CLAIM_CANDIDATES_MAX);
     const nodes = Array.from({ length: 100 }, (_, nth) => `node-${nth}`);
     expect(new Set(nodes.flatMap(given)).size).toBeGreaterThan(3_000);
@@ -216,7 +191,7 @@ describe("the index", () => {
     expect(given("me")).not.toContain(first);
   });
 
-  test("follows a row wherever it goes", () => {
+  test("moves a row between its groups when the row changes", () => {
     const index = createRowIndex();
     index.put(row("a", { address: "" }));
     index.put(row("a", { address: "me" }));
@@ -225,7 +200,7 @@ describe("the index", () => {
     expect(index.counts.size).toBe(0);
     index.put(row("a", { type: "daemon", address: "" }));
     index.remove("a");
-    expect(index.concerning("me")).toEqual([]);
+    expect(index.forNode("me")).toEqual([]);
     expect(index.size).toBe(0);
   });
 });

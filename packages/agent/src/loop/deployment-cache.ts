@@ -7,86 +7,92 @@ import type {
 } from "@tenure/protocol";
 import { createRowIndex, type RowIndex } from "./row-index.ts";
 
-export interface HeldList {
-  /** Reads what changed. Answers whether anything did. A list that could not be read to its end changes nothing. */
-  read(): Promise<boolean>;
-  /** The next read is of everything: whatever this list was read from may have been behind. */
-  distrust(): void;
-  /** Whether everything in it was read after the last distrust. */
+/**
+ * This node's copy of the deployment list, refreshed by revision: a refresh costs as much as has changed.
+ *
+ * Invariants: the rows are always those of a complete list, so half a list never stops half of the children; a page
+ * that arrived is not requested again unless the cache was invalidated meanwhile.
+ */
+export interface DeploymentCache {
+  /** Reads what has changed, and returns whether anything did. A refresh that fails half-way changes no row. */
+  refresh(): Promise<boolean>;
+  /** Makes the next refresh read the whole list: the instance that this list came from may have been behind. */
+  invalidate(): void;
+  /** Whether every row was read after the last `invalidate`. */
   readonly isFresh: boolean;
-  /** Fresh samples by address, as the newest answer had them. */
+  /** Current samples by address, from the newest answer. */
   readonly resourceUsage: CallResult<"deployment.list">["resource_usage"];
-  /** Rows of the last read that could not be read; this node goes on with what it has of them. */
+  /** Rows of the last refresh that could not be read; the cache keeps their last version. */
   readonly skipped: readonly SkippedDeployment[];
   readonly counts: ReadonlyMap<string, number>;
   recent(): ReadonlyMap<string, number>;
   relevant(members: ReadonlyMap<string, Member>, matches?: MatchWhole): ListedDeployment[];
-  aside(me: string): ListedDeployment[];
-  concerning(address: string): ListedDeployment[];
+  claimWindow(me: string): ListedDeployment[];
+  forNode(address: string): ListedDeployment[];
 }
 
-/** A server that always says there is more would be asked for ever. */
-const PIECES_MAX = 10_000;
+/** Ends the refresh from a server that always announces another page. */
+const PAGES_MAX = 10_000;
 
-/** This node's copy of the deployment list, kept by revision: a read costs what changed. */
-export function createHeldList(
+export function createDeploymentCache(
   list: (revision: string | undefined) => Promise<CallResult<"deployment.list">>,
-): HeldList {
-  let held = createRowIndex();
+): DeploymentCache {
+  let index = createRowIndex();
   let revision: string | undefined;
-  /** A whole list of which some pieces have come. */
-  let coming: { index: RowIndex; at: string } | undefined;
-  let distrusts = 0;
-  let resourceUsage: HeldList["resourceUsage"] = {};
+  /** The pages of a whole list that have arrived so far. */
+  let partial: { index: RowIndex; revision: string } | undefined;
+  let invalidations = 0;
+  let resourceUsage: DeploymentCache["resourceUsage"] = {};
   let skipped: SkippedDeployment[] = [];
-  /** Changed and not told yet: also when a later piece of the same read did not come. */
-  let changed = false;
+  /** Changes that no refresh has returned yet, because a later page of the same refresh failed. */
+  let isChanged = false;
 
-  async function read(): Promise<boolean> {
+  async function refresh(): Promise<boolean> {
     skipped = [];
-    // A full list comes in pieces, and half of one would stop the other half of what runs here. When one of seventy
-    // does not come in time, the next read goes on from there: a busy server would never see the end of it.
-    let index = coming?.index ?? held;
-    let at = coming?.at ?? revision;
-    const begunAt = distrusts;
-    for (let piece = 0; piece < PIECES_MAX; piece++) {
+    // When a page is late, the next refresh continues from there: a busy server would never send all seventy in one go.
+    let next = partial?.index ?? index;
+    let at = partial?.revision ?? revision;
+    const startedAt = invalidations;
+    for (let page = 0; page < PAGES_MAX; page++) {
       const answer = await list(at);
-      if (answer.answer === "full") index = createRowIndex();
-      for (const id of answer.removed) index.remove(id);
-      for (const row of answer.items) index.put(row);
-      for (const row of answer.skipped ?? []) {
-        const known = held.get(row.id);
-        // Where it has an owner its child goes on. A free one is not claimed: it cannot be run.
-        if (known && (known.type === "daemon" || known.address !== "")) index.put(known);
-        else index.remove(row.id);
-        skipped.push(row);
-      }
-      changed ||= answer.answer !== "unchanged";
+      if (answer.answer === "full") next = createRowIndex();
+      for (const id of answer.removed) next.remove(id);
+      for (const row of answer.items) next.put(row);
+      for (const row of answer.skipped ?? []) keepKnown(next, row);
+      isChanged ||= answer.answer !== "unchanged";
       at = answer.revision;
-      if (begunAt === distrusts) {
-        if (index === held) revision = at;
-        else coming = { index, at };
+      if (startedAt === invalidations) {
+        if (next === index) revision = at;
+        else partial = { index: next, revision: at };
       }
       if (!answer.more) {
-        held = index;
-        coming = undefined;
-        // Distrusted on the way: what was read may be from before.
-        if (begunAt === distrusts) revision = at;
+        index = next;
+        partial = undefined;
+        // After an invalidation on the way the pages may be old: the next refresh reads everything.
+        if (startedAt === invalidations) revision = at;
         resourceUsage = answer.resource_usage;
-        const told = changed;
-        changed = false;
-        return told;
+        const hasChanged = isChanged;
+        isChanged = false;
+        return hasChanged;
       }
     }
-    throw new Error("the list of deployments has no end");
+    throw new Error(`deployment list has more than ${PAGES_MAX} pages`);
+  }
+
+  /** The child of an owned row goes on. A free row is not claimed, because it could not be run. */
+  function keepKnown(next: RowIndex, row: SkippedDeployment): void {
+    const known = index.get(row.id);
+    if (known && (known.type === "daemon" || known.address !== "")) next.put(known);
+    else next.remove(row.id);
+    skipped.push(row);
   }
 
   return {
-    read,
-    distrust() {
-      distrusts += 1;
+    refresh,
+    invalidate() {
+      invalidations += 1;
       revision = undefined;
-      coming = undefined;
+      partial = undefined;
     },
     get isFresh() {
       return revision !== undefined;
@@ -98,11 +104,11 @@ export function createHeldList(
       return skipped;
     },
     get counts() {
-      return held.counts;
+      return index.counts;
     },
-    recent: () => held.recent(),
-    relevant: (members, matches) => held.relevant(members, matches),
-    aside: (me) => held.aside(me),
-    concerning: (address) => held.concerning(address),
+    recent: () => index.recent(),
+    relevant: (members, matches) => index.relevant(members, matches),
+    claimWindow: (me) => index.claimWindow(me),
+    forNode: (address) => index.forNode(address),
   };
 }

@@ -8,15 +8,15 @@ import type {
 import type { Clock } from "@tenure/sdk";
 import type { AgentLog } from "../log.ts";
 
-/** Who is there, as far as this node knows. */
-export interface MembersSeen {
+/** The node-units that are connected, as far as this node knows. */
+export interface MembersSnapshot {
   view: ViewState;
   members: ReadonlyMap<string, Member>;
 }
 
 /**
- * Everything the loop needs from outside. No sockets here: the same loop runs against a server, and in a simulation
- * against an arbiter in memory with a clock of its own.
+ * Everything the loop needs from outside, without sockets: the same loop runs against a server and, in a simulation,
+ * against tables in memory with a simulated clock.
  *
  * Calls reject with a `TenureError`, and must do so within less than an interval.
  */
@@ -26,17 +26,17 @@ export interface LoopPorts {
   /** At least 0, below 1. */
   readonly random: () => number;
   /** `undefined` while there is no connection. */
-  members(): Promise<MembersSeen | undefined>;
+  members(): Promise<MembersSnapshot | undefined>;
   list(revision: string | undefined): Promise<CallResult<"deployment.list">>;
   release(addresses: readonly string[]): Promise<readonly DeploymentTerm[]>;
   claim(candidates: readonly DeploymentTerm[]): Promise<DeploymentTerm>;
   reserve(candidates: readonly DeploymentTerm[]): Promise<DeploymentTerm>;
   /**
-   * The rows that concern this node, whenever the list has changed: what it owns, takes over next, every daemon.
-   * `isFresh`: all of it was read after the loop was last told to distrust what it had.
+   * Called after every change of the list with the rows for this node: those it owns or takes over next, and every daemon.
+   * `isFresh`: all of them were read after the last `invalidate`.
    */
   changed(rows: readonly ListedDeployment[], isFresh: boolean): void;
-  /** Whether this node should leave a row alone for now, because it failed at it a moment ago. */
+  /** Whether this node skips a row for now, because it has just failed to prepare it. */
   avoids(row: DeploymentTerm): boolean;
   log: AgentLog;
 }

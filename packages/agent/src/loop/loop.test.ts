@@ -6,12 +6,13 @@ import {
 } from "@tenure/protocol";
 import type { Cancel, Clock } from "@tenure/sdk";
 import { describe, expect, test } from "vitest";
+import { member, row } from "../../testing/rows.ts";
 import { claimPolicyOf } from "../claim/policy.ts";
 import type { AgentLogLine } from "../log.ts";
 import { createLoop, type Loop } from "./loop.ts";
 import type { LoopPorts } from "./loop-ports.ts";
 
-// The very loop of the agent, against a table in memory and a clock that a test moves.
+// The agent's loop against a table in memory, with a simulated clock.
 
 describe("a fleet converges", () => {
   test.each([
@@ -19,7 +20,7 @@ describe("a fleet converges", () => {
     { rows: 21, nodes: 2 },
     { rows: 100, nodes: 10 },
     { rows: 400, nodes: 50 },
-  ])("$rows rows on $nodes nodes: within one of each other, few conflicts", async (size) => {
+  ])("$nodes nodes claim $rows rows within one of each other, with few conflicts", async (size) => {
     const fleet = createFleet(size.nodes);
     await fleet.passTime(100);
     const startMs = fleet.clock.monotonicMs();
@@ -28,11 +29,11 @@ describe("a fleet converges", () => {
     const counts = fleet.nodes.map((node) => fleet.owned(node.address));
     expect(Math.max(...counts) - Math.min(...counts)).toBeLessThanOrEqual(1);
     expect(fleet.total("conflicts") / size.rows).toBeLessThan(0.1);
-    // Calls take 5 ms of the fleet's own time, one at a time at the server: four hundred claims are 2 s of it.
+    // A claim takes 5 ms of simulated time, one at a time at the server: four hundred claims take 2 s.
     expect(fleet.clock.monotonicMs() - startMs).toBeLessThan(4_000);
   });
 
-  test("by resource_usage, a batch on nodes at 10, 12 and 14 % is spread although samples come every 5 s", async () => {
+  test("resource_usage spreads a batch over nodes at 10, 12 and 14 % although samples come every 5 s", async () => {
     const idle: Record<string, number> = { n0: 10, n1: 12, n2: 14 };
     let samples: Record<string, ResourceUsage> = {};
     const policies = Object.keys(idle).map(() => "resource_usage");
@@ -64,7 +65,7 @@ describe("a fleet converges", () => {
     expect(fleet.owned("n2")).toBe(counts[2]);
   });
 
-  test("what a lost node owned runs elsewhere, though nobody waits for an interval", async () => {
+  test("the rows of a lost node are claimed by the others within less than an interval", async () => {
     const fleet = createFleet(3);
     fleet.add(Array.from({ length: 21 }, () => row({ address: "n0" })));
     await fleet.passTime(1_000);
@@ -86,7 +87,7 @@ describe("a pass", () => {
     expect(fleet.total("passes")).toBeGreaterThanOrEqual(3);
   });
 
-  test("names at most 64 candidates, each node from a place of its own", async () => {
+  test("names at most 64 candidates, on each node beginning with a different one", async () => {
     const fleet = createFleet(3);
     fleet.add(Array.from({ length: 200 }, () => row()));
     await fleet.until(() => fleet.calls("claim") >= 3, 10_000);
@@ -95,7 +96,7 @@ describe("a pass", () => {
     expect(new Set(named.map(([first]) => first)).size).toBe(3);
   });
 
-  test("costs one question when nothing has changed", async () => {
+  test("costs one list call when nothing has changed", async () => {
     const fleet = createFleet(2);
     fleet.add([row(), row()]);
     await fleet.until(() => fleet.free() === 0, 10_000);
@@ -108,7 +109,7 @@ describe("a pass", () => {
     expect(fleet.rowsSent()).toBe(bytes);
   });
 
-  test("that hangs is not followed by another until it has ended", async () => {
+  test("that hangs delays the next pass until it has ended", async () => {
     const fleet = createFleet(1);
     await fleet.passTime(1_000);
     fleet.hang();
@@ -122,46 +123,46 @@ describe("a pass", () => {
     await fleet.until(() => fleet.free() === 0, 10_000);
   });
 
-  test("that fails is told once, and so is the end of it", async () => {
+  test("that fails is logged once, and so is the recovery", async () => {
     const fleet = createFleet(1);
     fleet.fail(true);
     await fleet.passTime(30_000);
     fleet.fail(false);
     fleet.add([row()]);
     await fleet.until(() => fleet.free() === 0, 20_000);
-    expect(fleet.told("pass.failed")).toHaveLength(1);
-    expect(fleet.told("pass.recovered")).toHaveLength(1);
+    expect(fleet.logged("pass.failed")).toHaveLength(1);
+    expect(fleet.logged("pass.recovered")).toHaveLength(1);
   });
 });
 
-test("a node that only ever meets a conflict asks less and less often while nothing changes", async () => {
+test("a node that meets only conflicts backs off while nothing changes", async () => {
   const fleet = createFleet(2);
   await fleet.passTime(500);
-  // Its owner hands over one row after the other, and the first takes long: nobody may reserve the next meanwhile.
+  // The owner hands over one row at a time, and the first takes long: the next cannot be reserved meanwhile.
   fleet.drain("n0");
   fleet.add([row({ address: "n0" })]);
   await fleet.passTime(10_000);
-  const asked = fleet.calls("reserve");
-  expect(asked).toBeGreaterThan(3);
-  // Without waiting longer each time it would be one every thirty milliseconds.
-  expect(asked).toBeLessThan(20);
+  const calls = fleet.calls("reserve");
+  expect(calls).toBeGreaterThan(3);
+  // Without back-off it would be one call every thirty milliseconds.
+  expect(calls).toBeLessThan(20);
   fleet.add([row({ address: "n0" })]);
   await fleet.passTime(200);
-  expect(fleet.calls("reserve")).toBeGreaterThan(asked + 1);
+  expect(fleet.calls("reserve")).toBeGreaterThan(calls + 1);
 });
 
-test("R1, R13, I2: a node of policy none asks for the list and for nothing else", async () => {
+test("R1, R13, I2: a node of policy none reads the list and makes no other call", async () => {
   const fleet = createFleet(2, { policies: ["none", "none"] });
   fleet.add([row(), row({ address: "gone" }), row({ address: "n1" })]);
   await fleet.passTime(60_000);
   expect(fleet.calls("claim") + fleet.calls("release") + fleet.calls("reserve")).toBe(0);
   expect(fleet.calls("list")).toBeGreaterThan(10);
-  // R2: what it owns is still told to its executor.
-  expect(fleet.nodes[1]?.concerns.map(({ address }) => address)).toEqual(["n1"]);
-  expect(fleet.told("claims.disabled")).toHaveLength(2);
+  // R2: its executor still gets the rows it owns.
+  expect(fleet.nodes[1]?.rows.map(({ address }) => address)).toEqual(["n1"]);
+  expect(fleet.logged("claims.disabled")).toHaveLength(2);
 });
 
-test("a node that hangs and one of policy none keep nobody from claiming", async () => {
+test("a stopped node and one of policy none do not block the others", async () => {
   const fleet = createFleet(3, { policies: ["deployment_count", "none", "deployment_count"] });
   await fleet.passTime(500);
   fleet.nodes[2]?.loop.stop();
@@ -170,7 +171,7 @@ test("a node that hangs and one of policy none keep nobody from claiming", async
   expect(fleet.owned("n0")).toBe(6);
 });
 
-test("R11, R12: bad rows are told once per change, and the rest goes on", async () => {
+test("R11, R12: invalid rows are logged once per change, and other rows are claimed", async () => {
   const fleet = createFleet(1);
   const cron = row({ type: "cron" });
   const stray = row({ type: "daemon", address: "n0" });
@@ -179,45 +180,24 @@ test("R11, R12: bad rows are told once per change, and the rest goes on", async 
   await fleet.passTime(20_000);
   fleet.add([row()]);
   await fleet.until(() => fleet.free() === 0, 10_000);
-  expect(fleet.told("deployment.skipped").map(({ details }) => details?.code)).toEqual([
+  expect(fleet.logged("deployment.skipped").map(({ details }) => details?.code)).toEqual([
     "ERR_INVALID_TYPE",
   ]);
-  expect(fleet.told("daemon.address-ignored")).toHaveLength(1);
+  expect(fleet.logged("daemon.address-ignored")).toHaveLength(1);
   fleet.add([{ ...cron, type: "batch", revision: 2 }]);
   await fleet.passTime(20_000);
-  expect(fleet.told("deployment.skipped")).toHaveLength(2);
-});
-
-let made = 0;
-const row = (changes: Partial<ListedDeployment> = {}): ListedDeployment => ({
-  id: `00000000-0000-4000-8000-${String(++made).padStart(12, "0")}`,
-  name: `d${made}`,
-  package_name: "web",
-  package_version: "1.0.0",
-  command: "",
-  type: "deployment",
-  address: "",
-  enabled: true,
-  selector: {},
-  lost_after_ms: 0,
-  generation: 0,
-  revision: 1,
-  moving_to: "",
-  move_state: "",
-  created_at: "2026-01-01T00:00:00.000Z",
-  updated_at: "2026-01-01T00:00:00.000Z",
-  ...changes,
+  expect(fleet.logged("deployment.skipped")).toHaveLength(2);
 });
 
 interface SimulatedNode {
   address: string;
   loop: Loop;
-  concerns: readonly ListedDeployment[];
+  rows: readonly ListedDeployment[];
 }
 
 const CALL_MS = 5;
 
-/** Nodes whose server is a table in memory. A claim wakes nobody but its owner; a free row wakes everybody. */
+/** Nodes whose server is a table in memory. A claim wakes only its owner; a free row wakes all nodes. */
 function createFleet(
   size: number,
   {
@@ -228,7 +208,7 @@ function createFleet(
   const { clock, settle, passTime } = createVirtualClock();
   const random = seeded(7);
   const table = new Map<string, { row: ListedDeployment; at: number }>();
-  const asked = new Map<string, number>();
+  const calls = new Map<string, number>();
   const lines: AgentLogLine[] = [];
   const claims: string[][] = [];
   let position = 1;
@@ -239,16 +219,16 @@ function createFleet(
   let view = new Map(members);
   let serverFreeAtMs = 0;
 
-  async function ask<T>(method: string, answer: () => T): Promise<T> {
-    asked.set(method, (asked.get(method) ?? 0) + 1);
+  async function call<T>(method: string, answer: () => T): Promise<T> {
+    calls.set(method, (calls.get(method) ?? 0) + 1);
     if (hung) await new Promise<void>((resolve) => hung?.push(resolve));
-    // One after the other where the store decides, as one Postgres does.
+    // Claims run one after another, as in Postgres.
     const startMs = Math.max(clock.monotonicMs(), method === "claim" ? serverFreeAtMs : 0);
     if (method === "claim") serverFreeAtMs = startMs + CALL_MS;
     await new Promise<void>((resolve) =>
       clock.after(startMs + CALL_MS - clock.monotonicMs(), resolve),
     );
-    if (isFailing) throw new TenureError("DEPENDENCY_DOWN", { dependency: "x", reason: "away" });
+    if (isFailing) throw new TenureError("DEPENDENCY_DOWN", { dependency: "x", reason: "down" });
     return answer();
   }
 
@@ -260,14 +240,14 @@ function createFleet(
   const nodes: SimulatedNode[] = Array.from({ length: size }, (_, n) => {
     const me = `n${n}`;
     const claim_policy = policies[n] ?? "deployment_count";
-    members.set(me, member(me, claim_policy));
+    members.set(me, member(me, { claim_policy }));
     const ports: LoopPorts = {
       me,
       clock,
       random,
       members: async () => ({ view: "ready", members: view }),
       list: (revision) =>
-        ask("list", () => {
+        call("list", () => {
           const from = Number(revision ?? 0);
           const items = [...table.values()]
             .filter(({ at }) => at > from)
@@ -283,7 +263,7 @@ function createFleet(
           };
         }),
       release: (addresses) =>
-        ask("release", () => {
+        call("release", () => {
           const lost = [...table.values()].filter(
             ({ row: one }) => addresses.includes(one.address) && !members.has(one.address),
           );
@@ -297,7 +277,7 @@ function createFleet(
         }),
       claim(candidates) {
         claims.push(candidates.map(({ id }) => id));
-        return ask("claim", () => {
+        return call("claim", () => {
           const term = candidates.find(({ id, generation }) => {
             const found = table.get(id)?.row;
             return found?.address === "" && found.generation === generation;
@@ -309,17 +289,17 @@ function createFleet(
         });
       },
       reserve: () =>
-        ask("reserve", () => {
+        call("reserve", () => {
           throw new TenureError("ERR_CLAIM_CONFLICT", { candidates: 0 });
         }),
       changed(rows) {
-        node.concerns = rows;
+        node.rows = rows;
       },
       avoids: () => false,
       log: (line) => lines.push(line),
     };
     const loop = createLoop(ports, { intervalMs: 5_000, policy: claimPolicyOf(claim_policy) });
-    const node: SimulatedNode = { address: me, loop, concerns: [] };
+    const node: SimulatedNode = { address: me, loop, rows: [] };
     return node;
   });
   view = new Map(members);
@@ -365,11 +345,11 @@ function createFleet(
       [...table.values()].filter(
         ({ row: one }) => one.type === "deployment" && one.address === address,
       ).length,
-    calls: (method: string) => asked.get(method) ?? 0,
+    calls: (method: string) => calls.get(method) ?? 0,
     rowsSent: () => sent,
     total: (count: "passes" | "conflicts") =>
       nodes.reduce((sum, { loop }) => sum + loop.counts[count], 0),
-    told: (event: string) => lines.filter((line) => line.event === event),
+    logged: (event: string) => lines.filter((line) => line.event === event),
     async until(condition: () => boolean, limitMs: number) {
       const deadlineMs = clock.monotonicMs() + limitMs;
       while (!condition()) {
@@ -380,7 +360,7 @@ function createFleet(
   };
 }
 
-/** Time that passes only when told; promises are followed to their end at every moment of it. */
+/** A clock that a test advances; promises are run to their end at every timer. */
 function createVirtualClock() {
   let nowMs = 0;
   const timers = new Set<{ atMs: number; act: () => void }>();
@@ -418,17 +398,3 @@ function seeded(seed: number): () => number {
     return state / 2 ** 32;
   };
 }
-
-const member = (address: string, claim_policy: string): Member => ({
-  address,
-  name: address,
-  instance_id: "i",
-  epoch: 1,
-  claim_policy,
-  labels: {},
-  trusted_package_regexp: ".*",
-  custom_command: false,
-  draining: false,
-  tags: { node_unit: true },
-  joined_at: "2026-01-01T00:00:00.000Z",
-});

@@ -1,49 +1,49 @@
 import { TenureError } from "@tenure/protocol";
 import type { Cancel } from "@tenure/sdk";
-import { jitteredMs, lookAgainMs, spreadMs } from "./backoff.ts";
-import type { HeldList } from "./deployment-cache.ts";
+import { jitteredMs, retryMs, spreadMs } from "./backoff.ts";
+import type { DeploymentCache } from "./deployment-cache.ts";
 import type { LoopPorts } from "./loop-ports.ts";
-import { createPasses, type LoopCounts, type PassEnd, type PassOptions } from "./pass.ts";
+import { createPasses, type LoopCounts, type PassOptions, type PassOutcome } from "./pass.ts";
 
 export interface Loop {
   start(): void;
-  /** Something may have changed: look soon, after a delay that chance gives and that grows with the fleet. */
+  /** Runs a pass soon, because something may have changed. The delay is random and grows with the fleet. */
   wake(): void;
-  /** The next pass reads the whole list anew. */
-  distrust(): void;
+  /** Makes the next pass read the whole list. */
+  invalidate(): void;
   readonly counts: Readonly<LoopCounts>;
-  /** No pass begins any more. Resolves when the last one has ended. */
+  /** Starts no further pass. Resolves when the present one has ended. */
   stop(): Promise<void>;
 }
 
 /**
- * Runs passes: at jittered intervals, soon after a wake-up, and at once after a claim of its own. One at a time. What
- * falls due while one runs becomes at most one more look: passes are never queued.
+ * Runs passes one at a time: at jittered intervals, soon after a wake-up, and at once after a claim. Wake-ups during a
+ * pass lead to at most one more pass.
  *
- * `list`: for a simulation of a fleet whose nodes could not each hold a list of their own.
+ * `cache`: replaced in a simulation whose nodes are too many for a list each.
  */
-export function createLoop(ports: LoopPorts, options: PassOptions, list?: HeldList): Loop {
+export function createLoop(ports: LoopPorts, options: PassOptions, cache?: DeploymentCache): Loop {
   const { clock, random, log } = ports;
   const { intervalMs } = options;
-  const passes = createPasses(ports, options, list);
+  const passes = createPasses(ports, options, cache);
   let due: { atMs: number; cancel: Cancel } | undefined;
   let passing: Promise<void> | undefined;
-  let woken = false;
-  let stopped = false;
-  let unmoved = 0;
+  let isWoken = false;
+  let isStopped = false;
+  let unchanged = 0;
   let lastFailure: string | undefined;
 
   function schedule(ms: number): void {
     const atMs = clock.monotonicMs() + ms;
-    if (stopped || (due && due.atMs <= atMs)) return;
+    if (isStopped || (due && due.atMs <= atMs)) return;
     due?.cancel();
     due = { atMs, cancel: clock.after(ms, begin) };
   }
 
   function begin(): void {
     due = undefined;
-    if (stopped || passing) return;
-    woken = false;
+    if (isStopped || passing) return;
+    isWoken = false;
     passing = passes
       .pass()
       .then(ended, failed)
@@ -52,45 +52,45 @@ export function createLoop(ports: LoopPorts, options: PassOptions, list?: HeldLi
       });
   }
 
-  function ended(end: PassEnd): void {
+  function ended(outcome: PassOutcome): void {
     if (lastFailure !== undefined)
-      log({ level: "info", event: "pass.recovered", message: "passes succeed again" });
+      log({ level: "info", event: "pass.recovered", message: "scheduler passes succeed again" });
     lastFailure = undefined;
-    schedule(waitAfter(end));
-    if (woken) schedule(soonMs());
+    schedule(delayAfter(outcome));
+    if (isWoken) schedule(soonMs());
   }
 
-  function waitAfter(end: PassEnd): number {
-    // Also after a conflict: while an owner hands over one row nobody may reserve its next, and asking changes nothing.
-    const isStill = "moved" in end && !end.moved;
-    unmoved = isStill ? unmoved + 1 : 0;
-    switch (end.kind) {
+  function delayAfter(outcome: PassOutcome): number {
+    // Also after a conflict: while an owner hands over one row, its other rows cannot be reserved.
+    const isUnchanged = "changed" in outcome && !outcome.changed;
+    unchanged = isUnchanged ? unchanged + 1 : 0;
+    switch (outcome.kind) {
       case "claimed":
         return 0;
       case "yielded":
-        return end.forMs;
+        return outcome.forMs;
       case "conflict":
       case "waiting":
-        return lookAgainMs({ members: passes.members, unmoved, intervalMs, random: random() });
+        return retryMs({ members: passes.members, unchanged, intervalMs, random: random() });
       case "reserved":
       case "idle":
         return jitteredMs(intervalMs, random());
     }
   }
 
-  /** Said once per kind of failure: a server that is away for an hour fails every pass alike. */
+  /** Logs once per kind of failure: a server that is down for an hour fails every pass in the same way. */
   function failed(error: unknown): void {
     const code = error instanceof TenureError ? error.code : "INTERNAL";
     if (code !== lastFailure)
       log({
         level: "warn",
         event: "pass.failed",
-        message: error instanceof Error ? error.message : String(error),
+        message: `scheduler pass failed; will retry: ${error instanceof Error ? error.message : error}`,
         details: { code },
       });
     lastFailure = code;
     schedule(jitteredMs(intervalMs, random()));
-    if (woken) schedule(soonMs());
+    if (isWoken) schedule(soonMs());
   }
 
   const soonMs = (): number => spreadMs(passes.members) * random();
@@ -98,13 +98,13 @@ export function createLoop(ports: LoopPorts, options: PassOptions, list?: HeldLi
   return {
     start: () => schedule(soonMs()),
     wake() {
-      if (passing) woken = true;
+      if (passing) isWoken = true;
       else schedule(soonMs());
     },
-    distrust: passes.distrust,
+    invalidate: passes.invalidate,
     counts: passes.counts,
     async stop() {
-      stopped = true;
+      isStopped = true;
       due?.cancel();
       await passing;
     },

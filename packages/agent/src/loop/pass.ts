@@ -8,13 +8,13 @@ import {
   RELEASE_ADDRESSES_MAX,
   TenureError,
 } from "@tenure/protocol";
-import { type PassPlan, planPass } from "../claim/plan.ts";
+import { fleetOf, type PassPlan, planPass } from "../claim/plan.ts";
 import type { ClaimPolicy } from "../claim/policy.ts";
-import { type Turn, turnOf } from "./backoff.ts";
-import { createHeldList, type HeldList } from "./deployment-cache.ts";
-import type { LoopPorts, MembersSeen } from "./loop-ports.ts";
-import { createComplaints } from "./row-warnings.ts";
-import { createPatience } from "./unclaimed-age.ts";
+import { createClaimOrder } from "./claim-order.ts";
+import { createDeploymentCache, type DeploymentCache } from "./deployment-cache.ts";
+import type { LoopPorts, MembersSnapshot } from "./loop-ports.ts";
+import { createRowWarnings } from "./row-warnings.ts";
+import { createUnclaimedAge } from "./unclaimed-age.ts";
 
 export interface PassOptions {
   intervalMs: number;
@@ -23,17 +23,17 @@ export interface PassOptions {
   matches?: MatchWhole;
 }
 
-/** What became of a pass, for whoever decides when the next one is. */
-export type PassEnd =
-  /** Nothing that this node could do; or it has no connection. */
+/** The outcome of a pass, from which the loop computes the delay before the next one. */
+export type PassOutcome =
+  /** This node could do nothing, or has no connection. */
   | { kind: "idle" }
   | { kind: "claimed"; term: DeploymentTerm }
   | { kind: "reserved"; term: DeploymentTerm }
-  /** Somebody was faster with everything it asked for. `moved`: the list has changed since the pass before. */
-  | { kind: "conflict"; moved: boolean }
-  /** Rows are free that it can run, but others should take them first. */
-  | { kind: "waiting"; moved: boolean }
-  /** More nodes than rows: others have their turn first. */
+  /** Other nodes claimed every candidate first. `changed`: the list has changed since the pass before. */
+  | { kind: "conflict"; changed: boolean }
+  /** Rows are free that this node can run, but other nodes should claim them first. */
+  | { kind: "waiting"; changed: boolean }
+  /** More nodes than rows: other nodes come first in the claim order. */
   | { kind: "yielded"; forMs: number };
 
 export interface LoopCounts {
@@ -45,87 +45,68 @@ export interface LoopCounts {
 }
 
 export interface Passes {
-  /** One pass. Rejects when a call failed; then it has done as much as it could. */
-  pass(): Promise<PassEnd>;
-  /** The next pass reads the whole list anew. */
-  distrust(): void;
+  /** Runs one pass. Rejects when a call failed; the steps before that call have been taken. */
+  pass(): Promise<PassOutcome>;
+  /** Makes the next pass read the whole list. */
+  invalidate(): void;
   readonly counts: Readonly<LoopCounts>;
-  /** How many node-units the last pass saw. */
+  /** The number of node-units in the last pass. */
   readonly members: number;
 }
 
-/** The seed's scheduler pass: look, free what is lost, claim at most one. The server's statements decide. */
+/**
+ * The scheduler pass: refresh the list, release the deployments of lost nodes, claim or reserve at most one. The plan only
+ * proposes; the server's statements decide.
+ */
 export function createPasses(
   ports: LoopPorts,
-  { intervalMs, policy, matches }: PassOptions,
-  list: HeldList = createHeldList(ports.list),
+  options: PassOptions,
+  cache: DeploymentCache = createDeploymentCache(ports.list),
 ): Passes {
   const { me, clock } = ports;
-  const patience = createPatience(intervalMs);
-  const complaints = createComplaints(ports.log);
+  const planner = createPlanner(ports, options, cache);
+  const order = createClaimOrder({ me, clock, intervalMs: options.intervalMs });
+  const warnings = createRowWarnings(ports.log);
   const counts: LoopCounts = { passes: 0, claims: 0, conflicts: 0, reserves: 0, released: 0 };
-  /** The members of the last pass, while that found nothing to do for anybody. */
-  let quiet: ReadonlyMap<string, Member> | undefined;
-  let yielded: { key: string; untilMs: number } | undefined;
+  /** The members of the last pass, if that pass found nothing to do. */
+  let idleMembers: ReadonlyMap<string, Member> | undefined;
   let memberCount = 1;
-  let lookMs = 0;
+  let listMs = 0;
 
-  async function pass(): Promise<PassEnd> {
+  async function pass(): Promise<PassOutcome> {
     counts.passes += 1;
-    const seen = await ports.members();
-    if (!seen) return { kind: "idle" };
-    memberCount = seen.members.size;
-    const moved = await look();
-    // The list is the same and so is everybody: there is still nothing to do, and it costs nothing to know.
-    if (!moved && quiet === seen.members) return { kind: "idle" };
-    quiet = undefined;
-    const first = plan(seen);
-    complaints.rows(first);
-    if (first.skipped === "policy_none") complaints.policyDisabled();
+    const snapshot = await ports.members();
+    if (!snapshot) return { kind: "idle" };
+    memberCount = snapshot.members.size;
+    const changed = await refresh();
+    // Neither the list nor the members have changed, so there is still nothing to do.
+    if (!changed && idleMembers === snapshot.members) return { kind: "idle" };
+    idleMembers = undefined;
+    const first = planner.plan(snapshot);
+    warnings.rows(first);
+    if (first.skipped === "policy_none") warnings.policyDisabled();
     const released = await release(first.release);
-    const decided = released ? plan(seen) : first;
-    const end = (await claim(decided)) ?? (await reserve(decided));
-    if (end === "conflict") return { kind: "conflict", moved };
-    if (end) return end;
-    if (decided.waiting) return { kind: "waiting", moved };
-    if (isQuiet(decided, seen)) quiet = seen.members;
+    const plan = released ? planner.plan(snapshot) : first;
+    const outcome = (await claim(plan)) ?? (await reserve(plan));
+    if (outcome === "conflict") return { kind: "conflict", changed };
+    if (outcome) return outcome;
+    if (plan.waiting) return { kind: "waiting", changed };
+    if (isIdle(plan, snapshot)) idleMembers = snapshot.members;
     return { kind: "idle" };
   }
 
-  async function look(): Promise<boolean> {
+  async function refresh(): Promise<boolean> {
     const startedMs = clock.monotonicMs();
-    const moved = await list.read();
-    lookMs = clock.monotonicMs() - startedMs;
-    complaints.skipped(list.skipped);
-    if (moved) ports.changed(list.concerning(me), list.isFresh);
-    return moved;
+    const changed = await cache.refresh();
+    listMs = clock.monotonicMs() - startedMs;
+    warnings.skipped(cache.skipped);
+    if (changed) ports.changed(cache.forNode(me), cache.isFresh);
+    return changed;
   }
 
-  function plan({ view, members }: MembersSeen): PassPlan {
-    const nowMs = clock.monotonicMs();
-    const rows = list.relevant(members, matches);
-    const needsOwner = ({ type, enabled, address }: ListedDeployment) =>
-      type === "deployment" && enabled && (address === "" || members.get(address)?.draining);
-    patience.seen(rows.filter(needsOwner), nowMs);
-    return planPass({
-      me,
-      view,
-      members: fleetOf(members).list,
-      deployments: rows,
-      aside: list.aside(me),
-      counts: list.counts,
-      resource_usage: list.resourceUsage,
-      recent: list.recent,
-      policy,
-      draining: members.get(me)?.draining ?? false,
-      waitedIntervals: (row) => patience.waitedIntervals(row, nowMs),
-      ...(matches && { matches }),
-    });
-  }
-
-  /** Whether anything was freed: then there is a newer list. */
+  /** Returns whether a row was released: then the list has been refreshed. */
   async function release(addresses: readonly string[]): Promise<boolean> {
-    // A longer one is no address, and the server refuses the whole call for it.
+    // The server refuses the whole call for a text that is too long to be an address.
     const named = addresses.filter(({ length }) => length <= RELEASE_ADDRESS_LENGTH_MAX);
     if (named.length === 0) return false;
     const released = await ports.release(named.slice(0, RELEASE_ADDRESSES_MAX));
@@ -134,56 +115,37 @@ export function createPasses(
     ports.log({
       level: "info",
       event: "deployments.released",
-      message: "deployments of lost nodes are free",
+      message: "released the deployments of lost nodes",
       details: { count: released.length, addresses },
     });
-    await look();
+    await refresh();
     return true;
   }
 
-  async function claim({
-    claim: wanted,
-    aside,
-    claimants,
-  }: PassPlan): Promise<PassEnd | "conflict" | undefined> {
-    const candidates = wanted.filter((term) => !ports.avoids(term));
+  async function claim(plan: PassPlan): Promise<PassOutcome | "conflict" | undefined> {
+    const candidates = plan.claim.filter((term) => !ports.avoids(term));
     const [first] = candidates;
     if (!first) return undefined;
-    const { waitMs, skip } = turn(first, { claimants, rows: candidates.length });
-    const others = waitMs > 0 ? aside.filter((term) => !ports.avoids(term)) : [];
-    if (waitMs > 0 && others.length === 0) return { kind: "yielded", forMs: waitMs };
+    const { claimants } = plan;
+    const { waitMs, skip } = order.delay(first, { claimants, rows: candidates.length, listMs });
+    const window = waitMs > 0 ? plan.window.filter((term) => !ports.avoids(term)) : [];
+    if (waitMs > 0 && window.length === 0) return { kind: "yielded", forMs: waitMs };
     const from = Math.max(0, Math.min(skip, candidates.length - CLAIM_CANDIDATES_MAX));
-    const asked = waitMs > 0 ? others : candidates.slice(from);
-    const term = await orConflict(ports.claim(asked.slice(0, CLAIM_CANDIDATES_MAX)));
+    const named = waitMs > 0 ? window : candidates.slice(from);
+    const term = await orConflict(ports.claim(named.slice(0, CLAIM_CANDIDATES_MAX)));
     if (!term) return "conflict";
     counts.claims += 1;
     ports.log({
       level: "info",
       event: "deployment.claimed",
-      message: "this node owns it from now on",
+      message: "claimed a deployment",
       details: { deploymentId: term.id, generation: term.generation },
     });
     return { kind: "claimed", term };
   }
 
-  /** Once per term of a row: whoever has given way and finds it still free takes it. */
-  function turn(
-    { id, generation }: DeploymentTerm,
-    { claimants, rows }: { claimants: readonly string[]; rows: number },
-  ): Turn {
-    const key = `${id}:${generation}`;
-    const nowMs = clock.monotonicMs();
-    // A wake-up in between is no reason to go before one's turn.
-    if (yielded?.key === key) return { skip: 0, waitMs: Math.max(0, yielded.untilMs - nowMs) };
-    const mine = turnOf({ me, claimants, first: key, rows, lookMs });
-    // Never beyond an interval: then patience decides.
-    const waitMs = Math.min(intervalMs, mine.waitMs);
-    if (waitMs > 0) yielded = { key, untilMs: nowMs + waitMs };
-    return { ...mine, waitMs };
-  }
-
-  async function reserve({ reserve: wanted }: PassPlan): Promise<PassEnd | "conflict" | undefined> {
-    const candidates = wanted.filter((term) => !ports.avoids(term));
+  async function reserve(plan: PassPlan): Promise<PassOutcome | "conflict" | undefined> {
+    const candidates = plan.reserve.filter((term) => !ports.avoids(term));
     if (candidates.length === 0) return undefined;
     const term = await orConflict(ports.reserve(candidates));
     if (!term) return "conflict";
@@ -191,9 +153,9 @@ export function createPasses(
     return { kind: "reserved", term };
   }
 
-  async function orConflict(asked: Promise<DeploymentTerm>): Promise<DeploymentTerm | undefined> {
+  async function orConflict(call: Promise<DeploymentTerm>): Promise<DeploymentTerm | undefined> {
     try {
-      return await asked;
+      return await call;
     } catch (error) {
       if (!(error instanceof TenureError) || error.code !== "ERR_CLAIM_CONFLICT") throw error;
       counts.conflicts += 1;
@@ -201,14 +163,9 @@ export function createPasses(
     }
   }
 
-  /** Rows of draining owners may come to be offered, and lost ones to be released, without any change of the list. */
-  function isQuiet(decided: PassPlan, { view, members }: MembersSeen): boolean {
-    return view === "ready" && decided.release.length === 0 && !fleetOf(members).isDraining;
-  }
-
   return {
     pass,
-    distrust: list.distrust,
+    invalidate: cache.invalidate,
     counts,
     get members() {
       return memberCount;
@@ -216,19 +173,38 @@ export function createPasses(
   };
 }
 
-interface Fleet {
-  list: readonly Member[];
-  isDraining: boolean;
+/** Collects the input of `planPass` from the cache and the age of the rows without an owner. */
+function createPlanner(
+  { me, clock }: LoopPorts,
+  { intervalMs, policy, matches }: PassOptions,
+  cache: DeploymentCache,
+): { plan(snapshot: MembersSnapshot): PassPlan } {
+  const unclaimedAge = createUnclaimedAge(intervalMs);
+  return {
+    plan({ view, members }) {
+      const nowMs = clock.monotonicMs();
+      const rows = cache.relevant(members, matches);
+      const needsOwner = ({ type, enabled, address }: ListedDeployment) =>
+        type === "deployment" && enabled && (address === "" || members.get(address)?.draining);
+      unclaimedAge.observe(rows.filter(needsOwner), nowMs);
+      return planPass({
+        me,
+        view,
+        members,
+        deployments: rows,
+        window: cache.claimWindow(me),
+        counts: cache.counts,
+        resource_usage: cache.resourceUsage,
+        recent: cache.recent,
+        policy,
+        draining: members.get(me)?.draining ?? false,
+        unclaimedIntervals: (row) => unclaimedAge.intervals(row, nowMs),
+        ...(matches && { matches }),
+      });
+    },
+  };
 }
 
-const fleets = new WeakMap<ReadonlyMap<string, Member>, Fleet>();
-
-/** One list for as long as the members are the same: what a plan finds out about them it remembers by it. */
-function fleetOf(members: ReadonlyMap<string, Member>): Fleet {
-  const known = fleets.get(members);
-  if (known) return known;
-  const list = [...members.values()];
-  const fleet = { list, isDraining: list.some(({ draining }) => draining) };
-  fleets.set(members, fleet);
-  return fleet;
-}
+/** Rows of draining or lost owners can become claimable without a change of the list. */
+const isIdle = ({ release }: PassPlan, { view, members }: MembersSnapshot): boolean =>
+  view === "ready" && release.length === 0 && !fleetOf(members).isDraining;

@@ -5,41 +5,46 @@ import {
   type Member,
 } from "@tenure/protocol";
 import { byAge, demandOf, isRefused } from "../claim/plan.ts";
-import { cornerOf, inCornerOf } from "./claim-window.ts";
+import { rowsInWindow, shardOf } from "./claim-window.ts";
 
-/** Deployments, sorted by what a pass asks of them, so that a pass costs what there is to do and not how many there are. */
+/**
+ * Deployments in memory, grouped by what a pass needs, so that the cost of a pass depends on the work and not on the number
+ * of rows.
+ *
+ * Invariants: every row is in `all` and in exactly the groups that `groupsOf` names for it; `counts` has no zero.
+ */
 export interface RowIndex {
   readonly size: number;
   /** Enabled deployments per owner. */
   readonly counts: ReadonlyMap<string, number>;
   /**
-   * Deployments per owner that came, or changed, too lately for its sample to show them. Late by the newest time in the
-   * list and not by a clock of this node: nodes that see the same list must agree, or each would leave a row to the other.
+   * Deployments per owner that are newer than its last sample can show. Measured against the newest time in the list and
+   * not against this node's clock: nodes with the same list must agree, or each would leave a row to the other.
    */
   recent(): ReadonlyMap<string, number>;
   get(id: string): ListedDeployment | undefined;
   put(row: ListedDeployment): void;
   remove(id: string): void;
   /**
-   * Rows that may need something: free, of an owner that is absent, draining or may not run them, on their way, or wrong. Of free rows that
-   * ask for the same only the oldest: a pass takes one, and a pass over a hundred thousand took a third of a second.
+   * Rows that may need an action: free, moving, invalid, or of an owner that is absent, draining or may not run them. Of free
+   * rows with the same demand only the oldest: a pass claims one, and a pass over 100,000 took a third of a second.
    */
   relevant(members: ReadonlyMap<string, Member>, matches?: MatchWhole): ListedDeployment[];
-  /** Of free rows that ask for the same, and that are more than those: some that few others look at. */
-  aside(me: string): ListedDeployment[];
-  /** Rows that this node runs, or takes over next, and every daemon. */
-  concerning(address: string): ListedDeployment[];
+  /** Free rows beyond those, from the shards that few other nodes share. */
+  claimWindow(me: string): ListedDeployment[];
+  /** Rows that this node runs or takes over next, and every daemon. */
+  forNode(address: string): ListedDeployment[];
 }
 
 type Rows = Map<string, ListedDeployment>;
 
 /**
- * Of one demand: as many as nodes can well claim at the same time. A thousand nodes find owners for ten thousand rows in
- * 56 s of the simulation with 512, 70 s with 256, 90 s with 128.
+ * Free rows per demand in a pass: as many as nodes can claim at the same time. In the simulation 1,000 nodes claim 10,000
+ * rows in 56 s with 512, in 70 s with 256, in 90 s with 128.
  */
 export const FREE_ROWS_MAX = 512;
 
-/** Three heartbeats: by then the child has started, and a sample of its node has been taken and sent. */
+/** Three heartbeats: by then the child has started and its node has sent a sample. */
 const SAMPLE_LAG_MS = 15_000;
 
 export function createRowIndex(): RowIndex {
@@ -51,17 +56,17 @@ export function createRowIndex(): RowIndex {
   const owned = new Map<string, Rows>();
   const counts = new Map<string, number>();
   const refusedRows = new WeakMap<Rows, { owner: Member; refused: ListedDeployment[] }>();
-  /** Owned rows, without those that were found to be too old to be recent. */
+  /** Owned rows, except those already found too old to be recent. */
   const young: Rows = new Map();
   let newest = "";
 
-  function placesOf(row: ListedDeployment): (Rows | RowsByAge)[] {
+  function groupsOf(row: ListedDeployment): (Rows | RowsByAge)[] {
     const { type, enabled, address, moving_to } = row;
     if (!isDeploymentType(type)) return [unknown];
     if (type === "daemon") return [daemons];
     if (!enabled) return [];
-    const places = address === "" ? [freeLike(row)] : [ownedBy(address), young];
-    return moving_to === "" ? places : [...places, moving];
+    const groups = address === "" ? [freeLike(row)] : [ownedBy(address), young];
+    return moving_to === "" ? groups : [...groups, moving];
   }
 
   function freeLike(row: ListedDeployment): RowsByAge {
@@ -89,7 +94,7 @@ export function createRowIndex(): RowIndex {
     }
   }
 
-  /** Looked for again when the owner or its rows have changed: most passes find both as they were. */
+  /** Cached until the owner or its rows change: in most passes neither has. */
   function refusedBy(
     owner: Member,
     rows: Rows,
@@ -105,7 +110,7 @@ export function createRowIndex(): RowIndex {
   function remove(id: string): void {
     const row = all.get(id);
     if (!row) return;
-    for (const place of placesOf(row)) place.delete(id);
+    for (const group of groupsOf(row)) group.delete(id);
     all.delete(id);
     recount(row);
   }
@@ -129,7 +134,7 @@ export function createRowIndex(): RowIndex {
       remove(row.id);
       if (row.updated_at > newest) newest = row.updated_at;
       all.set(row.id, row);
-      for (const place of placesOf(row)) place.set(row.id, row);
+      for (const group of groupsOf(row)) group.set(row.id, row);
       recount(row);
     },
     remove,
@@ -147,11 +152,11 @@ export function createRowIndex(): RowIndex {
       }
       return [...found.values()];
     },
-    aside: (me) =>
+    claimWindow: (me) =>
       [...free.values()]
         .filter((rows) => rows.size > FREE_ROWS_MAX)
-        .flatMap((rows) => inCornerOf(me, rows.inCorner)),
-    concerning(address) {
+        .flatMap((rows) => rowsInWindow(me, rows.inShard)),
+    forNode(address) {
       const next = [...moving.values()].filter((row) => row.moving_to === address);
       const own = [...(owned.get(address)?.values() ?? [])];
       return [...new Set([...own, ...next, ...daemons.values()])];
@@ -164,42 +169,42 @@ interface RowsByAge {
   set(id: string, row: ListedDeployment): void;
   delete(id: string): void;
   oldest(countMax: number): ListedDeployment[];
-  inCorner(corner: number): Iterable<ListedDeployment>;
+  inShard(shard: number): Iterable<ListedDeployment>;
 }
 
-/** Sorted when asked, and only if a row came out of order. What was taken away stays in the order until half of it has. */
+/** Sorts on demand, and only after a row came out of order. Deleted rows leave `order` when they are half of it. */
 function createRowsByAge(): RowsByAge {
-  const held: Rows = new Map();
-  const corners = new Map<number, Rows>();
+  const rows: Rows = new Map();
+  const shards = new Map<number, Rows>();
   let order: ListedDeployment[] = [];
   let isSorted = true;
-  const isHeld = (row: ListedDeployment): boolean => held.get(row.id) === row;
+  const isPresent = (row: ListedDeployment): boolean => rows.get(row.id) === row;
 
   return {
     get size() {
-      return held.size;
+      return rows.size;
     },
     set(id, row) {
-      held.set(id, row);
-      const corner = corners.get(cornerOf(id)) ?? new Map();
-      corners.set(cornerOf(id), corner.set(id, row));
+      rows.set(id, row);
+      const shard = shards.get(shardOf(id)) ?? new Map();
+      shards.set(shardOf(id), shard.set(id, row));
       const last = order.at(-1);
       if (last && byAge(last, row) > 0) isSorted = false;
       order.push(row);
     },
     delete(id) {
-      held.delete(id);
-      corners.get(cornerOf(id))?.delete(id);
+      rows.delete(id);
+      shards.get(shardOf(id))?.delete(id);
     },
-    inCorner: (corner) => corners.get(corner)?.values() ?? [],
+    inShard: (shard) => shards.get(shard)?.values() ?? [],
     oldest(countMax) {
-      if (order.length > 2 * held.size) order = order.filter(isHeld);
+      if (order.length > 2 * rows.size) order = order.filter(isPresent);
       if (!isSorted) order.sort(byAge);
       isSorted = true;
       const found: ListedDeployment[] = [];
       for (const row of order) {
         if (found.length === countMax) break;
-        if (isHeld(row)) found.push(row);
+        if (isPresent(row)) found.push(row);
       }
       return found;
     },

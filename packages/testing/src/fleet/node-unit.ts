@@ -3,7 +3,7 @@ import {
   type Agent,
   type AgentConfig,
   type AgentLog,
-  createNoExecutor,
+  createNullExecutor,
   type NodeIdentity,
   startAgent,
 } from "@tenure/agent";
@@ -87,7 +87,7 @@ export function startSimulatedUnit(options: SimulatedUnitOptions): Promise<Agent
   };
   return startAgent(settings, {
     identity: createTestIdentity(),
-    executor: createNoExecutor,
+    executor: createNullExecutor,
     sampler: {
       sample() {
         const used = usage();

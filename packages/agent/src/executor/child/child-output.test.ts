@@ -16,7 +16,7 @@ test("a child that writes as fast as it can fills neither memory nor disk, and t
   });
   const before = process.memoryUsage().rss;
   const delay = monitorEventLoopDelay();
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   await reported(row, "running");
   delay.enable();
   const directory = join(dataDir, "logs", row.id);
@@ -51,7 +51,7 @@ test("a full disk takes neither the child nor the agent down, and the loss is to
   const directory = join(dataDir, "logs", row.id);
   mkdirSync(directory, { recursive: true });
   symlinkSync("/dev/full", join(directory, "00000001.log"));
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   const { pid } = await reported(row, "running");
   await until(() => logs.some(({ event }) => event === "child.log-failed"), {
     ...PATIENT,
@@ -77,7 +77,7 @@ test("both streams of a child go to one log, whole line by whole line, also the 
   const row = aRow({
     command: "printf 'one '; echo two >&2; echo three; printf 'last words' >&2; exit 1",
   });
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   await reported(row, "backoff");
   const lines = (await logLines(row, 3)).slice(0, 3);
   expect([...lines].sort()).toEqual(["last words", "one three", "two"].sort());
@@ -86,11 +86,11 @@ test("both streams of a child go to one log, whole line by whole line, also the 
 test("the log of a deployment goes on across its restarts, and can be read when it is gone", async () => {
   const { executor, reported, logLines, dataDir } = await startExecutor();
   const row = aRow({ command: "echo $TENURE_FENCING_TOKEN; exec sleep 1000" });
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   await logLines(row, 1);
-  executor.want([wanted({ ...row, generation: 2 })]);
+  executor.setDesired([wanted({ ...row, generation: 2 })]);
   await logLines(row, 2);
-  executor.want([]);
+  executor.setDesired([]);
   await reported(row, "stopped");
   expect(await logLines(row)).toEqual(["1", "2"]);
   await executor.stop();
@@ -101,7 +101,7 @@ test("the log of a deployment goes on across its restarts, and can be read when 
 test("a child may open its outputs by name", async () => {
   const { executor, logLines } = await startExecutor();
   const row = aRow({ command: "echo one > /dev/stdout; echo two > /dev/stderr; exec sleep 1000" });
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   expect((await logLines(row, 2)).sort()).toEqual(["one", "two"]);
 });
 
@@ -109,6 +109,6 @@ test("where there are no named pipes a child's outputs are read all the same", a
   const { executor, logLines, dataDir } = await startExecutor();
   const row = aRow({ command: "echo one; echo two >&2; exec sleep 1000" });
   mkdirSync(join(dataDir, "run", `${row.id}.out`));
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   expect((await logLines(row, 2)).sort()).toEqual(["one", "two"]);
 });

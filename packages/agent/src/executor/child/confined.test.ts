@@ -38,7 +38,7 @@ describe("a wrapper", () => {
     };
     const command = `printf '%s|' "$SAID" "$n" "$PATH_SEEN"; echo; [ -e stopped ] && exit 7; trap 'touch stopped; exit 7' TERM; while :; do sleep 0.05; done`;
     const row = aRow({ command, env });
-    node.executor.want([wanted(row)]);
+    node.executor.setDesired([wanted(row)]);
     await node.reported(row, "running");
     const lines = (await node.logLines(row, 2)).join("\n");
     expect(lines).toContain(`wrapped by ${join(dataDir, "work", row.id)} ()`);
@@ -81,7 +81,7 @@ if (isRoot)
       mkdirSync(work, { recursive: true });
       writeFileSync(join(work, "old.txt"), "old\n", { mode: 0o600 });
       const node = await startExecutor({ dataDir, runAs });
-      node.executor.want([wanted(row)]);
+      node.executor.setDesired([wanted(row)]);
       const lines = await node.logLines(row, 4);
       // The two outputs are read apart, so only lines of one output have an order.
       const said = lines.map((line) => line.split(" ").at(-1)).sort();

@@ -42,13 +42,13 @@ test("a package is installed, then its program runs with the arguments", async (
   const { executor, reported, statesOf, logLines } = await startWithRegistry();
   const server = { package_name: "@scope/server", package_version: "1.2.3" };
   const row = aRow({ ...server, args: ["--port", "80 80"] });
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   await reported(row, "running");
   expect(statesOf(row)).toEqual(["installing", "starting", "running"]);
   expect(await logLines(row)).toEqual(["serving --port 80 80"]);
   // Another one of the same package installs nothing.
   const twin = aRow(server);
-  executor.want([wanted(row), wanted(twin)]);
+  executor.setDesired([wanted(row), wanted(twin)]);
   await reported(twin, "running");
   expect(statesOf(twin)).toEqual(["starting", "running"]);
 });
@@ -65,12 +65,12 @@ if (process.getuid?.() === 0)
     const dataDir = join(home, "node");
     const row = aRow({ package_name: "@scope/shared", package_version: "1.0.0" });
     const plain = await startWithRegistry({ dataDir, childUmask: 0o077 });
-    plain.executor.want([wanted(row)]);
+    plain.executor.setDesired([wanted(row)]);
     await plain.reported(row, "running");
     await plain.executor.stop();
     const runAs = { kind: "each", firstUid: 71_000, lastUid: 71_999, gid: 71_000 } as const;
     const { executor, reported } = await startWithRegistry({ dataDir, runAs });
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     const { last_error } = await reported(row, "backoff");
     expect(last_error).toContain("EACCES: permission denied, open");
   });
@@ -80,7 +80,7 @@ test("an install that fails says what npm said, is tried again, and works when i
   registry.publish({ ...late, tarball: "broken" });
   const { executor, reported, dataDir } = await startWithRegistry();
   const row = aRow({ package_name: "late", package_version: "1.0.0" });
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   const failed = await reported(row, "failed");
   expect(failed.last_error).toMatch(/^npm install failed with exit code \d+: (.|\n)+/);
   expect(existsSync(join(dataDir, "packages/late@1.0.0"))).toBe(false);
@@ -92,10 +92,10 @@ test("what is taken over next is installed and not started, so that the start ta
   registry.publish({ name: "moving", version: "1.0.0", files: { "index.js": SERVE } });
   const { executor, reported, statesOf } = await startWithRegistry();
   const row = aRow({ package_name: "moving", package_version: "1.0.0" });
-  executor.want([wanted(row, "prepare")]);
+  executor.setDesired([wanted(row, "prepare")]);
   await reported(row, "stopped");
   expect(statesOf(row)).toEqual(["installing", "stopped"]);
-  executor.want([wanted({ ...row, generation: 2 })]);
+  executor.setDesired([wanted({ ...row, generation: 2 })]);
   await reported(row, "running", ({ generation }) => generation === 2);
   expect(statesOf(row)).toEqual(["installing", "stopped", "starting", "running"]);
 });
@@ -105,7 +105,7 @@ test("an install for a handover that is broken off is no success", async () => {
   registry.publish({ ...hanging, tarball: "hanging" });
   const { executor, reported, statesOf } = await startWithRegistry();
   const row = aRow({ package_name: "hanging", package_version: "1.0.0" });
-  executor.want([wanted(row, "prepare")]);
+  executor.setDesired([wanted(row, "prepare")]);
   await reported(row, "installing");
   await executor.stop();
   // "stopped" is what a finished install says, and the owner would stop for it.
@@ -125,14 +125,14 @@ test("a command finds the commands of its package", async () => {
     package_version: "1.0.0",
     command: "tool; exec sleep 1000",
   });
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   expect(await logLines(row)).toEqual(["tool speaks"]);
 });
 
 test("a version that is none is failed without npm", async () => {
   const { executor, reported } = await startWithRegistry();
   const row = aRow({ package_name: "thing", package_version: "npm:other@1.0.0" });
-  executor.want([wanted(row)]);
+  executor.setDesired([wanted(row)]);
   expect((await reported(row, "failed")).last_error).toContain("is no exact version");
   expect(registry.requests.filter((path) => /thing|other/.test(path))).toEqual([]);
 });

@@ -190,7 +190,7 @@ describe("one process per deployment", () => {
     const holder = startLockHolder(path);
     onTestFinished(async () => void (await holder.kill9()));
     await holder.waitForLine(/^locked$/);
-    executor.want([wanted(row)]);
+    executor.setDesired([wanted(row)]);
     expect((await reported(row, "failed")).last_error).toContain(
       "another process of this deployment still runs on this machine",
     );

@@ -106,9 +106,9 @@ if (usable().length > 0)
       const fixture = await startExecutor();
       const mark = `600.${process.pid}1`;
       const row = aRow({ command: escaping(mark) });
-      fixture.executor.want([wanted(row)]);
+      fixture.executor.setDesired([wanted(row)]);
       await until(() => sleepers(mark).length === 1, { what: "the process that escapes" });
-      fixture.executor.want([]);
+      fixture.executor.setDesired([]);
       await fixture.reported(row, "stopped");
       expect(sleepers(mark)).toEqual([]);
       expect(fixture.logs.map(({ event }) => event)).toContain("child.strays-killed");
