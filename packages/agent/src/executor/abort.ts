@@ -1,4 +1,4 @@
-/** Resolves when the signal aborts. For the last wait on a signal: it leaves a listener behind until then. */
+/** Resolves when the signal aborts. Keeps its listener until then, so it is for the last wait on a signal. */
 export function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) resolve();
@@ -7,14 +7,14 @@ export function aborted(signal: AbortSignal): Promise<void> {
 }
 
 /**
- * What `work` gives, or `undefined` when the signal aborts first. Leaves nothing behind on the signal: a child that
- * crashes for weeks waits on the same one all the time.
+ * Resolves with the result of `work`, or with `undefined` if the signal aborts first. Removes its listener: a child that
+ * crashes for weeks waits on the same signal again and again.
  */
 export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T | undefined> {
   return new Promise((resolve, reject) => {
-    const leave = (): void => resolve(undefined);
-    if (signal.aborted) return leave();
-    signal.addEventListener("abort", leave, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", leave));
+    const resolveEmpty = (): void => resolve(undefined);
+    if (signal.aborted) return resolveEmpty();
+    signal.addEventListener("abort", resolveEmpty, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", resolveEmpty));
   });
 }

@@ -11,42 +11,42 @@ import type { LogLimits } from "../logs/log-writer.ts";
 import type { RunAs } from "../run-as.ts";
 import type { Backoff } from "./backoff.ts";
 
-/** One deployment that this node has something to do with. */
+/** One deployment that belongs on this node, and what the executor does with it. */
 export interface DesiredDeployment {
-  /** With `args` and `env`: the server gives them for whatever is wanted here. */
+  /** With `args` and `env`: the server adds them for rows of this node. */
   row: ListedDeployment;
   /**
-   * `run`: installed, started and kept running. `prepare`: installed only, because this node takes it over next.
-   * `hold`: stopped and not started again, because another node takes it over now.
+   * `run`: install, start and keep running. `prepare`: install only, because this node takes it over next. `hold`: stop and
+   * do not start again, because another node takes it over now.
    */
   mode: "run" | "prepare" | "hold";
-  /** Why this node may not run it: reported as `refused`, never installed or started. */
+  /** Why this node may not run the row: it is reported as `refused`, and neither installed nor started. */
   refused: readonly Unfitness[];
 }
 
-/** Runs what is wanted on this machine, and nothing else. */
+/** Runs the desired deployments on this machine, and nothing else. */
 export interface Executor {
-  /** Everything that is wanted here. Whatever runs and is not named is stopped. Costs little when nothing changed. */
+  /** Replaces the desired deployments. Children of others are stopped. Cheap when nothing changed. */
   setDesired(all: readonly DesiredDeployment[]): void;
   /**
-   * Stops the children of type `deployment` and starts none until `resume`; daemons go on. A child that runs and that
-   * `mayGoOn` names goes on too.
+   * Stops the children of type `deployment` and starts none until `resume`; daemons run on. A running child whose row
+   * `mayGoOn` accepts runs on too.
    */
   suspend(reason: string, mayGoOn?: (row: ListedDeployment) => boolean): void;
   resume(): void;
-  /** Says the state of everything again, for a server that may have missed it. */
+  /** Repeats the report of every deployment, for a server that may have missed it. */
   reportAll(): void;
-  /** Stops one and starts it again. Throws `NOT_FOUND` when it is not wanted here. */
+  /** Stops a child and starts it again. Throws `NOT_FOUND` when the deployment is not desired here. */
   restart(deploymentId: string): Promise<void>;
   readLog(selection: LogSelection): Promise<CallResult<"log.read">>;
   /**
-   * Gives the lines asked for and then every new one, until the signal. Resolves when following has begun. A follower
-   * that answers with a promise gets the next lines when it is fulfilled.
+   * Passes the selected lines and then every new one to the follower, until its signal. Resolves when following has begun.
+   * A follower that returns a promise gets the next lines when it is fulfilled.
    */
   followLog(selection: LogSelection, follower: LogFollower): Promise<void>;
-  /** Processes that live now. */
+  /** The children that are alive. */
   running(): readonly RunningChild[];
-  /** Stops every child, daemons too, and waits for their end. */
+  /** Stops every child, also daemons, and waits for their end. */
   stop(): Promise<void>;
 }
 
@@ -62,21 +62,21 @@ export interface ExecutorOptions {
   tenureUrl: string;
   stopGraceMs: number;
   startConcurrencyMax: number;
-  /** No limit unless given. */
+  /** No limit by default. */
   packagesMaxMb?: number;
-  /** For ever unless given, or 0. */
+  /** Always by default, and for 0. */
   workKeepDays?: number;
-  /** The users of the children; the agent's own unless given. */
+  /** The users of the children; the agent's own by default. */
   runAs?: RunAs;
-  /** What every child is started by; see `NODE_UNIT_WRAPPER`. */
+  /** The program that starts each child; see `NODE_UNIT_WRAPPER`. */
   wrapper?: readonly string[];
-  /** The umask of children and of npm; without it they have the agent's. */
+  /** The umask of children and of npm; the agent's by default. */
   childUmask?: number;
-  /** Every change of state. Must not throw; whoever gets it sends it, and sends the newest again after a reconnect. */
+  /** Called for every change of state. Must not throw. */
   report(report: DeploymentReport): void;
   log(line: ExecutorLog): void;
   clock?: Clock;
-  /** What npm gets of the agent's environment, without the agent's own settings; `process.env` unless given. */
+  /** The source of npm's environment; `process.env` by default. */
   env?: NodeJS.ProcessEnv;
   /** For tests. */
   tuning?: ExecutorTuning;
@@ -85,7 +85,7 @@ export interface ExecutorOptions {
 export interface ExecutorTuning {
   backoff?: Backoff;
   logs?: LogLimits;
-  /** A child that is still there after so long counts as started. */
+  /** A child that is alive after so long counts as started. */
   startedAfterMs?: number;
 }
 

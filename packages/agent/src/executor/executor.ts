@@ -1,13 +1,13 @@
-import { setImmediate as nextTurn, setTimeout as wait } from "node:timers/promises";
+import { setImmediate as nextTick, setTimeout as wait } from "node:timers/promises";
 import { type ListedDeployment, TenureError } from "@tenure/protocol";
 import { systemClock } from "@tenure/sdk";
-import { createInstaller } from "../install/installer.ts";
+import { createInstaller, type Installer } from "../install/installer.ts";
 import { directoryName } from "../install/package-spec.ts";
 import { createLogs } from "../logs/logs.ts";
 import { resolveWrapper } from "../wrapper.ts";
 import { BACKOFF } from "./backoff.ts";
 import type { DesiredDeployment, Executor, ExecutorOptions } from "./contract.ts";
-import { takeDirectory } from "./data-directory/data-directory.ts";
+import { type DataDirectory, openDataDirectory } from "./data-directory/data-directory.ts";
 import { onHousekeepingFailed, startHousekeeping } from "./data-directory/housekeeping.ts";
 import { createOwners } from "./data-directory/owners.ts";
 import { type Goal, goalOf, goneAfter } from "./goal.ts";
@@ -15,47 +15,44 @@ import { createRunNpm } from "./npm-run.ts";
 import { createRunner, type Runner, type RunnerHost } from "./runner.ts";
 import { createSlots } from "./slots.ts";
 
-/** Long enough to see a program that cannot even begin, short enough that twenty of them start in a second. */
+/** Long enough to notice a program that cannot start, short enough to start twenty of them in a second. */
 const STARTED_AFTER_MS = 200;
 
 /**
- * Runs what is wanted on this machine. Resolves when whatever a former agent of this data directory left running has
- * ended. Throws when the directory cannot be used, or when another agent uses it now.
+ * The state of an executor.
+ *
+ * Invariants: every desired deployment whose row is complete has a runner; a runner without a desired deployment has the
+ * goal `gone` and is removed when its child has ended.
+ */
+interface State {
+  desired: ReadonlyMap<string, DesiredDeployment>;
+  runners: Map<string, Runner>;
+  /** Whether a list was read: before that nothing is known to be unused. */
+  isInformed: boolean;
+  suspended: { reason: string; mayGoOn: (row: ListedDeployment) => boolean } | undefined;
+  stopped: Promise<void> | undefined;
+}
+
+/**
+ * Starts an executor. Resolves when the children that a former agent of this data directory left running have ended.
+ * Throws when the directory cannot be used, or when another agent uses it.
  */
 export async function createExecutor(options: ExecutorOptions): Promise<Executor> {
   const { log, tuning = {} } = options;
   const wrapper = options.wrapper && resolveWrapper(options.wrapper);
-  const { directories, strays, cgroups, guard, release } = await takeDirectory(
-    options.dataDir,
-    log,
-    options.runAs,
-  );
+  const dataDirectory = await openDataDirectory(options.dataDir, log, options.runAs);
+  const { directories } = dataDirectory;
   warnOfRoot(options);
-  if (process.pid === 1)
-    log({
-      level: "warn",
-      event: "orphans.not-collected",
-      message:
-        "this agent is process 1, and Node does not collect orphans of its children; start it by the command tenure itself, or with an init (docker run --init)",
-    });
-  const runNpm = createRunNpm(guard, {
-    env: options.env ?? process.env,
-    umask: options.childUmask,
-  });
-  const installer = createInstaller({
-    directory: directories.packages,
-    runNpm,
-    isShared: options.runAs !== undefined,
-    ...(options.packagesMaxMb !== undefined && { bytesMax: options.packagesMaxMb * 1_048_576 }),
-    onDamaged: (name, reason) =>
-      log({
-        level: "warn",
-        event: "package.damaged",
-        message: "an installed package is not whole; it is installed again",
-        details: { package: name, reason },
-      }),
-  });
-  const runners = new Map<string, Runner>();
+  warnOfPid1(options);
+  const installer = installerOf(options, dataDirectory);
+  const state: State = {
+    desired: new Map(),
+    runners: new Map(),
+    isInformed: false,
+    suspended: undefined,
+    stopped: undefined,
+  };
+  const { runners } = state;
   const logs = createLogs({
     directory: directories.logs,
     limits: tuning.logs,
@@ -64,20 +61,18 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
       log({
         level: "warn",
         event: "child.log-failed",
-        message: "lines of a child could not be written or read; they are dropped until it works",
+        message:
+          "could not write or read the log of a child; its lines are dropped until a retry succeeds",
         details: { deployment_id, reason: error.message },
       }),
   });
   const host: RunnerHost = {
-    directories,
+    ...dataDirectory,
     tenureUrl: options.tenureUrl,
     stopGraceMs: options.stopGraceMs,
     childUmask: options.childUmask,
     owners: createOwners(options.runAs, directories.work),
     wrapper,
-    guard,
-    strays,
-    cgroups,
     log,
     installer,
     slots: createSlots(options.startConcurrencyMax),
@@ -87,37 +82,36 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     startedAfterMs: tuning.startedAfterMs ?? STARTED_AFTER_MS,
     report: options.report,
   };
-
-  let wanted = new Map<string, DesiredDeployment>();
-  let isInformed = false;
-  let suspended: { reason: string; mayGoOn: (row: ListedDeployment) => boolean } | undefined;
-  let stopped: Promise<void> | undefined;
   await installer.removeUnfinished().catch(onHousekeepingFailed(log));
   const housekeeping = startHousekeeping({
     directories,
     installer,
-    isWanted: (id) => runners.has(id),
-    isInformed: () => isInformed,
+    isDesired: (id) => runners.has(id),
+    isInformed: () => state.isInformed,
     workKeepDays: options.workKeepDays ?? 0,
-    isWantedPackage: (name) => [...runners.values()].some(({ goal }) => packageOf(goal) === name),
+    isPackageDesired: (name) => [...runners.values()].some(({ goal }) => packageOf(goal) === name),
     log,
   });
 
-  function aim(one: DesiredDeployment): void {
+  function apply(one: DesiredDeployment): void {
     const { id, generation } = one.row;
     const runner = runners.get(id);
-    const goesOn = isRunning(runner, generation) && suspended?.mayGoOn(one.row);
-    const goal = goalOf(one, goesOn ? undefined : suspended?.reason);
-    if (goal && runner) runner.pursue(goal);
-    else if (goal) runners.set(id, begin(goal));
-    else if (runner && runner.goal.generation !== generation) runner.pursue(goneAfter(runner.goal));
+    const goesOn = isRunning(runner, generation) && state.suspended?.mayGoOn(one.row);
+    const goal = goalOf(one, goesOn ? undefined : state.suspended?.reason);
+    if (goal && runner) runner.setGoal(goal);
+    else if (goal) runners.set(id, startRunner(goal));
+    else if (runner && runner.goal.generation !== generation)
+      runner.setGoal(goneAfter(runner.goal));
   }
 
-  function begin(goal: Goal): Runner {
-    const { deploymentId } = goal;
-    const writer = logs.writer(deploymentId);
+  function applyAll(): void {
+    if (!state.stopped) state.desired.forEach(apply);
+  }
+
+  function startRunner(goal: Goal): Runner {
+    const writer = logs.writer(goal.deploymentId);
     const onGone = (): void => {
-      runners.delete(deploymentId);
+      runners.delete(goal.deploymentId);
       void writer.close();
     };
     return createRunner(goal, { writer, onGone }, host);
@@ -125,29 +119,29 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
 
   async function stopAll(): Promise<void> {
     housekeeping.stop();
-    for (const runner of runners.values()) runner.pursue(goneAfter(runner.goal));
-    // A process that the kernel does not end must not keep the agent from ending; the guard has it.
+    for (const runner of runners.values()) runner.setGoal(goneAfter(runner.goal));
+    // The agent does not wait longer for a process that the kernel does not end; the guard kills it.
     const deadline = performance.now() + options.stopGraceMs + KILLED_MS;
     while (runners.size > 0 && performance.now() < deadline) await wait(POLL_MS);
-    await release();
+    await dataDirectory.release();
   }
 
   return {
     setDesired(all) {
-      if (stopped) return;
-      isInformed = true;
+      if (state.stopped) return;
+      state.isInformed = true;
       const next = new Map(all.map((one) => [one.row.id, one]));
-      for (const [id, one] of next) if (!isSame(wanted.get(id), one)) aim(one);
-      for (const [id, runner] of runners) if (!next.has(id)) runner.pursue(goneAfter(runner.goal));
-      wanted = next;
+      for (const [id, one] of next) if (!isSame(state.desired.get(id), one)) apply(one);
+      for (const [id, runner] of runners) if (!next.has(id)) runner.setGoal(goneAfter(runner.goal));
+      state.desired = next;
     },
     suspend(reason, mayGoOn = () => false) {
-      suspended = { reason, mayGoOn };
-      if (!stopped) wanted.forEach(aim);
+      state.suspended = { reason, mayGoOn };
+      applyAll();
     },
     resume() {
-      suspended = undefined;
-      if (!stopped) wanted.forEach(aim);
+      state.suspended = undefined;
+      applyAll();
     },
     reportAll() {
       for (const runner of runners.values()) {
@@ -156,23 +150,42 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
       }
     },
     async restart(deploymentId) {
-      const runner = wanted.has(deploymentId) ? runners.get(deploymentId) : undefined;
+      const runner = state.desired.has(deploymentId) ? runners.get(deploymentId) : undefined;
       if (!runner) throw new TenureError("NOT_FOUND", { what: "deployment", id: deploymentId });
       runner.restart();
-      await nextTurn(); // by now it has said that it stops
+      await nextTick(); // By now the runner has reported `stopping`.
     },
     readLog: logs.read,
     followLog: logs.follow,
     running: () =>
       [...runners.values()].map((runner) => runner.running()).filter((one) => one !== undefined),
     stop() {
-      stopped ??= stopAll();
-      return stopped;
+      state.stopped ??= stopAll();
+      return state.stopped;
     },
   };
 }
 
-/** Children of root can do anything on this machine, whatever the deployment's author may do. */
+function installerOf(
+  { log, env = process.env, childUmask, runAs, packagesMaxMb }: ExecutorOptions,
+  { directories, guard }: DataDirectory,
+): Installer {
+  return createInstaller({
+    directory: directories.packages,
+    runNpm: createRunNpm(guard, { env, umask: childUmask }),
+    isShared: runAs !== undefined,
+    ...(packagesMaxMb !== undefined && { bytesMax: packagesMaxMb * 1_048_576 }),
+    onDamaged: (name, reason) =>
+      log({
+        level: "warn",
+        event: "package.damaged",
+        message: "installed package is damaged; installing it again",
+        details: { package: name, reason },
+      }),
+  });
+}
+
+/** Children of root can do anything on this machine, also if the deployment's author may not. */
 function warnOfRoot({ runAs, wrapper, log }: ExecutorOptions): void {
   if (process.geteuid?.() !== 0 || runAs || wrapper) return;
   log({
@@ -183,13 +196,23 @@ function warnOfRoot({ runAs, wrapper, log }: ExecutorOptions): void {
   });
 }
 
+function warnOfPid1({ log }: ExecutorOptions): void {
+  if (process.pid !== 1) return;
+  log({
+    level: "warn",
+    event: "orphans.not-collected",
+    message:
+      "this agent is process 1, and Node does not collect orphans of its children; start it by the command tenure itself, or with an init (docker run --init)",
+  });
+}
+
 const isRunning = (runner: Runner | undefined, generation: number): boolean =>
   runner?.goal.kind === "run" && runner.goal.generation === generation;
 
 const KILLED_MS = 15_000;
 const POLL_MS = 10;
 
-/** The caller keeps the rows it has; a row that changed is another object. */
+/** Compares rows by identity: the caller keeps a row object until the row changes. */
 const isSame = (former: DesiredDeployment | undefined, one: DesiredDeployment): boolean =>
   former !== undefined &&
   former.row === one.row &&

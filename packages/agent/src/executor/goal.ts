@@ -3,14 +3,14 @@ import { type ListedDeployment, loadersOf } from "@tenure/protocol";
 import type { PackageSpec } from "../install/package-spec.ts";
 import type { DesiredDeployment } from "./contract.ts";
 
-/** What should be the case for one deployment on this node. */
+/** The goal for one deployment on this node. */
 export type Goal = GoalOf & {
   deploymentId: string;
   generation: number;
   specHash: string;
   isDaemon: boolean;
   lostAfterMs: number;
-  /** Equal keys mean that nothing has to change. */
+  /** Goals with equal keys need no change. */
   key: string;
 };
 
@@ -18,25 +18,24 @@ type GoalOf =
   | { kind: "run"; spec: ChildSpec }
   /** Installed, not started. */
   | { kind: "prepare"; spec: ChildSpec }
-  /** Neither: stopped, and why. */
+  /** Stopped, for a reason. */
   | { kind: "hold"; reason: string | null }
   | { kind: "refused"; reason: string }
   | { kind: "gone" };
 
-/** What makes one child different from another. */
+/** What a child runs. */
 export interface ChildSpec {
-  /** `undefined`: only the command. */
+  /** `undefined`: the command alone. */
   package: PackageSpec | undefined;
-  /** Empty: what the package says. */
+  /** Empty: the entry point of the package. */
   command: string;
   args: readonly string[];
   env: Readonly<Record<string, string>>;
 }
 
 /**
- * The key of a child is its deployment, its term and its specification: a new term or a new specification is another
- * child, and nothing else is. `undefined`: the row came without arguments and environment, so it is not known yet
- * what to run.
+ * Returns the goal for a row. Its key is the generation and the specification: only a change of one of them needs another
+ * child. `undefined`: the row has no arguments and environment, so what to run is not known yet.
  */
 export function goalOf(
   { row, mode, refused }: DesiredDeployment,
@@ -62,10 +61,10 @@ function reasonsOf(row: ListedDeployment, refused: DesiredDeployment["refused"])
   return words.join(", ");
 }
 
-/** It is wanted no more. */
+/** The goal of a deployment that does not belong on this node any more. */
 export const goneAfter = (former: Goal): Goal => ({ ...former, kind: "gone", key: "gone" });
 
-export function hashOf(row: SpecFields): string {
+function hashOf(row: SpecFields): string {
   const env = Object.entries(row.env ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
   const parts = [row.package_name, row.package_version, row.command, row.args ?? [], env];
   return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, 32);

@@ -1,7 +1,7 @@
 import { TenureError } from "@tenure/protocol";
 import type { Executor } from "./contract.ts";
 
-/** Runs nothing: for a node-unit that only claims, in a bench or a simulation. */
+/** An executor that runs nothing, for node-units that only claim, as in a benchmark. */
 export async function createNullExecutor(): Promise<Executor> {
   const unknown = (id: string) => new TenureError("NOT_FOUND", { what: "deployment", id });
   return {

@@ -23,8 +23,8 @@ describe("slots", () => {
     for (const name of ["a", "b", "c", "d"]) void ask(name, "start");
     await settle();
     expect(begun).toEqual(["a", "b"]);
-    held.get("b")?.giveBack();
-    held.get("b")?.giveBack();
+    held.get("b")?.release();
+    held.get("b")?.release();
     await settle();
     expect(begun).toEqual(["a", "b", "c"]);
   });
@@ -41,13 +41,13 @@ describe("slots", () => {
     const { ask, begun, held, settle } = crowd(3);
     for (const name of ["a", "b", "c"]) void ask(name, "install");
     await settle();
-    held.get("a")?.turnTo("start");
+    held.get("a")?.convertTo("start");
     await settle();
     expect(begun).toEqual(["a", "b", "c"]);
     void ask("d", "start");
     await settle();
     expect(begun).toHaveLength(3);
-    held.get("a")?.giveBack();
+    held.get("a")?.release();
     await settle();
     expect(begun).toEqual(["a", "b", "c", "d"]);
   });
@@ -68,7 +68,7 @@ describe("slots", () => {
     leaving.abort(new Error("changed"));
     await expect(left).rejects.toThrow("changed");
     await settle();
-    held.get("a")?.giveBack();
+    held.get("a")?.release();
     await settle();
     expect(begun).toEqual(["a", "c"]);
     await expect(ask("d", "start", leaving.signal)).rejects.toThrow("changed");

@@ -1,21 +1,21 @@
-/** Room for work that must not all happen at once. */
+/** A semaphore for installs and starts. */
 export interface Slots {
-  /** Rejects when the signal aborts before there is room. */
+  /** Rejects when the signal aborts before a slot is free. */
   take(kind: SlotKind, signal: AbortSignal): Promise<Slot>;
 }
 
 export type SlotKind = "install" | "start";
 
 export interface Slot {
-  /** Goes on in the same slot: what was installed is started. */
-  turnTo(kind: "start"): void;
+  /** Turns a slot for an install into one for the start that follows. */
+  convertTo(kind: "start"): void;
   /** May be called twice. */
-  giveBack(): void;
+  release(): void;
 }
 
 /**
- * At most `max` installs and starts at once, first come, first served. Installs leave one slot free: a registry that
- * does not answer holds them for minutes, and what is already installed must start nevertheless.
+ * Allows `max` installs and starts at once, in order of arrival. Installs leave one slot free for starts, because a registry
+ * that does not answer blocks installs for minutes.
  */
 export function createSlots(max: number): Slots {
   const limits: Record<SlotKind, number> = { install: Math.max(1, max - 1), start: max };
@@ -42,11 +42,11 @@ export function createSlots(max: number): Slots {
     };
     taken[first]++;
     return {
-      turnTo(next) {
+      convertTo(next) {
         change(next);
         beginNext();
       },
-      giveBack() {
+      release() {
         change(undefined);
         beginNext();
       },
@@ -60,15 +60,15 @@ export function createSlots(max: number): Slots {
         const one = {
           kind,
           begin: (slot: Slot): void => {
-            signal.removeEventListener("abort", turnAway);
+            signal.removeEventListener("abort", onAbort);
             resolve(slot);
           },
         };
-        const turnAway = (): void => {
+        const onAbort = (): void => {
           waiting.delete(one);
           reject(signal.reason);
         };
-        signal.addEventListener("abort", turnAway, { once: true });
+        signal.addEventListener("abort", onAbort, { once: true });
         waiting.add(one);
         beginNext();
       }),

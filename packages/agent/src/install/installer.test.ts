@@ -287,7 +287,7 @@ describe("installing", () => {
     const { installer, directory } = anInstaller({ find: onFullDisk });
     const spec = { name: "large", version: "1.0.0" };
     await expect(installer.install(spec, never)).rejects.toThrow(
-      "npm install could not unpack everything: npm warn tar TAR_ENTRY_ERROR ENOSPC: no space",
+      "npm install could not unpack every file: npm warn tar TAR_ENTRY_ERROR ENOSPC: no space",
     );
     expect(readdirSync(directory)).toEqual([]);
   });

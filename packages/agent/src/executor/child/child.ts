@@ -7,13 +7,12 @@ import type { LogWriter } from "../../logs/log-writer.ts";
 import { createTail } from "../../logs/tail.ts";
 import type { ExecutorLog } from "../contract.ts";
 import type { Directories } from "../data-directory/directories.ts";
-import { type FileLock, readHolder, tryLock } from "../data-directory/locks.ts";
-import { giveDirectory, type Owners } from "../data-directory/owners.ts";
+import { type FileLock, lockPath, readHolder, tryLock } from "../data-directory/locks.ts";
+import { chownDirectory, type Owners } from "../data-directory/owners.ts";
 import type { ChildSpec, Goal } from "../goal.ts";
 import type { Cgroups } from "../orphans/cgroups.ts";
-import { lockPath } from "../orphans/former-children.ts";
 import type { Guard } from "../orphans/guard.ts";
-import type { Strays } from "../orphans/orphans.ts";
+import type { Orphans } from "../orphans/orphans.ts";
 import { childEnvironment } from "./environment.ts";
 import { groupGone, signalGroup } from "./group.ts";
 import { type Exit, type Launched, launch } from "./launch.ts";
@@ -21,37 +20,37 @@ import { openPipes } from "./pipes.ts";
 import { executionOf } from "./program.ts";
 import { wrapped } from "./wrapped.ts";
 
-/** What every child needs of its surroundings. */
+/** What all children of an executor share. */
 export interface ChildHost {
   directories: Directories;
   tenureUrl: string;
   stopGraceMs: number;
-  /** The agent's unless given. */
+  /** The agent's by default. */
   childUmask?: number | undefined;
   owners: Owners;
-  /** What every child is started by: an absolute path and arguments. */
+  /** The absolute path and arguments of the program that starts each child. */
   wrapper?: readonly string[] | undefined;
   guard: Guard;
-  strays: Strays;
+  orphans: Orphans;
   cgroups: Cgroups;
   log(line: ExecutorLog): void;
 }
 
-/** One process group, from its start until nothing of it is left. */
+/** One process group, from its start until its last process has ended. */
 export interface Child {
   pid: number;
-  /** Its first process has ended; the rest of the group may be there until `end` resolves. */
+  /** Resolves when the first process has ended; others of the group may live until `end` resolves. */
   exited: Promise<Exit>;
-  /** The last it wrote to stderr. */
-  lastWords(): string;
+  /** The last lines of stderr. */
+  stderrTail(): string;
   /**
-   * SIGTERM to the group, the grace, SIGKILL. Resolves when no process of it is left and the lock is free: only then
-   * may another be started.
+   * Sends SIGTERM to the group and, after the grace, SIGKILL. Resolves when no process of it is left and the lock is free:
+   * only then may another child be started.
    */
   end(): Promise<void>;
 }
 
-/** Rejects when it cannot be started. Nothing is left of it then. */
+/** Starts a child. Rejects when it cannot be started; then no process of it is left. */
 export async function startChild(
   { goal, spec, installed }: { goal: Goal; spec: ChildSpec; installed: Installed | undefined },
   writer: LogWriter,
@@ -61,15 +60,15 @@ export async function startChild(
   const workDirectory = join(host.directories.work, deploymentId);
   await mkdir(workDirectory, { recursive: true, mode: 0o700 });
   const execution = await executionOf(spec, installed);
-  const surroundings = childEnvironment(
+  const environment = childEnvironment(
     { deploymentId, generation, tenureUrl: host.tenureUrl, workDirectory },
     { env: spec.env, pathFirst: installed?.binDirectories ?? [] },
   );
   const lock = await lockDeployment(deploymentId, host);
   try {
     const owner = host.owners.of(deploymentId);
-    if (owner) await giveDirectory(workDirectory, owner);
-    const started = { ...execution, env: surroundings, directory: workDirectory };
+    if (owner) await chownDirectory(workDirectory, owner);
+    const started = { ...execution, env: environment, directory: workDirectory };
     const program = { ...wrapped(started, spec.env, host), umask: host.childUmask, owner };
     const pipes = await openPipes(join(host.directories.run, deploymentId), owner);
     const launched = await launch(program, host.guard, {
@@ -84,7 +83,7 @@ export async function startChild(
   }
 }
 
-/** Before its first instruction, so that nothing it starts is elsewhere. */
+/** Puts a process into its cgroup before its first instruction, so that all its children are in it too. */
 function confine(pid: number, deploymentId: string, host: ChildHost): void {
   try {
     host.cgroups.put(deploymentId, pid);
@@ -92,23 +91,23 @@ function confine(pid: number, deploymentId: string, host: ChildHost): void {
     host.log({
       level: "warn",
       event: "child.not-confined",
-      message: "a child could not be put into a cgroup; it runs without one",
+      message: "could not put a child into a cgroup; it runs without one",
       details: { deployment_id: deploymentId, reason: (error as Error).message },
     });
   }
 }
 
-/** One process per deployment on this node, whoever started the other one. */
+/** Ensures one process per deployment on this machine, also across agents. */
 async function lockDeployment(deploymentId: string, host: ChildHost): Promise<FileLock> {
   const path = lockPath(host.directories, deploymentId);
-  const lock = tryLock(path) ?? ((await host.strays.end(deploymentId)) > 0 && tryLock(path));
+  const lock = tryLock(path) ?? ((await host.orphans.kill(deploymentId)) > 0 && tryLock(path));
   if (lock) return lock;
   const holder = readHolder(path);
-  const who = holder ? `, started with process group ${holder.pid}` : "";
-  throw new Error(`another process of this deployment still runs on this machine${who}`);
+  const startedAs = holder ? `, started with process group ${holder.pid}` : "";
+  throw new Error(`another process of this deployment still runs on this machine${startedAs}`);
 }
 
-const LAST_WORDS = { bytesMax: 2_048, linesMax: 20 };
+const STDERR_TAIL = { bytesMax: 2_048, linesMax: 20 };
 
 function childOf(
   { pid, stdout, stderr, exited }: Launched,
@@ -119,8 +118,8 @@ function childOf(
     host,
   }: { deploymentId: string; lock: FileLock; writer: LogWriter; host: ChildHost },
 ): Child {
-  const tail = createTail(LAST_WORDS);
-  const said = Promise.all([
+  const tail = createTail(STDERR_TAIL);
+  const output = Promise.all([
     pumpLines(stdout, (lines) => writer.append(lines)),
     pumpLines(stderr, (lines) => {
       tail.add(lines);
@@ -130,22 +129,22 @@ function childOf(
 
   async function end(): Promise<void> {
     await endGroup(pid, deploymentId, host);
-    const strays = await host.strays.end(deploymentId);
-    if (strays > 0)
+    const killed = await host.orphans.kill(deploymentId);
+    if (killed > 0)
       host.log({
         level: "warn",
         event: "child.strays-killed",
-        message: "processes that had left the group of their deployment were killed",
-        details: { deployment_id: deploymentId, processes: strays },
+        message: "killed processes that had left the process group of their deployment",
+        details: { deployment_id: deploymentId, processes: killed },
       });
     await exited;
     host.cgroups.remove(deploymentId);
     host.guard.forget(pid);
-    // Nobody is left who could write, so the pipes end; a process out of our sight must not hold us up.
-    await Promise.race([said, wait(LAST_OUTPUT_MS, undefined, { ref: false })]);
+    // No process is left to write, so the pipes end. The limit is for a process that could not be found.
+    await Promise.race([output, wait(LAST_OUTPUT_MS, undefined, { ref: false })]);
     stdout.destroy();
     stderr.destroy();
-    await said;
+    await output;
     lock.release();
   }
 
@@ -153,7 +152,7 @@ function childOf(
   return {
     pid,
     exited,
-    lastWords: () => tail.text(),
+    stderrTail: () => tail.text(),
     end() {
       ending ??= end();
       return ending;
@@ -162,7 +161,7 @@ function childOf(
 }
 
 const LAST_OUTPUT_MS = 2_000;
-/** The kernel ends a killed process at once, unless it waits for a disk or a network share. */
+/** The kernel ends a killed process at once, unless the process waits for a disk or a network share. */
 const KILLED_MS = 10_000;
 
 async function endGroup(pid: number, deploymentId: string, host: ChildHost): Promise<void> {
@@ -173,14 +172,14 @@ async function endGroup(pid: number, deploymentId: string, host: ChildHost): Pro
   host.log({
     level: "warn",
     event: "child.killed",
-    message: "a child did not stop within the grace and was killed",
+    message: "child did not stop within the grace; killed it",
     details: { ...details, stop_grace_ms: host.stopGraceMs },
   });
   while (!(await groupGone(pid, KILLED_MS))) {
     host.log({
       level: "error",
       event: "child.not-ended",
-      message: "the kernel does not end a killed child; nothing is started in its place",
+      message: "killed child does not end; no other child is started in its place",
       details,
     });
     signalGroup(pid, "SIGKILL");

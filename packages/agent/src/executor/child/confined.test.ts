@@ -11,7 +11,7 @@ import { join } from "node:path";
 import { scratchDirectory } from "@tenure/testing/scratch";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { aRow, startExecutor, wanted } from "../../../testing/executor-fixture.ts";
-import { createOwners, giveDirectory } from "../data-directory/owners.ts";
+import { chownDirectory, createOwners } from "../data-directory/owners.ts";
 
 const isRoot = process.getuid?.() === 0;
 
@@ -139,7 +139,7 @@ if (isRoot)
       symlinkSync(elsewhere, join(work, "a", "link"));
       writeFileSync(join(work, "a", "of-a-third"), "");
       chownSync(join(work, "a", "of-a-third"), 71_009, 71_009);
-      await giveDirectory(join(work, "a"), { uid: 71_003, gid: 71_000 });
+      await chownDirectory(join(work, "a"), { uid: 71_003, gid: 71_000 });
       const uidOf = (path: string) => statSync(path).uid;
       expect(uidOf(join(work, "a"))).toBe(71_003);
       expect(uidOf(join(work, "a", "below", "file"))).toBe(71_003);

@@ -11,11 +11,11 @@ export interface ChildIdentity {
 const WORK_DIRECTORY = "TENURE_WORK_DIR";
 
 /**
- * Everything a child finds in its environment. Nothing of the agent's goes along: its tokens and passwords are in there.
+ * Builds the environment of a child. It has nothing of the agent's environment, which contains tokens and passwords.
  *
- * `PATH` has the Node that runs the agent first, because most children are scripts for it; `HOME` is the child's own
- * directory, so that two deployments do not share their dot files. A deployment may set both, and `LANG`, as it likes.
- * The names that begin with `TENURE_` are ours: a child must not be told another term than the one it has.
+ * `PATH` begins with the Node that runs the agent, because most children are scripts for it; `HOME` is the child's own
+ * directory, so that two deployments do not share dot files. A deployment may set both and `LANG`. It cannot set names that
+ * begin with `TENURE_`: the fencing token must be that of the child's generation.
  */
 export function childEnvironment(
   { deploymentId, generation, tenureUrl, workDirectory }: ChildIdentity,
@@ -33,15 +33,15 @@ export function childEnvironment(
   };
 }
 
-/** What the environment of everybody below `workDirectory` contains, also of one that left its process group. */
-export const strayMark = (workDirectory: string): string => `${WORK_DIRECTORY}=${workDirectory}/`;
+/** The text in the environment of every process below `workDirectory`, also of one that left its process group. */
+export const orphanMark = (workDirectory: string): string => `${WORK_DIRECTORY}=${workDirectory}/`;
 
 const SYSTEM_PATH = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /**
- * What npm gets: the agent's environment, because the user's registry, proxy and certificates are set there and an
- * `.npmrc` may name any variable. Without the agent's own settings, and without what an npm that started the agent
- * says of where and how to install. npm runs no code of a package here.
+ * Builds the environment of npm from the agent's: the user's registry, proxy and certificates are set there, and an `.npmrc`
+ * may name any variable. Left out are the agent's own settings, and those by which an npm that started the agent would
+ * change where and how to install. npm runs no code of a package here.
  */
 export function npmEnvironment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const passed = Object.entries(env).filter(

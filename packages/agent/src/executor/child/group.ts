@@ -1,24 +1,24 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { isAlive, listProcesses, type ProcessEntry } from "./proc.ts";
 
-/** Sends a signal to every process of the group, and tells whether there was anybody. */
+/** Sends a signal to every process of the group, and returns whether the group exists. */
 export function signalGroup(groupId: number, signal: NodeJS.Signals): boolean {
   try {
     return process.kill(-groupId, signal);
   } catch (error) {
-    // EPERM: there is somebody, but with other rights (a set-user-id program). Not gone, only out of reach.
+    // EPERM: the group exists with other rights (a set-user-id program), so it is not gone.
     return (error as NodeJS.ErrnoException).code === "EPERM";
   }
 }
 
-/** Whether anybody of the group still does something. */
+/** Whether a process of the group is alive and not a zombie. */
 export function isGroupAlive(groupId: number): boolean {
   try {
     process.kill(-groupId, 0);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ESRCH") return false;
   }
-  // A signal also finds zombies, and an orphan may stay one for a second and more.
+  // A signal also finds zombies, and an orphan may stay one for more than a second.
   return livesIn(groupId, recentProcesses()) || livesIn(groupId, freshProcesses());
 }
 
@@ -38,21 +38,21 @@ export async function groupGone(groupId: number, limitMs: number): Promise<boole
 }
 
 const LIST_AGE_MS_MAX = 10;
-let list: { atMs: number; everybody: ProcessEntry[] | undefined } = { atMs: 0, everybody: [] };
+let list: { atMs: number; processes: ProcessEntry[] | undefined } = { atMs: 0, processes: [] };
 
 /**
- * One look for all groups that are being stopped: a hundred stubborn children are not a hundred lists. A list that is a
- * moment old may say "alive" (somebody asks again soon), but never "gone": the group may be younger than the list.
+ * A list shared by all groups that are being stopped, so that a hundred slow children do not read /proc a hundred times. A
+ * list of up to 10 ms may show a group as alive (its caller polls again), but never as gone: the group may be younger.
  */
 function recentProcesses(): ProcessEntry[] | undefined {
-  return performance.now() - list.atMs <= LIST_AGE_MS_MAX ? list.everybody : [];
+  return performance.now() - list.atMs <= LIST_AGE_MS_MAX ? list.processes : [];
 }
 
 function freshProcesses(): ProcessEntry[] | undefined {
-  list = { atMs: performance.now(), everybody: listProcesses() };
-  return list.everybody;
+  list = { atMs: performance.now(), processes: listProcesses() };
+  return list.processes;
 }
 
-/** Where there is no list, what a signal finds counts as alive. */
-const livesIn = (groupId: number, everybody: ProcessEntry[] | undefined): boolean =>
-  everybody?.some((entry) => entry.groupId === groupId && isAlive(entry)) ?? true;
+/** Without a list, a group that a signal finds counts as alive. */
+const livesIn = (groupId: number, processes: ProcessEntry[] | undefined): boolean =>
+  processes?.some((entry) => entry.groupId === groupId && isAlive(entry)) ?? true;

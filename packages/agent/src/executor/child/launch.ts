@@ -7,24 +7,24 @@ import { signalGroup } from "./group.ts";
 import type { OutputPipes } from "./pipes.ts";
 
 export interface Program {
-  /** A path, or a name to be found in the PATH of `env`. */
+  /** A path, or a name in the PATH of `env`. */
   file: string;
   args: readonly string[];
   env: NodeJS.ProcessEnv;
   directory: string;
-  /** The agent's user unless given. */
+  /** The agent's user by default. */
   owner?: Owner | undefined;
-  /** The agent's unless given. */
+  /** The agent's by default. */
   umask?: number | undefined;
 }
 
-/** A process group that ends with the agent at the latest. */
+/** A process group that the guard kills when the agent ends. */
 export interface Launched {
-  /** Of the group and of its first process. */
+  /** The id of the group and of its first process. */
   pid: number;
   stdout: Readable;
   stderr: Readable;
-  /** Of the first process; others of its group may still be there. */
+  /** Resolves when the first process has ended; others of its group may be alive. */
   exited: Promise<Exit>;
 }
 
@@ -34,15 +34,15 @@ export interface Exit {
 }
 
 /**
- * Waits for a word before it becomes the program. Should the agent die before that, the pipe ends without the word,
- * and so does the shell: at no moment is there a child that nobody would end. `exec` keeps pid and lock. The first
- * argument is the program's umask, if it has one of its own.
+ * Waits for a line before it executes the program. If the agent dies before that, the pipe ends without the line, and so
+ * does the shell: no child ever runs that the guard would not kill. `exec` keeps pid and lock. The first argument is the
+ * program's umask, or empty.
  */
 const LAUNCH = 'read -r go <&3 || exit 125; [ -z "$1" ] || umask "$1"; shift; exec "$@" 3<&-';
 
 /**
- * Starts a program in a process group of its own. The guard knows the group, and the lock names it, before the
- * program's first instruction. The group keeps the lock for as long as any process of it does.
+ * Starts a program in a process group of its own. The guard watches the group, and the lock names it, before the program's
+ * first instruction. The lock is held until the last process of the group has ended.
  */
 export async function launch(
   program: Program,
@@ -54,7 +54,7 @@ export async function launch(
   }: {
     lock?: FileLock;
     pipes?: OutputPipes | undefined;
-    /** It exists, and has not begun. */
+    /** Called when the process exists and has not executed the program. */
     onWaiting?: (pid: number) => void;
   } = {},
 ): Promise<Launched> {
@@ -64,7 +64,7 @@ export async function launch(
     lock?.note(identityOf(pid));
     await guard.watch(pid);
     onWaiting(pid);
-    await letGo(child.stdio[3] as Writable);
+    await proceed(child.stdio[3] as Writable);
   } catch (error) {
     signalGroup(pid, "SIGKILL");
     await exited;
@@ -93,17 +93,17 @@ function spawnWaiting(
     if (child.pid === undefined) pipes?.destroy();
     return { child, exited: exitOf(child) };
   } catch (error) {
-    pipes?.destroy(); // an argument that no program can be given
+    pipes?.destroy(); // An argument is invalid for any program.
     throw error;
   } finally {
     pipes?.closeChildEnds();
   }
 }
 
-/** A program that cannot be started has no pid, and says why in an event. */
+/** Rejects with the reason if the program could not be started. */
 function pidOf(child: ChildProcess): Promise<number> {
   if (child.pid !== undefined) {
-    child.on("error", () => {}); // a signal that could not be sent; its senders look at the group
+    child.on("error", () => {}); // A signal could not be sent; its sender checks the group.
     return Promise.resolve(child.pid);
   }
   return new Promise((_, reject) => child.once("error", reject));
@@ -115,7 +115,7 @@ function exitOf(child: ChildProcess): Promise<Exit> {
   });
 }
 
-function letGo(go: Writable): Promise<void> {
+function proceed(go: Writable): Promise<void> {
   return new Promise((resolve, reject) => {
     go.once("error", reject);
     go.end("go\n", resolve);

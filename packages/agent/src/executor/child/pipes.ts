@@ -5,20 +5,20 @@ import type { Readable } from "node:stream";
 import { promisify } from "node:util";
 import type { Owner } from "../../run-as.ts";
 
-/** Both outputs of a child: what we read, and what the child gets as its descriptors 1 and 2. */
+/** The outputs of a child: the ends that the agent reads, and the child's descriptors 1 and 2. */
 export interface OutputPipes {
   stdout: Readable;
   stderr: Readable;
   childFds: readonly [number, number];
-  /** For when the child has its own copies, or there is none: only then do the pipes end with it. */
+  /** To be called when the child has inherited them, or was not started: else the pipes would not end with it. */
   closeChildEnds(): void;
   destroy(): void;
 }
 
 /**
- * Real pipes, by way of names in the file system. Those Node makes are sockets, and a socket cannot be opened again by
- * its name: `echo … > /dev/stderr`, which shell scripts do, fails with "No such device or address". `undefined` where
- * the machine or the file system has no named pipes. They belong to the child's user, who could not open them otherwise.
+ * Opens named pipes for a child. The pipes that Node creates are sockets, and a socket cannot be opened by its name: the
+ * usual `echo … > /dev/stderr` of shell scripts fails with "No such device or address". Returns `undefined` if the machine or
+ * the file system has no named pipes. They belong to the child's user, who could not open them otherwise.
  */
 export async function openPipes(
   path: string,
@@ -52,14 +52,14 @@ export function removePipes(path: string): void {
   for (const end of ["out", "err"]) rmSync(`${path}.${end}`, { force: true });
 }
 
-/** Made once per deployment and kept. */
+/** Creates the pipes that do not exist; they are kept for the next child. */
 async function makePipes(paths: readonly string[]): Promise<void> {
   const missing = paths.filter((path) => !statSync(path, { throwIfNoEntry: false })?.isFIFO());
   if (missing.length > 0) await promisify(execFile)("mkfifo", ["-m", "600", ...missing]);
 }
 
 function openPipe(path: string): { stream: Readable; childFd: number } {
-  // Reading first and without waiting: each end waits for the other unless it is told not to.
+  // The reading end first, and non-blocking: each end would wait for the other.
   const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   const stream = new Socket({ fd, readable: true, writable: false });
   try {

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 
-/** A process as the kernel lists it. A pid alone may have been given to somebody else since. */
+/** A process as the kernel lists it. A pid alone does not identify a process, because pids are reused. */
 export interface ProcessEntry extends ProcessIdentity {
   state: string;
   groupId: number;
@@ -12,7 +12,7 @@ export interface ProcessIdentity {
   startTicks: number;
 }
 
-/** Everybody the kernel lists; `undefined` where there is no /proc. */
+/** Lists all processes; `undefined` without /proc. */
 export function listProcesses(): ProcessEntry[] | undefined {
   try {
     return readdirSync("/proc")
@@ -33,7 +33,7 @@ export function readProcess(pid: number): ProcessEntry | undefined {
   return { pid, state, groupId: Number(groupId), startTicks: Number(fields[19]) };
 }
 
-/** A zombie does nothing any more, though `kill(pid, 0)` still finds it until somebody asks for its exit code. */
+/** Whether a process is no zombie. `kill(pid, 0)` finds zombies until their parent collects the exit code. */
 export const isAlive = ({ state }: ProcessEntry): boolean => state !== "Z" && state !== "X";
 
 export function isStillAlive({ pid, startTicks }: ProcessIdentity): boolean {
@@ -41,18 +41,18 @@ export function isStillAlive({ pid, startTicks }: ProcessIdentity): boolean {
   return entry !== undefined && entry.startTicks === startTicks && isAlive(entry);
 }
 
-/** The user whose rights a process has. */
+/** Returns the effective user of a process. */
 export function readUid(pid: number): number | undefined {
   const uid = /^Uid:\s+\d+\s+(\d+)/m.exec(readProc(`${pid}/status`) ?? "")?.[1];
   return uid === undefined ? undefined : Number(uid);
 }
 
-/** The variables a process was started with; empty for one of another user, or one that wrote over them. */
+/** Returns the variables a process was started with; none for a process of another user, or one that overwrote them. */
 export function readEnvironment(pid: number): string[] {
   return (readProc(`${pid}/environ`) ?? "").split("\0");
 }
 
-/** Changes with every boot of the machine: pids and ticks mean nothing across one. */
+/** Returns the id of this boot of the machine: pids and ticks are comparable only within one boot. */
 export function readBootId(): string {
   return readProc("sys/kernel/random/boot_id")?.trim() ?? "";
 }
@@ -61,6 +61,6 @@ function readProc(path: string): string | undefined {
   try {
     return readFileSync(`/proc/${path}`, "utf8");
   } catch {
-    return undefined; // gone between listing and reading, or never there
+    return undefined; // The process has ended, or never existed.
   }
 }

@@ -2,8 +2,8 @@ import type { Directories } from "../data-directory/directories.ts";
 import type { Program } from "./launch.ts";
 
 /**
- * Gives the program its variables back, inside of what the wrapper built, and becomes it. The protocol allows only names
- * of variables that a shell takes, so `export` sees nothing but NAME=value.
+ * Restores the variables of the program inside the wrapper, and executes it. The protocol allows only names of variables
+ * that a shell accepts, so `export` sees only NAME=value.
  */
 const UNPACK = `
 TENURE_N=0
@@ -16,8 +16,8 @@ exec "$@"
 `;
 
 /**
- * The program as the wrapper starts it. The deployment's own variables travel under other names: `LD_PRELOAD` or
- * `PATH` would otherwise act on the wrapper, before it has closed anything.
+ * Returns the program with its wrapper. The deployment's own variables are passed under other names: `LD_PRELOAD` or `PATH`
+ * would otherwise apply to the wrapper, before it has confined anything.
  */
 export function wrapped(
   program: Program,

@@ -1,48 +1,47 @@
 import type { RunAs } from "../../run-as.ts";
 import type { ExecutorLog } from "../contract.ts";
 import { type Cgroups, openCgroups } from "../orphans/cgroups.ts";
-import { endLeftovers } from "../orphans/former-children.ts";
 import { type Guard, startGuard } from "../orphans/guard.ts";
-import { createStrays, type Strays } from "../orphans/orphans.ts";
+import { createOrphans, killFormerChildren, type Orphans } from "../orphans/orphans.ts";
 import { type Directories, makeDirectories } from "./directories.ts";
 import { lockDataDirectory } from "./locks.ts";
 import { checkRunAs } from "./owners.ts";
 
-/** A data directory that belongs to this agent alone, and in which nothing of a former one runs any more. */
-export interface TakenDirectory {
+/** A data directory that this agent has locked, and in which no child of a former agent runs. */
+export interface DataDirectory {
   directories: Directories;
-  strays: Strays;
+  orphans: Orphans;
   cgroups: Cgroups;
   guard: Guard;
   release(): Promise<void>;
 }
 
-/** Throws when the directory cannot be used, or when another agent uses it now. */
-export async function takeDirectory(
+/** Opens and locks a data directory. Throws when it cannot be used, or when another agent uses it. */
+export async function openDataDirectory(
   dataDir: string,
   log: (line: ExecutorLog) => void,
   runAs?: RunAs,
-): Promise<TakenDirectory> {
+): Promise<DataDirectory> {
   const directories = makeDirectories(dataDir, log, runAs);
   if (runAs) await checkRunAs(runAs, directories);
   const lock = await lockDataDirectory(directories.run);
   try {
     const cgroups = openCgroups(directories.root);
-    const strays = createStrays(directories.work, cgroups);
-    const leftovers = await endLeftovers(directories, strays, runAs);
-    if (leftovers > 0)
+    const orphans = createOrphans(directories.work, cgroups);
+    const killed = await killFormerChildren(directories, orphans, runAs);
+    if (killed > 0)
       log({
         level: "warn",
         event: "leftovers.killed",
-        message: "processes that a former agent left running were killed",
-        details: { processes: leftovers },
+        message: "killed processes that a former agent left running",
+        details: { processes: killed },
       });
     if (cgroups.directory === undefined)
       log({
         level: "warn",
         event: "cgroups.missing",
         message:
-          "children get no cgroup of their own; a process that leaves its group with an empty environment outlives its deployment",
+          "could not create cgroups; a process that leaves its group with an empty environment outlives its deployment",
         details: { reason: cgroups.reason },
       });
     const guard = startGuard({
@@ -53,7 +52,7 @@ export async function takeDirectory(
     });
     return {
       directories,
-      strays,
+      orphans,
       cgroups,
       guard,
       async release() {

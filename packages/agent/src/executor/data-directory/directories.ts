@@ -4,14 +4,14 @@ import type { RunAs } from "../../run-as.ts";
 import type { ExecutorLog } from "../contract.ts";
 
 /**
- * Where things are in the data directory of a node-unit. All of it is its own and closed to other users; the users of its
- * children may pass through `root`, `packages` and `work`, and list none of them.
+ * The directories below the data directory of a node-unit. They are closed to other users; the users of its children may
+ * enter `root`, `packages` and `work`, but not list them.
  */
 export interface Directories {
   root: string;
   /** `<name>@<version>/`: installed packages. */
   packages: string;
-  /** `<deployment id>/`: where a child starts. Its files stay when it is restarted. */
+  /** `<deployment id>/`: the working directory of a child. Its files survive a restart. */
   work: string;
   /** `<deployment id>/`: rotated files. */
   logs: string;
@@ -19,19 +19,19 @@ export interface Directories {
   run: string;
 }
 
-/** Throws when the directory cannot be kept from other users. */
+/** Creates the directories. Throws when other users cannot be kept out. */
 export function makeDirectories(
   dataDir: string,
   log: (line: ExecutorLog) => void,
   runAs?: RunAs,
 ): Directories {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
-  // One name for one directory: children are found again by it.
+  // The real path: children are found again by it.
   const root = realpathSync(dataDir);
-  // A line break would be two patterns for the guard, and the second one could match anybody.
+  // A line break would make two patterns for the guard, and the second could match any process.
   if (/\p{Cc}/u.test(root))
     throw new Error(
-      `the data directory ${JSON.stringify(root)} has a control character in its name`,
+      `data directory ${JSON.stringify(root)} must have no control character in its path`,
     );
   closeToOthers(root, { log, runAs });
   const made = {
@@ -50,13 +50,13 @@ export function makeDirectories(
 const OTHERS = 0o077;
 const GROUP_ENTERS = 0o010;
 
-/** The group of the children may enter, not list. */
+/** Lets the group of the children enter the directory, but not list it. */
 function letThrough(directory: string, { gid }: RunAs): void {
   chownSync(directory, -1, gid);
   chmodSync(directory, 0o700 | GROUP_ENTERS);
 }
 
-/** An owner other than this agent's user could open the directory again, and replace what is below it. */
+/** Another owner than this agent's user could open the directory again and replace its contents. */
 function closeToOthers(
   root: string,
   { log, runAs }: { log: (line: ExecutorLog) => void; runAs: RunAs | undefined },
@@ -65,7 +65,7 @@ function closeToOthers(
   const ownUid = process.geteuid?.() ?? uid;
   if (uid !== ownUid)
     throw new Error(
-      `the data directory ${root} belongs to user ${uid}, and this agent runs as user ${ownUid}; set ` +
+      `data directory ${root} belongs to user ${uid}, but this agent runs as user ${ownUid}; set ` +
         `NODE_UNIT_DATA_DIR to a directory of this agent's own, such as ${join(root, "node")}, or chown it`,
     );
   const isPassage = (mode & OTHERS) === GROUP_ENTERS && gid === runAs?.gid;
@@ -74,7 +74,7 @@ function closeToOthers(
   log({
     level: "warn",
     event: "directory.closed",
-    message: "the data directory was open to other users; now only this user can enter it",
+    message: "data directory was open to other users; closed it",
     details: { directory: root, former_mode: (mode & 0o777).toString(8) },
   });
 }

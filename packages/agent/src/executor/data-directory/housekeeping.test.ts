@@ -4,7 +4,7 @@ import { scratchDirectory } from "@tenure/testing/scratch";
 import { expect, onTestFinished, test } from "vitest";
 import { aRow } from "../../../testing/executor-fixture.ts";
 import { makeDirectories } from "./directories.ts";
-import { keepHouse } from "./housekeeping.ts";
+import { removeUnused } from "./housekeeping.ts";
 import { tryLock } from "./locks.ts";
 
 const installer = {
@@ -32,12 +32,12 @@ test("logs that nobody has written for a week go, with what else is empty; a chi
   const held = tryLock(join(directories.run, `${used}.lock`));
   onTestFinished(() => held?.release());
 
-  await keepHouse({
+  await removeUnused({
     directories,
     installer,
-    isWanted: (id) => id === wanted,
+    isDesired: (id) => id === wanted,
     workKeepDays: 0,
-    isWantedPackage: () => false,
+    isPackageDesired: () => false,
   });
 
   const left = (id: string) =>
@@ -64,10 +64,10 @@ test("files of a deployment go when it was not wanted here for longer than the s
     writeFileSync(join(directories.work, id, "state.db"), "precious");
     utimesSync(join(directories.work, id), daysAgo(days), daysAgo(days));
   }
-  const options = { directories, installer, isWantedPackage: () => false };
-  await keepHouse({ ...options, isWanted: (id) => id === wanted, workKeepDays: 30 });
+  const options = { directories, installer, isPackageDesired: () => false };
+  await removeUnused({ ...options, isDesired: (id) => id === wanted, workKeepDays: 30 });
   expect(readdirSync(directories.work).sort()).toEqual([recent, wanted].sort());
   // It was wanted until now, so its time begins now.
-  await keepHouse({ ...options, isWanted: () => false, workKeepDays: 30 });
+  await removeUnused({ ...options, isDesired: () => false, workKeepDays: 30 });
   expect(readdirSync(directories.work).sort()).toEqual([recent, wanted].sort());
 });

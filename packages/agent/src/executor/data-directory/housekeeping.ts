@@ -4,34 +4,33 @@ import { join } from "node:path";
 import type { Installer } from "../../install/installer.ts";
 import { removePipes } from "../child/pipes.ts";
 import type { ExecutorLog } from "../contract.ts";
-import { lockPath } from "../orphans/former-children.ts";
 import type { Directories } from "./directories.ts";
-import { tryLock } from "./locks.ts";
+import { lockPath, tryLock } from "./locks.ts";
 
 export interface HousekeepingOptions {
   directories: Directories;
   installer: Installer;
-  isWantedPackage(directoryName: string): boolean;
-  isWanted(deploymentId: string): boolean;
-  /** False until a list was read: before that nothing is known to be unwanted. */
+  isPackageDesired(directoryName: string): boolean;
+  isDesired(deploymentId: string): boolean;
+  /** False until a list was read: before that nothing is known to be unused. */
   isInformed(): boolean;
-  /** How long files of a deployment stay that is not wanted here; 0: for ever. */
+  /** How long the files of a deployment stay that is not desired here; 0: always. */
   workKeepDays: number;
   log(line: ExecutorLog): void;
 }
 
-/** Long after the start: by then it is known what is wanted. */
+/** Long after the start: by then a list was read. */
 const EVERY_MS = 60 * 60_000;
-/** The server forgets what former owners said after the same time, and then asks nobody for these logs. */
 const REMOVING = ".removing-";
 const DAY_MS = 24 * 60 * 60_000;
+/** The server deletes the reports of former owners after the same time, and then requests no log of them. */
 const UNUSED_AFTER_MS = 7 * DAY_MS;
 
-/** Removes now and then what belongs to nothing that is wanted here. */
+/** Removes every hour the packages, logs and files of deployments that are not desired here. */
 export function startHousekeeping(options: HousekeepingOptions): { stop(): void } {
   const timer = setInterval(() => {
     if (!options.isInformed()) return;
-    void keepHouse(options).catch(onHousekeepingFailed(options.log));
+    void removeUnused(options).catch(onHousekeepingFailed(options.log));
   }, EVERY_MS);
   timer.unref();
   return { stop: () => clearInterval(timer) };
@@ -43,48 +42,48 @@ export const onHousekeepingFailed =
     log({
       level: "warn",
       event: "housekeeping.failed",
-      message: "old packages and logs could not be removed; it is tried again",
+      message: "could not remove unused packages and logs; will retry",
       details: { reason: error.message },
     });
 
-export async function keepHouse(
+export async function removeUnused(
   {
     directories,
     installer,
-    isWanted,
-    isWantedPackage,
+    isDesired,
+    isPackageDesired,
     workKeepDays,
   }: Omit<HousekeepingOptions, "log" | "isInformed">,
   unusedAfterMs = UNUSED_AFTER_MS,
 ): Promise<void> {
-  await installer.removeUnused(isWantedPackage);
-  if (workKeepDays > 0) await removeOldWork(directories.work, workKeepDays, isWanted);
+  await installer.removeUnused(isPackageDesired);
+  if (workKeepDays > 0) await removeOldWork(directories.work, workKeepDays, isDesired);
   const isOld = async (path: string): Promise<boolean> =>
     Date.now() - (await stat(path)).mtimeMs > unusedAfterMs;
   for (const id of await readdir(directories.logs)) {
     const log = join(directories.logs, id);
-    if (isWanted(id) || !(await isOldLog(log, isOld))) continue;
+    if (isDesired(id) || !(await isOldLog(log, isOld))) continue;
     await rm(log, { recursive: true, force: true });
-    // Only when it is empty: what a deployment has written stays for as long as the setting says.
+    // Fails unless it is empty: files of a deployment stay for NODE_UNIT_WORK_KEEP_DAYS.
     await rmdir(join(directories.work, id)).catch(() => {});
     removeFreeLock(directories, id);
     removePipes(join(directories.run, id));
   }
 }
 
-/** The time of a directory says when its deployment was last wanted here, as with packages. */
+/** The mtime of a directory is the time its deployment was last desired here, as with packages. */
 async function removeOldWork(
   work: string,
   keepDays: number,
-  isWanted: (deploymentId: string) => boolean,
+  isDesired: (deploymentId: string) => boolean,
 ): Promise<void> {
   for (const id of await readdir(work)) {
     const path = join(work, id);
     const now = new Date();
     const { mtimeMs } = await stat(path);
-    if (isWanted(id)) await utimes(path, now, now).catch(() => {});
+    if (isDesired(id)) await utimes(path, now, now).catch(() => {});
     else if (now.getTime() - mtimeMs > keepDays * DAY_MS) {
-      // Out of the way in the same moment as it is unwanted: its child may be started while the files go.
+      // Renamed first, synchronously: a child may be started while the files are deleted.
       const away = id.startsWith(REMOVING) ? path : join(work, `${REMOVING}${id}`);
       if (away !== path) renameSync(path, away);
       await rm(away, { recursive: true, force: true });
@@ -92,7 +91,7 @@ async function removeOldWork(
   }
 }
 
-/** The newest file tells when the child last said something; a directory knows only when a file was added. */
+/** The newest file has the time of the last output; the mtime of a directory changes only with its entries. */
 async function isOldLog(
   directory: string,
   isOld: (path: string) => Promise<boolean>,
@@ -102,7 +101,7 @@ async function isOldLog(
   return verdicts.every((verdict) => verdict);
 }
 
-/** A lock that somebody holds stays: his process would be locked out of a file that no longer has a name. */
+/** A lock that is held stays: deleting it would let a second process lock a new file of the same name. */
 function removeFreeLock(directories: Directories, id: string): void {
   const path = lockPath(directories, id);
   const lock = tryLock(path);

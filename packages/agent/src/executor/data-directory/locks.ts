@@ -3,19 +3,20 @@ import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import fsx from "fs-native-extensions";
 import { isStillAlive, type ProcessIdentity, readBootId, readProcess } from "../child/proc.ts";
+import type { Directories } from "./directories.ts";
 
 /**
- * A lock of the kernel on an open file. It belongs to the open file, not to a process: whoever inherits the descriptor
- * keeps it locked, and it ends with the last of them, however they end.
+ * A kernel lock on an open file. It belongs to the open file and not to a process: every process that inherits the
+ * descriptor keeps it locked, and it ends with the last of them, even when they are killed.
  */
 export interface FileLock {
   readonly fd: number;
-  /** Notes in the file who it is that holds it, for whoever finds it locked or left behind. */
+  /** Writes the holder into the file, for processes that find it locked or left behind. */
   note(holder: ProcessIdentity): void;
   release(): void;
 }
 
-/** `undefined`: somebody else has it. */
+/** Returns `undefined` if another process holds the lock. */
 export function tryLock(path: string): FileLock | undefined {
   const fd = openSync(path, "a+", 0o600);
   try {
@@ -29,7 +30,7 @@ export function tryLock(path: string): FileLock | undefined {
 }
 
 function lockOn(fd: number): FileLock {
-  let held = true;
+  let isHeld = true;
   return {
     fd,
     note({ pid, startTicks }) {
@@ -37,13 +38,13 @@ function lockOn(fd: number): FileLock {
       writeSync(fd, `${pid} ${startTicks} ${readBootId()}\n`);
     },
     release() {
-      if (held) closeSync(fd);
-      held = false;
+      if (isHeld) closeSync(fd);
+      isHeld = false;
     },
   };
 }
 
-/** Whom the file names, if it was written since the machine was started: before, pids meant somebody else. */
+/** Returns the holder in the file, if it was written since the machine booted: older pids mean other processes. */
 export function readHolder(path: string): ProcessIdentity | undefined {
   let text: string;
   try {
@@ -63,14 +64,14 @@ export const identityOf = (pid: number): ProcessIdentity => ({
 
 export const AGENT_LOCK = "agent.lock";
 
-/** How long the guard of a dead agent may take to end its children. */
+export const lockPath = ({ run }: Directories, deploymentId: string): string =>
+  join(run, `${deploymentId}.lock`);
+
+/** How long the guard of a dead agent may take to kill its children. */
 const FORMER_GUARD_MS = 20_000;
 const POLL_MS = 20;
 
-/**
- * Takes the data directory for this agent. Of an agent that is dead only its guard is left, which ends soon; for a
- * living one there is nothing to wait for.
- */
+/** Locks the data directory for this agent. Waits for the guard of a dead agent, which ends soon; not for a living agent. */
 export async function lockDataDirectory(run: string): Promise<FileLock> {
   const path = join(run, AGENT_LOCK);
   const deadline = performance.now() + FORMER_GUARD_MS;
@@ -83,7 +84,7 @@ export async function lockDataDirectory(run: string): Promise<FileLock> {
     const holder = readHolder(path);
     if ((holder && isStillAlive(holder)) || performance.now() > deadline)
       throw new Error(
-        `another agent${holder ? ` (pid ${holder.pid})` : ""} uses this data directory: stop it, or set ` +
+        `another agent${holder ? ` (pid ${holder.pid})` : ""} uses this data directory; stop it, or set ` +
           "NODE_UNIT_DATA_DIR to a directory of this agent's own",
       );
     await wait(POLL_MS);

@@ -8,16 +8,16 @@ import { isRunAsUid, type Owner, type RunAs } from "../../run-as.ts";
 import { walk } from "../../walk.ts";
 import type { Directories } from "./directories.ts";
 
-/** Decides which user the processes of a deployment run as. */
+/** Chooses the user that the processes of a deployment run as. */
 export interface Owners {
   /**
-   * The same user for as long as the deployment has a work directory here, and in a range the user of no other. `undefined`:
-   * the agent's own. Throws when the range is used up.
+   * Returns the same user for as long as the deployment has a work directory here; in a range, a user of no other deployment.
+   * `undefined`: the agent's own user. Throws when every uid of the range is in use.
    */
   of(deploymentId: string): Owner | undefined;
 }
 
-/** The owner of a work directory is the record of who has which uid: it lives exactly as long as the files do. */
+/** The owner of a work directory records its uid, so that the record lives as long as the files. */
 export function createOwners(runAs: RunAs | undefined, work: string): Owners {
   const reserved = new Map<string, number>();
 
@@ -31,7 +31,7 @@ export function createOwners(runAs: RunAs | undefined, work: string): Owners {
       ...readdirSync(work).map((name) => ownerOf(join(work, name))),
     ]);
     const count = range.lastUid - range.firstUid + 1;
-    // Not simply the lowest free one: that would be the user of the deployment removed last, who may have left files elsewhere.
+    // Not the lowest free uid: a deployment that was removed lately may have left files of that uid elsewhere.
     const start = createHash("sha256").update(deploymentId).digest().readUInt32BE() % count;
     for (let step = 0; step < Math.min(count, taken.size + 1); step++) {
       const uid = range.firstUid + ((start + step) % count);
@@ -58,11 +58,11 @@ function ownerOf(path: string): number | undefined {
 }
 
 /**
- * Gives a work directory to its owner, with everything in it that its former owner had: a file of a third user may be a link
- * that a child made. To be called while no process of the deployment runs. The directory itself comes last, so that
- * a half-done change is done again.
+ * Changes the owner of a work directory, and of those files in it that its former owner had: a file of a third user may be
+ * a link that a child made. No process of the deployment may run meanwhile. The directory itself is changed last, so that an
+ * interrupted change is repeated.
  */
-export async function giveDirectory(directory: string, { uid, gid }: Owner): Promise<void> {
+export async function chownDirectory(directory: string, { uid, gid }: Owner): Promise<void> {
   const former = statSync(directory);
   if (former.uid === uid && former.gid === gid) return;
   for await (const { path, stat } of walk(directory))
@@ -70,14 +70,14 @@ export async function giveDirectory(directory: string, { uid, gid }: Owner): Pro
   lchownSync(directory, uid, gid);
 }
 
-/** As that user: enters the work directory, and can run Node. */
+/** Succeeds if the user can enter the work directory and run Node. */
 const PROBE = 'cd "$1" && [ -x "$2" ]';
 
-/** Throws a sentence when children could not run as these users, or when the agent could not end them. */
+/** Throws when children could not run as these users, or when the agent could not kill them. */
 export async function checkRunAs(runAs: RunAs, { work, root }: Directories): Promise<void> {
   const ownUid = process.geteuid?.();
   if (ownUid !== 0)
-    throw new Error(`NODE_UNIT_RUN_AS needs an agent that runs as root, not as user ${ownUid}`);
+    throw new Error(`NODE_UNIT_RUN_AS requires an agent that runs as root, not as user ${ownUid}`);
   const owner = { uid: runAs.kind === "one" ? runAs.uid : runAs.firstUid, gid: runAs.gid };
   try {
     const probe = spawn("/bin/sh", ["-c", PROBE, "sh", work, process.execPath], {

@@ -3,30 +3,30 @@ import { mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSyn
 import { join } from "node:path";
 
 /**
- * A cgroup per deployment. A process cannot leave it by `setsid` or by forgetting its environment, so what a child
- * started is found there when the process group and the environment say nothing.
+ * A cgroup per deployment. A process cannot leave it by `setsid` or by clearing its environment, so the cgroup finds
+ * processes that the process group and the environment do not.
  */
 export interface Cgroups {
-  /** Holds a directory per deployment; `undefined` where there are none, and `reason` says why. */
+  /** The parent of a directory per deployment; `undefined` without cgroups, for `reason`. */
   readonly directory: string | undefined;
   readonly reason: string;
-  /** Puts a process, and whatever it starts from now on, into the cgroup of its deployment. Throws when it cannot. */
+  /** Puts a process and its future children into the cgroup of its deployment. Throws when it cannot. */
   put(deploymentId: string, pid: number): void;
-  /** Processes in the cgroups of this agent, zombies perhaps too. */
+  /** The processes in the cgroups of this agent; some may be zombies. */
   members(): { pid: number; deploymentId: string }[];
-  /** Where the kernel can (version 2): kills all of them at once, also those that fork meanwhile. */
+  /** Kills all processes at once, also those that fork meanwhile, if the kernel can (version 2). */
   kill(deploymentId: string): void;
-  /** After the last process has ended. */
+  /** Removes the cgroup, after its last process has ended. */
   remove(deploymentId: string): void;
 }
 
 export interface CgroupHierarchy {
   version: 1 | 2;
-  /** The directory of the cgroup that this process is in. */
+  /** The directory of this process's cgroup. */
   directory: string;
 }
 
-/** Opens the first hierarchy in which this agent may make cgroups. `root` is its data directory. */
+/** Opens the first hierarchy in which this agent may create cgroups. `root` is its data directory. */
 export function openCgroups(
   root: string,
   hierarchies: readonly CgroupHierarchy[] = readHierarchies(),
@@ -41,7 +41,7 @@ export function openCgroups(
       reasons.push((error as Error).message);
     }
   }
-  return noCgroups(reasons.join("; ") || "this machine has no cgroup hierarchy that fits");
+  return noCgroups(reasons.join("; ") || "this machine has no usable cgroup hierarchy");
 }
 
 function cgroupsIn(directory: string): Cgroups {
@@ -64,20 +64,20 @@ function cgroupsIn(directory: string): Cgroups {
       try {
         writeFileSync(pathOf(deploymentId, "cgroup.kill"), "1", { flag: "r+" });
       } catch {
-        // version 1, or Linux before 5.14: its members are killed one by one
+        // Version 1, or Linux before 5.14: the caller kills the members one by one.
       }
     },
     remove(deploymentId) {
       try {
         rmdirSync(pathOf(deploymentId));
       } catch {
-        // was never there, or a zombie keeps it a moment longer; it is used again or removed by the guard
+        // It never existed, or a zombie is left in it; it is reused or removed by the guard.
       }
     },
   };
 }
 
-/** Not recursive: where the file system refuses with ENOENT, Node would make the parents again without end. */
+/** Not recursive: when the file system fails with ENOENT, Node would create the parents in an endless loop. */
 function makeOne(directory: string): void {
   try {
     mkdirSync(directory);
@@ -95,7 +95,7 @@ const noCgroups = (reason: string): Cgroups => ({
   remove() {},
 });
 
-/** The same for every agent of one data directory, and for no other: a path may mean two directories in two containers. */
+/** Unique per data directory. The path alone is not: it may mean two directories in two containers. */
 function nameOf(root: string): string {
   const { dev, ino } = statSync(root);
   const digest = createHash("sha256").update(`${root}\0${dev}\0${ino}`).digest("hex");
@@ -111,14 +111,14 @@ function deploymentsIn(directory: string): string[] {
   }
 }
 
-/** Of version 1 only those that limit nothing by themselves. */
+/** The controllers of version 1 that limit nothing by default. */
 const CONTROLLERS = ["freezer", "pids"];
 
 export function readHierarchies(proc = "/proc/self"): CgroupHierarchy[] {
   return hierarchiesOf(read(`${proc}/cgroup`) ?? "", read(`${proc}/mountinfo`) ?? "");
 }
 
-/** From the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`; version 2 first, because it kills at once. */
+/** Parses `/proc/self/cgroup` and `/proc/self/mountinfo`. Version 2 comes first, because it can kill at once. */
 export function hierarchiesOf(cgroup: string, mountinfo: string): CgroupHierarchy[] {
   const paths = cgroup.split("\n").map((line) => {
     const [, controllers = "", path = ""] = /^\d+:([^:]*):(.*)$/.exec(line) ?? [];
@@ -142,7 +142,7 @@ export function hierarchiesOf(cgroup: string, mountinfo: string): CgroupHierarch
     .map(({ version, directory }) => ({ version, directory }));
 }
 
-/** A container may see only a part of the hierarchy, under `root`. */
+/** A container may see only the part of the hierarchy below `root`. */
 function pathBelow(root: string, path: string): string | undefined {
   if (root === "/") return path;
   return path === root || path.startsWith(`${root}/`) ? path.slice(root.length) : undefined;

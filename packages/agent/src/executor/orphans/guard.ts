@@ -1,37 +1,37 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Writable } from "node:stream";
-import { strayMark } from "../child/environment.ts";
+import { orphanMark } from "../child/environment.ts";
 import type { ExecutorLog } from "../contract.ts";
 
-/** Sees to it that no process group outlives this agent, however the agent ends. */
+/** Kills all process groups of this agent when the agent ends, even by SIGKILL. */
 export interface Guard {
-  /** From now on the group ends with the agent. Resolves when that is certain. */
+  /** Adds a group. Resolves when the guard is certain to kill it. */
   watch(groupId: number): Promise<void>;
-  /** The group is gone: its number may soon be somebody else's. */
+  /** Removes a group that has ended: its id may be reused. */
   forget(groupId: number): void;
   close(): Promise<void>;
 }
 
 export interface GuardOptions {
-  /** Whoever was started below it, and left its group, is ended too. */
+  /** Processes that were started below it and left their group are killed too. */
   workDirectory: string;
-  /** Where the cgroups of the deployments are, if there are any. */
+  /** The parent of the deployments' cgroups, if there is one. */
   cgroups: string | undefined;
   /**
-   * The open lock of the data directory. The guard holds it as well, so that the next agent starts nothing before this
-   * one's children are gone, and the guard does not take the new children for the old ones.
+   * The open lock of the data directory. The guard holds it as well, so that the next agent starts nothing before the
+   * children of this one are gone; else the guard would kill the new children too.
    */
   lockFd: number;
   log(line: ExecutorLog): void;
 }
 
 /**
- * A shell that reads, line by line, all groups there are, and kills the last ones it heard of when the agent's end of
- * the pipe closes. A shell, because it must outlive the agent and yet cost little: 1 MB, where Node takes 40.
+ * A shell that reads lists of groups and kills the groups of the last list when the agent's end of the pipe closes. A
+ * shell, because it outlives the agent and takes 1 MB, where Node takes 40.
  *
- * Every line is the whole list. What was written to the pipe is read before its end is seen, so a list counts once
- * the write is done; a half-written line counts as not written, and its child has not been let go. (`kill -s`: what
- * Debian's shell makes of `kill -KILL -- -5` is an error.)
+ * Every line is the whole list. The shell reads everything that was written before it sees the end of the pipe, so a list
+ * counts once its write has returned; a partial line is ignored, and its child has not executed its program yet.
+ * (`kill -s`: Debian's shell rejects `kill -KILL -- -5`.)
  */
 const GUARD = `
 trap '' HUP INT TERM
@@ -57,26 +57,26 @@ for file in $(grep -lzsF -e "$1" /proc/[0-9]*/environ); do
 done
 `;
 
-/** Throws when there is no shell to be the guard: without one no child is started. */
+/** Starts the guard. Throws when /bin/sh cannot be started: without a guard no child is started. */
 export function startGuard({ workDirectory, cgroups, lockFd, log }: GuardOptions): Guard {
   const groups = new Set<number>();
   let closing = false;
   let shell = start();
   if (shell.pid === undefined)
-    throw new Error("/bin/sh, which ends children with the agent, cannot be started");
+    throw new Error("could not start /bin/sh, which kills the children when the agent ends");
 
   function start(): ChildProcess {
-    const values = [strayMark(workDirectory), cgroups ?? ""];
+    const values = [orphanMark(workDirectory), cgroups ?? ""];
     const started = spawn("/bin/sh", ["-c", GUARD, "tenure-guard", ...values], {
-      detached: true, // a Ctrl-C in the agent's terminal is not for the guard
+      detached: true, // A Ctrl-C in the agent's terminal must not end the guard.
       env: { PATH: "/usr/local/bin:/usr/bin:/bin" },
       cwd: "/",
       stdio: ["pipe", "ignore", "ignore", lockFd],
     });
-    started.stdin?.on("error", () => {}); // a write to a dead guard; `exit` replaces it
+    started.stdin?.on("error", () => {}); // A write to a dead guard; `exit` replaces it.
     started.once("error", () => onEnd(started));
     started.once("exit", () => onEnd(started));
-    // The guard alone must not keep the agent from ending.
+    // The guard alone does not keep the agent running.
     started.unref();
     return started;
   }
@@ -86,8 +86,7 @@ export function startGuard({ workDirectory, cgroups, lockFd, log }: GuardOptions
     log({
       level: "error",
       event: "guard.lost",
-      message:
-        "the process that ends children with the agent was killed; another one takes its place",
+      message: "guard process of the children was killed; starting another",
     });
     setTimeout(replace, REPLACE_AFTER_MS).unref();
   }
@@ -95,10 +94,10 @@ export function startGuard({ workDirectory, cgroups, lockFd, log }: GuardOptions
   function replace(): void {
     if (closing) return;
     shell = start();
-    void tell().catch(() => {}); // it died at once; its own end replaces it
+    void sendGroups().catch(() => {}); // It died at once; its `exit` replaces it.
   }
 
-  function tell(): Promise<void> {
+  function sendGroups(): Promise<void> {
     const stdin = shell.stdin as Writable;
     return new Promise((resolve, reject) => {
       stdin.write(`${[...groups].join(" ")}\n`, (error) => (error ? reject(error) : resolve()));
@@ -108,11 +107,11 @@ export function startGuard({ workDirectory, cgroups, lockFd, log }: GuardOptions
   return {
     async watch(groupId) {
       groups.add(groupId);
-      await tell();
+      await sendGroups();
     },
     forget(groupId) {
       groups.delete(groupId);
-      void tell().catch(() => {});
+      void sendGroups().catch(() => {});
     },
     async close() {
       closing = true;
