@@ -231,7 +231,7 @@ function expectNoTwin(dataDir: string): void {
 
 /** An agent whose guard does not answer, so that its child waits for ever. */
 function startLauncher(directory: string, command: string): RunningProcess {
-  const built = join(repositoryRoot, "packages/agent/dist/executor/launch.js");
+  const built = join(repositoryRoot, "packages/agent/dist/executor/child/launch.js");
   const program = `
     import { launch } from ${JSON.stringify(built)};
     const guard = { watch: () => new Promise(() => {}), forget() {}, async close() {} };
@@ -251,7 +251,7 @@ async function triedLock(path: string): Promise<string | undefined> {
 
 /** A process that tries to lock the file, says whether it could, and keeps it. */
 function startLockHolder(path: string): RunningProcess {
-  const built = join(repositoryRoot, "packages/agent/dist/executor/locks.js");
+  const built = join(repositoryRoot, "packages/agent/dist/executor/data-directory/locks.js");
   const program = `
     import { tryLock } from ${JSON.stringify(built)};
     console.log(tryLock(${JSON.stringify(path)}) ? "locked" : "taken");
