@@ -77,6 +77,35 @@ module.exports = {
       to: { path: server("(jobs|deployments|nonces)"), pathNot: server("$1") },
     },
     {
+      name: "jobs-decide-and-remember-without-a-store",
+      comment:
+        "Policy is pure and memory is state of one process: neither reads or writes a store, so both are tested without one.",
+      severity: "error",
+      from: { path: server("jobs/(policy|memory)"), pathNot: "\\.test\\.ts$" },
+      to: { path: [server("jobs/(store|flow|turns|api)"), server("store")] },
+    },
+    {
+      name: "jobs-api-runs-no-script",
+      comment:
+        "The API reads records and calls the flow. Scripts are defined in jobs/store and jobs/turns, and write through the flow.",
+      severity: "error",
+      from: { path: server("jobs/api"), pathNot: "\\.test\\.ts$" },
+      to: {
+        path: [
+          "^packages/server/src/store/script",
+          "^packages/server/src/jobs/store/(transition|slot|recovery-index|undelivered|ended|storm|waiting)-store\\.ts$",
+          "^packages/server/src/jobs/turns/turn-store\\.ts$",
+        ],
+      },
+    },
+    {
+      name: "jobs-store-knows-no-flow",
+      comment: "A script is called by the flow, and calls nothing of it.",
+      severity: "error",
+      from: { path: server("jobs/store"), pathNot: "\\.test\\.ts$" },
+      to: { path: server("jobs/(flow|memory|turns|api)") },
+    },
+    {
       name: "domains-know-no-edge",
       comment: "What a job means does not depend on whether a socket or a request brought it.",
       severity: "error",

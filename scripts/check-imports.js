@@ -79,6 +79,18 @@ const PLANTED = {
     imports: "../../store/sql.ts",
   },
   "domains-are-apart": { file: "server/src/jobs/planted.ts", imports: "../nonces/target.ts" },
+  "jobs-decide-and-remember-without-a-store": {
+    file: "server/src/jobs/memory/planted.ts",
+    imports: "../store/job-store.ts",
+  },
+  "jobs-api-runs-no-script": {
+    file: "server/src/jobs/api/planted.ts",
+    imports: "../store/transition-store.ts",
+  },
+  "jobs-store-knows-no-flow": {
+    file: "server/src/jobs/store/planted.ts",
+    imports: "../flow/step.ts",
+  },
   "domains-know-no-edge": { file: "server/src/nonces/planted.ts", imports: "../http/auth.ts" },
   "membership-and-delivery-know-no-domain": {
     file: "server/src/delivery/planted.ts",

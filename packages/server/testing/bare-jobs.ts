@@ -1,6 +1,6 @@
-import type { JobsSettings } from "../src/jobs/context.ts";
 import { createJobs, type Jobs } from "../src/jobs/jobs.ts";
-import type { JobMeter } from "../src/jobs/meter.ts";
+import type { JobMetrics } from "../src/jobs/metrics.ts";
+import type { JobsSettings } from "../src/jobs/parts.ts";
 import { type Clock, systemClock } from "../src/kernel/clock.ts";
 import { silentLog } from "../src/kernel/log.ts";
 import { systemRandom } from "../src/kernel/random.ts";
@@ -32,7 +32,7 @@ const SETTINGS: JobsSettings = {
   },
 };
 
-const SILENT_METER: JobMeter = {
+const SILENT_METRICS: JobMetrics = {
   submitted() {},
   dispatched() {},
   retried() {},
@@ -54,8 +54,8 @@ export function openBareJobs(
   {
     settings = {},
     clock = systemClock,
-    meter = {},
-  }: { settings?: Partial<JobsSettings>; clock?: Clock; meter?: Partial<JobMeter> } = {},
+    metrics = {},
+  }: { settings?: Partial<JobsSettings>; clock?: Clock; metrics?: Partial<JobMetrics> } = {},
 ): Jobs {
   return createJobs({
     hot,
@@ -64,7 +64,7 @@ export function openBareJobs(
     clock,
     random: systemRandom,
     log: silentLog,
-    meter: { ...SILENT_METER, ...meter },
+    metrics: { ...SILENT_METRICS, ...metrics },
     delivery: {
       send: async () => ({ outcome: "sent", id: "1" }),
       nowMs: async () => clock.wallMs(),

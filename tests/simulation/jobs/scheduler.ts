@@ -1,7 +1,7 @@
 import type { NodeView, ServerToNode, ServerToSession } from "@tenure/protocol";
-import type { JobsSettings } from "../../../packages/server/src/jobs/context.ts";
 import type { Jobs } from "../../../packages/server/src/jobs/jobs.ts";
-import type { JobMeter } from "../../../packages/server/src/jobs/meter.ts";
+import type { JobMetrics } from "../../../packages/server/src/jobs/metrics.ts";
+import type { JobsSettings } from "../../../packages/server/src/jobs/parts.ts";
 import type { Log } from "../../../packages/server/src/kernel/log.ts";
 import type { HotStore } from "../../../packages/server/src/store/hot-store.ts";
 import type { Chance } from "../chance.ts";
@@ -89,7 +89,7 @@ export function createScheduler({
       bytes: (count) => Buffer.from(Array.from({ length: count }, () => chance.fraction() * 256)),
     },
     log: logOf(problem),
-    meter: SILENT,
+    metrics: SILENT,
     delivery: {
       async send(to, message) {
         await clock.sleep(chance.between(0.3, 3));
@@ -137,4 +137,4 @@ function logOf(problem: (event: string, fields: unknown) => void): Log {
   return log;
 }
 
-const SILENT = new Proxy({} as JobMeter, { get: () => () => {} });
+const SILENT = new Proxy({} as JobMetrics, { get: () => () => {} });

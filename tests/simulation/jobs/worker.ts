@@ -1,5 +1,5 @@
 import type { NodeView, ServerToNode } from "@tenure/protocol";
-import type { NodeReport } from "../../../packages/server/src/jobs/flow/node-reports.ts";
+import type { NodeReport } from "../../../packages/server/src/jobs/flow/report-batch.ts";
 import type { Chance } from "../chance.ts";
 import type { Timeline } from "../timeline.ts";
 import type { JobChecks } from "./checks.ts";

@@ -6,9 +6,9 @@ import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import type { Telemetry } from "../telemetry.ts";
-import type { JobsSettings } from "./context.ts";
 import { createJobs, type Jobs } from "./jobs.ts";
-import type { JobMeter } from "./meter.ts";
+import type { JobMetrics } from "./metrics.ts";
+import type { JobsSettings } from "./parts.ts";
 
 export interface AppJobsOptions {
   config: Config;
@@ -22,25 +22,25 @@ export interface AppJobsOptions {
   delivery: Pick<Delivery, "send" | "nowMs">;
 }
 
-/** A node that was silent for so many heartbeats has lost its slots. */
+/** After so many missed heartbeats the slots of a node expire. */
 const SLOT_HEARTBEATS = 3;
 
 const REDIS_ENDED_BYTES = 3 * 2 ** 30;
 
-/** Memory for ended jobs when the settings name none. In memory they share the heap with everything else. */
+/** Memory for ended jobs if it is not set. In memory mode they share the heap with everything else. */
 const ENDED_BYTES_MAX: Record<HotStore["kind"], () => number> = {
   memory: () => Math.floor(getHeapStatistics().heap_size_limit * 0.4),
   redis: () => REDIS_ENDED_BYTES,
   "redis-cluster": () => REDIS_ENDED_BYTES,
 };
 
-/** Jobs as the settings want them, with their metrics. */
+/** Creates jobs from the settings, with their metrics. */
 export function createAppJobs(options: AppJobsOptions): Jobs {
   const { config, heartbeatIntervalMs, telemetry } = options;
   return createJobs({
     ...options,
     settings: settingsOf(config, heartbeatIntervalMs, options.hot.kind),
-    meter: meterOf(telemetry),
+    metrics: metricsOf(telemetry),
   });
 }
 
@@ -77,7 +77,7 @@ function settingsOf(
   };
 }
 
-function meterOf(telemetry: Telemetry): JobMeter {
+function metricsOf(telemetry: Telemetry): JobMetrics {
   return {
     submitted: (result) => telemetry.jobsSubmitted.inc({ result }),
     dispatched: (seconds) => telemetry.jobDispatchSeconds.observe(seconds),

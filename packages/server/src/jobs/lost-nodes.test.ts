@@ -72,7 +72,7 @@ describe("a node that is lost", () => {
       const other = await c.node(app);
       other.obey();
       expect(await client.result({ job_id })).toMatchObject({ outcome: "succeeded" });
-      expect(await reasonsOf(app, job_id)).toEqual(["its node was lost: its slot ran out"]);
+      expect(await reasonsOf(app, job_id)).toEqual(["its node was lost: its slot expired"]);
     } finally {
       await c.stop();
     }

@@ -4,7 +4,7 @@ import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
-import { dueShard } from "./store/keys.ts";
+import { recoveryShard } from "./store/keys.ts";
 
 let redis: RedisServer;
 let fleet: JobFleet;
@@ -90,7 +90,7 @@ describe("Redis in trouble", () => {
     await askRedis(redis.port, `DEL ${prefix}:sessions:owner:{session:${client.sessionId}}`);
     node.finish(assigned);
     const waiting = `ZCARD ${prefix}:v1:sessions:{session:${client.sessionId}}:undelivered`;
-    const due = `ZSCORE ${prefix}:v1:jobs:due:${dueShard(job_id)} ${job_id}`;
+    const due = `ZSCORE ${prefix}:v1:jobs:due:${recoveryShard(job_id)} ${job_id}`;
     const isLeft = async () =>
       (await askRedis(redis.port, waiting)).includes("1") &&
       (await askRedis(redis.port, due)).startsWith("$-1");

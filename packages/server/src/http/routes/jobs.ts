@@ -1,6 +1,6 @@
 import { ROUTES } from "@tenure/protocol";
+import type { HttpJobs } from "../../jobs/api/http-api.ts";
 import { payloadOfRequest } from "../../jobs/api/raw-json.ts";
-import type { HttpJobs } from "../../jobs/api/session-api.ts";
 import type { CallerOf } from "../job-callers.ts";
 import { JsonReply, type Served, serve } from "../route.ts";
 import { tenantToWrite } from "../scope.ts";

@@ -1,34 +1,14 @@
-import { type JobError, type JobOutcome, type JobState, TenureError } from "@tenure/protocol";
-import type { LiveJob } from "../memory/tracked-jobs.ts";
+import type { JobState } from "@tenure/protocol";
+import type { JobEnd, TrackedJob } from "../job.ts";
 
 /**
- * Messages about jobs as the text of their frame. Payloads and results are JSON already: they are put in as they
- * are, parsed by the one who needs them and by nobody on the way.
+ * Messages about jobs as the text of their frame. Payloads and results are JSON already and are inserted unchanged: only the
+ * client or node that needs them parses them.
  */
 
-/** What a job came to, as its record keeps it: `{"body":…,"error":{"code","message"}}`, each if there is one. */
-export function resultText({
-  body,
-  error,
-}: {
-  body?: string | undefined;
-  error?: JobError | undefined;
-}): string {
-  const parts: string[] = [];
-  if (body !== undefined) parts.push(`"body":${body}`);
-  if (error) parts.push(`"error":${JSON.stringify({ code: error.code, message: error.message })}`);
-  return `{${parts.join()}}`;
-}
-
-/** Instead of the result of an ended job that was dropped to make room (flow/retention.ts). */
-export function evictedError(jobId: string, outcome: JobOutcome): JobError {
-  const { code, message } = new TenureError("RESULT_EVICTED", { job_id: jobId, outcome });
-  return { code, message };
-}
-
 type Assigned = Pick<
-  LiveJob,
-  "jobId" | "attemptId" | "requestId" | "sessionId" | "turnId" | "pool" | "timeoutMs" | "traceId"
+  TrackedJob,
+  "jobId" | "attemptId" | "requestId" | "sessionId" | "turnId" | "pool" | "runTimeoutMs" | "traceId"
 >;
 
 export function assignText(job: Assigned, payload: string): string {
@@ -40,52 +20,27 @@ export function assignText(job: Assigned, payload: string): string {
     session_id: job.sessionId,
     turn_id: job.turnId,
     pool: job.pool,
-    timeout_ms: job.timeoutMs,
+    timeout_ms: job.runTimeoutMs,
     trace_id: job.traceId,
   });
   return `${head.slice(0, -1)},"payload":${payload}}`;
 }
 
-/** How a job ended: what its session, or whoever asked for it, is told. */
-export interface Ending {
-  jobId: string;
-  requestId: string;
-  turnId?: string | undefined;
-  attemptId: number;
-  nodeId?: string | undefined;
-  outcome: JobOutcome;
-  /** As `resultText` made it. */
-  result: string;
-  /** The result was dropped before its time; `result` says so. */
-  isEvicted?: boolean;
-}
-
-/** How an attempt ended its job, for whoever has the job in hand. */
-export interface JobEnd {
-  outcome: JobOutcome;
-  attemptId: number;
-  nodeId: string | undefined;
-  /** As `resultText` made it. */
-  result: string;
-  /** Instances where somebody else waits for it. */
-  listeners: readonly string[];
-}
-
-export function resultFrame(ending: Ending): string {
+export function resultFrame(end: JobEnd): string {
   const head = JSON.stringify({
     type: "job_result",
-    request_id: ending.requestId,
-    job_id: ending.jobId,
-    attempt_id: ending.attemptId,
-    node_id: ending.nodeId,
-    turn_id: ending.turnId,
-    success: ending.outcome === "succeeded" && !ending.isEvicted,
-    outcome: ending.outcome,
+    request_id: end.requestId,
+    job_id: end.jobId,
+    attempt_id: end.attemptId,
+    node_id: end.nodeId,
+    turn_id: end.turnId,
+    success: end.outcome === "succeeded" && !end.isEvicted,
+    outcome: end.outcome,
   });
-  return withMembers(head, ending.result);
+  return withMembers(head, end.result);
 }
 
-/** The members of two objects in one, both as JSON. `head` has at least one. */
+/** Merges the members of two JSON objects. `head` has at least one. */
 export function withMembers(head: string, more: string): string {
   const members = more.slice(1, -1);
   return members === "" ? head : `${head.slice(0, -1)},${members}}`;
@@ -114,3 +69,21 @@ export const progressFrame = (progress: {
   const head = { type: "job_progress", job_id: progress.jobId, attempt_id: progress.attemptId };
   return withMembers(JSON.stringify(head), `{"body":${progress.body}}`);
 };
+
+export const acceptedFrame = (
+  {
+    requestId,
+    jobId,
+    turnId,
+  }: Pick<TrackedJob, "requestId" | "jobId"> & {
+    turnId?: string | undefined;
+  },
+  { duplicate }: { duplicate: boolean },
+): string =>
+  JSON.stringify({
+    type: "job_accepted",
+    request_id: requestId,
+    job_id: jobId,
+    turn_id: turnId,
+    duplicate,
+  });

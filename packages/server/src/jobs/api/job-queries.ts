@@ -8,11 +8,11 @@ import {
   TenureError,
 } from "@tenure/protocol";
 import type { HotStore } from "../../store/hot-store.ts";
+import { evictedError, type JobRecord, resultText } from "../job.ts";
 import { readBinding } from "../store/binding-store.ts";
-import type { JobRecord } from "../store/job-codec.ts";
 import { readJob } from "../store/job-store.ts";
 import { listRecent } from "../store/recent-store.ts";
-import { evictedError, resultText, withMembers } from "./frames.ts";
+import { withMembers } from "./frames.ts";
 
 export interface JobFilter {
   /** `*` = all. */
@@ -28,12 +28,12 @@ export interface JobFilter {
   cursor?: string | undefined;
 }
 
-/** Pages of ids that are looked through for one page of a filtered list, before the caller has to ask again. */
+/** Pages of ids that are read for one page of a filtered list. */
 const ROUNDS_MAX = 10;
 
-/** What jobs look like from outside. */
-export function createReading(hot: HotStore) {
-  /** Somebody else's job does not exist. */
+/** Reads jobs for HTTP callers. */
+export function createJobQueries(hot: HotStore) {
+  /** A job of another tenant or token is not found. */
   async function find(jobId: string, tenant: string, token?: string): Promise<JobRecord> {
     const record = await readJob(hot, jobId, { result: true, timeline: true });
     if (!record || !serves([tenant], record.tenant)) throw noJob(jobId);
@@ -63,7 +63,7 @@ export function createReading(hot: HotStore) {
 
   async function listRequest(requestId: string, filter: JobFilter): Promise<List<Job>> {
     if (filter.tenant === ANY_TENANT)
-      throw new TenureError("INVALID_REQUEST", { reason: "tenant: must be named with request_id" });
+      throw new TenureError("INVALID_REQUEST", { reason: "tenant: required with request_id" });
     const bound = await readBinding(hot, { tenant: filter.tenant, requestId });
     const record = bound && (await readJob(hot, bound.jobId, { failure: true }));
     const items = record && fits(record, filter) ? [renderItem(record)] : [];
@@ -88,7 +88,7 @@ const fits = (record: JobRecord, filter: JobFilter): boolean =>
 export const noJob = (jobId: string): TenureError =>
   new TenureError("NOT_FOUND", { what: "job", id: jobId });
 
-/** `record` was read with its result. An ended job without one has lost it. */
+/** `record` was read with its result. The result of an ended job without one was evicted. */
 export function renderJob(record: JobRecord): Job {
   const { body, error }: Pick<Job, "body" | "error"> =
     record.outcome && record.result === undefined
@@ -101,7 +101,7 @@ export function renderJob(record: JobRecord): Job {
   };
 }
 
-/** The same as JSON, the result as the text the node sent. */
+/** The same as JSON, with the result as the text the node sent. */
 export const jobText = (record: JobRecord): string =>
   withMembers(
     JSON.stringify(fieldsOf(record, record.timeline)),

@@ -9,27 +9,27 @@ import {
 } from "@tenure/protocol";
 
 /**
- * Payloads, results and progress travel as the text they came as. They are parsed once, to be checked, and cut out of
- * the frame or body here; a number that no double can hold arrives as it was written.
+ * Payloads, results and progress keep the text they arrived as. They are parsed once, to be checked, and cut out of the frame
+ * or body here; a number that no double can represent arrives unchanged.
  */
 
 type WithText<Message, Key extends string> = Message extends unknown
   ? Omit<Message, Key> & Record<Key, JsonText>
   : never;
-type Says<Message, Type extends string> = Extract<Message, { type: Type }>;
+type OfType<Message, Type extends string> = Extract<Message, { type: Type }>;
 
 export type JobSpecText = WithText<JobSpec, "payload">;
 export type JobSubmitText = WithText<JobSubmit, "payload">;
 
-/** A message of a session; the payload of a `job_submit` is text. */
+/** A message of a session. The payload of a `job_submit` is text. */
 export type SessionMessage = Exclude<SessionToServer, { type: "job_submit" }> | JobSubmitText;
 
-export type ProgressReport = WithText<Says<NodeToServer, "job_progress">, "body">;
-export type ResultReport = Omit<Says<NodeToServer, "job_result">, "body"> & {
+export type ProgressReport = WithText<OfType<NodeToServer, "job_progress">, "body">;
+export type ResultReport = Omit<OfType<NodeToServer, "job_result">, "body"> & {
   body?: JsonText | undefined;
 };
 
-/** A message of a node; the body of a `job_progress` or `job_result` is text. */
+/** A message of a node. The body of a `job_progress` or `job_result` is text. */
 export type NodeMessage =
   | Exclude<NodeToServer, { type: "job_progress" | "job_result" }>
   | ProgressReport
@@ -70,8 +70,8 @@ function requiredText(source: string, key: string, code: Code): JsonText {
 const SMALL_LENGTH = 1_024;
 
 /**
- * A slice of a string keeps all of that string in memory. Without the copy a payload of a few bytes in a frame of
- * 1 MiB would hold that frame for as long as its job waits.
+ * A slice of a string keeps the whole string in memory. Without the copy, a payload of a few bytes in a frame of 1 MiB would
+ * keep that frame for as long as its job waits.
  */
 function cutText(source: string, key: string, code: Code): JsonText | undefined {
   const cut = memberText(source, key, code);

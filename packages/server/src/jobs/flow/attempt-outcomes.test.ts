@@ -1,57 +1,58 @@
 import { expect, test } from "vitest";
 import { openTestHot } from "../../../testing/hot-stores.ts";
 import { newJob } from "../../../testing/jobs.ts";
-import type { JobsContext } from "../context.ts";
-import { createBook, type LiveJob, liveJobOf } from "../memory/tracked-jobs.ts";
-import { createWaitingRoom } from "../memory/wait-queue.ts";
+import { createManualClock } from "../../../testing/manual-clock.ts";
+import { type TrackedJob, trackedJobOf } from "../job.ts";
+import { createPendingReports } from "../memory/pending-reports.ts";
+import { createTrackedJobs } from "../memory/tracked-jobs.ts";
+import type { JobsParts } from "../parts.ts";
 import { createJob, readJob } from "../store/job-store.ts";
-import { BACK_OFF_ALARM, createEndings } from "./attempt-outcomes.ts";
+import { AttemptOutcomes } from "./attempt-outcomes.ts";
 
-/** One job in a store in memory, and what its endings do with it. */
+/** One job in a store in memory, and the outcomes of its attempts. */
 async function scene() {
   const { hot } = await openTestHot("memory");
   const { jobId } = newJob();
   await createJob(hot, newJob({ jobId, attemptsMax: 3 }));
-  const job = liveJobOf((await readJob(hot, jobId))!, { nowMs: 0, storeNowMs: 0 });
-  const book = createBook();
-  book.add(job);
+  const job = trackedJobOf((await readJob(hot, jobId))!, { nowMs: 0, storeNowMs: 0 });
   const pauses: number[] = [];
-  const placed: LiveJob[] = [];
+  const placed: TrackedJob[] = [];
   const ignore = () => {};
-  const context = {
-    ...{
-      hot,
-      book,
-      instanceId: "i",
-      waiting: createWaitingRoom<LiveJob>(),
-      settings: { retentionMs: 60_000 },
-    },
+  const jobs = createTrackedJobs({ clock: createManualClock(), onDue: ignore, onError: ignore });
+  const tracked = {
+    ...jobs,
+    setDeadline: (_: TrackedJob, kind: string, inMs: number) =>
+      kind === "back_off" && pauses.push(inMs),
+  };
+  tracked.track(job);
+  const parts = {
+    ...{ hot, tracked, instanceId: "i", settings: { retentionMs: 60_000 } },
     clock: { monotonicMs: () => 0 },
     log: { error: ignore },
-    meter: { retried: ignore, finished: ignore },
+    metrics: { retried: ignore, finished: ignore },
     tracing: { attemptEnded: ignore, jobEnded: ignore },
-    deadlines: {
-      clear: ignore,
-      set: (key: string, inMs: number) => key.startsWith(BACK_OFF_ALARM) && pauses.push(inMs),
-    },
   };
-  const endings = createEndings(context as unknown as JobsContext, {
-    slots: { free: async () => {} } as never,
-    turns: { placedOrEnded: ignore },
-    results: { deliver: async () => "out" } as never,
-    retention: { bytesOf: () => 0, ended: async () => {} },
-    placement: () => ({ place: (each: LiveJob) => placed.push(each) }) as never,
-    isReported: () => false,
-    cancelOnNode: ignore,
-  });
-  return { hot, job, endings, pauses, placed };
+  const outcomes = new AttemptOutcomes(
+    parts as unknown as JobsParts,
+    {
+      slots: { free: async () => {} },
+      turns: { placedOrEnded: ignore },
+      results: { deliver: async () => "out" },
+      retention: { bytesOf: () => 0, ended: async () => {} },
+      pendingReports: createPendingReports(),
+    },
+    (step) => {
+      if (step.do === "place") placed.push(step.job);
+    },
+  );
+  return { hot, job, outcomes, pauses, placed, tracked };
 }
 
-test("attempts that do not count are repeated at once only the first time, and later each time after that", async () => {
-  const { hot, job, endings, pauses, placed } = await scene();
+test("an uncounted attempt is repeated at once only the first time, then after a growing back-off", async () => {
+  const { hot, job, outcomes, pauses, placed } = await scene();
   let attempts = 0;
   for (; !(await readJob(hot, job.jobId))?.outcome; attempts++)
-    await endings.retry(job, "inbox_full");
+    await outcomes.retry(job, "inbox_full");
   expect(attempts).toBe(13);
   expect(placed).toHaveLength(1);
   expect(pauses.slice(0, 5)).toEqual([100, 200, 400, 800, 1_600]);
@@ -62,14 +63,13 @@ test("attempts that do not count are repeated at once only the first time, and l
   expect(record?.result).toContain("in each of its 13 attempts");
 });
 
-test("a job whose pause is over is placed; one that has ended meanwhile is not", async () => {
-  const { job, endings, placed } = await scene();
-  await endings.retry(job, "inbox_full");
-  await endings.retry(job, "inbox_full");
+test("a job is placed at the end of its back-off, and released when it is cancelled", async () => {
+  const { job, outcomes, placed, tracked } = await scene();
+  await outcomes.retry(job, "inbox_full");
+  await outcomes.retry(job, "inbox_full");
   expect(placed).toHaveLength(1);
-  endings.onBackOff(job.jobId);
+  outcomes.endBackOff(job);
   expect(placed).toHaveLength(2);
-  await endings.cancel(job);
-  endings.onBackOff(job.jobId);
-  expect(placed).toHaveLength(2);
+  await outcomes.cancel(job);
+  expect(tracked.get(job.jobId)).toBeUndefined();
 });

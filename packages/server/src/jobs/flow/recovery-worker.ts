@@ -1,221 +1,264 @@
 import { serves } from "@tenure/protocol";
-import { every, type Service } from "../../kernel/service.ts";
-import { isStoreDown, type JobsContext } from "../context.ts";
-import type { RosterNode } from "../memory/node-pool.ts";
-import { type LiveJob, liveJobOf, type Place } from "../memory/tracked-jobs.ts";
-import { type DueAction, dueAction, LOOK_AGAIN_MS } from "../policy/recovery-policy.ts";
+import { every, type Loop, type Service } from "../../kernel/service.ts";
+import { type JobRecord, recordedEnd, type TrackedJob, trackedJobOf } from "../job.ts";
+import type { PoolNode } from "../memory/node-pool.ts";
+import type { JobsParts } from "../parts.ts";
+import { LOOK_AGAIN_MS, type RecoveryAction, recoveryAction } from "../policy/recovery-policy.ts";
 import { bind } from "../store/binding-store.ts";
-import type { JobRecord } from "../store/job-codec.ts";
 import { dropJob, persistJob, readJob } from "../store/job-store.ts";
-import { DUE_SHARDS } from "../store/keys.ts";
+import { RECOVERY_SHARDS } from "../store/keys.ts";
 import { addRecent } from "../store/recent-store.ts";
-import { type DueEntry, leaveDue, rescheduleDue, takeDue } from "../store/recovery-index-store.ts";
-import { holdsSlot } from "../store/slot-store.ts";
+import {
+  leaveRecoveryIndex,
+  type RecoveryEntry,
+  rescheduleRecovery,
+  takeOverdue,
+} from "../store/recovery-index-store.ts";
+import { hasSlot } from "../store/slot-store.ts";
+import { isStoreDown, logUnlessStoreDown } from "../store-errors.ts";
 import type { Turns } from "../turns/turns.ts";
-import type { Endings } from "./attempt-outcomes.ts";
-import type { Placement } from "./placement.ts";
-import { endingOf, type Results } from "./result-delivery.ts";
+import type { Adoption } from "./adoption.ts";
+import type { AttemptOutcomes } from "./attempt-outcomes.ts";
+import type { ResultDelivery } from "./result-delivery.ts";
 import type { Retention } from "./retention.ts";
+import type { Next } from "./step.ts";
 import { bindingTtlMs } from "./submit.ts";
-
-export interface DueStory {
-  endings: Endings;
-  turns: Pick<Turns, "join" | "placedOrEnded">;
-  placement: Placement;
-  results: Results;
-  retention: Pick<Retention, "bytesOf" | "ended">;
-  takeUp(jobId: string, at?: Place): Promise<LiveJob | undefined>;
-  giveUpWaiting(job: LiveJob): void;
-  storeTimeMs(): Promise<number>;
-}
 
 const INTERVAL_MS = 1_000;
 const TAKEN_MAX = 100;
-/** Longer than this a job in hand is never past its deadline: something went wrong, look at the record. */
+/** A tracked job that is past its limits by more than this is stuck: its record is read. */
 const OVERDUE_MS = 30_000;
-/** A job that is neither waiting nor on a node is on its way to one. Nobody takes longer for that. */
+/** A tracked job that neither waits nor is on a node is being placed. That never takes longer. */
 const PLACING_MS_MAX = 10_000;
-/** How often, and for how long, those who wait here are claimed in the index. */
-const CLAIM_INTERVAL_MS = 1_500;
-const CLAIM_MS = 4_000;
-/** Nodes that are asked whether they hold the slot of one job. */
-const ASKED_MAX = 64;
+/** How often, and for how long, the waiting jobs of this instance are moved ahead in the index. */
+const RENEW_INTERVAL_MS = 1_500;
+const RENEW_MS = 4_000;
+/** Nodes that are checked for the slot of one job. */
+const CHECKED_MAX = 64;
+
+interface Collaborators {
+  outcomes: Pick<AttemptOutcomes, "conclude">;
+  turns: Pick<Turns, "join" | "placedOrEnded">;
+  results: Pick<ResultDelivery, "isAwaited">;
+  retention: Pick<Retention, "bytesOf" | "ended">;
+  adopt: Adoption["adopt"];
+}
+
+type Parts = Pick<
+  JobsParts,
+  | "hot"
+  | "tracked"
+  | "connections"
+  | "nodePool"
+  | "clock"
+  | "log"
+  | "metrics"
+  | "settings"
+  | "storeClock"
+>;
 
 /**
- * Takes what is due from the index and does what its record says, whoever began it. A job that somebody here has in
- * hand is passed over; one of a dead instance is finished by whoever comes first.
+ * Takes overdue jobs from the recovery index and does what their records require, for any instance that stopped halfway. Jobs
+ * tracked by this instance are skipped. The first instance that takes an orphaned job recovers it.
  */
-export function createDueWorker(context: JobsContext, story: DueStory): Service {
-  const { hot, book, links, roster, waiting, clock, log, meter, settings } = context;
-  /** Until the nodes had time for two heartbeats after an outage, an absent slot proves nothing. */
-  let slotsTrustedAtMs = clock.monotonicMs() + settings.slotTtlMs;
+export class RecoveryWorker implements Service {
+  readonly #parts: Parts;
+  readonly #with: Collaborators;
+  readonly #next: Next;
+  readonly #loop: Loop;
+  readonly #renewal: Loop;
+  /** Until nodes had time for two heartbeats after an outage, an absent slot proves nothing. */
+  #slotsTrustedAtMs: number;
 
-  async function round(signal: AbortSignal): Promise<void> {
-    const shards = Array.from({ length: DUE_SHARDS }, (_, shard) => shard);
-    // Asked for each time: by it this instance says to others until when something is worth doing.
+  constructor(parts: Parts, collaborators: Collaborators, next: Next) {
+    this.#parts = parts;
+    this.#with = collaborators;
+    this.#next = next;
+    const { clock, log, settings } = parts;
+    this.#slotsTrustedAtMs = clock.monotonicMs() + settings.slotTtlMs;
+    this.#renewal = every(RENEW_INTERVAL_MS, () => this.#renewWaiting(), {
+      clock,
+      onError: (error) =>
+        log.debug(
+          { event: "waiting.not-claimed", error },
+          "could not renew waiting jobs in the recovery index; other instances may adopt them",
+        ),
+    });
+    this.#loop = every(INTERVAL_MS, (signal) => this.#round(signal), {
+      clock,
+      onError: (error) => {
+        this.#slotsTrustedAtMs = clock.monotonicMs() + settings.slotTtlMs;
+        log.warn(
+          { event: "due.not-looked", error },
+          "could not read the recovery index; will retry",
+        );
+      },
+    });
+  }
+
+  start(): void {
+    this.#renewal.start();
+    this.#loop.start();
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.#renewal.stop(), this.#loop.stop()]);
+  }
+
+  async #round(signal: AbortSignal): Promise<void> {
+    const { hot, storeClock } = this.#parts;
+    const shards = Array.from({ length: RECOVERY_SHARDS }, (_, shard) => shard);
+    // The time is read in each round: deadlines of messages to other instances go by it.
     const [nowMs, ...taken] = await Promise.all([
-      story.storeTimeMs(),
-      ...shards.map((shard) => takeDue(hot, shard, { countMax: TAKEN_MAX })),
+      storeClock.read(),
+      ...shards.map((shard) => takeOverdue(hot, shard, { countMax: TAKEN_MAX })),
     ]);
-    const jobIds = taken.flatMap((each) => each.jobIds).filter((jobId) => !isInHand(jobId));
+    const jobIds = taken.flatMap((each) => each.jobIds).filter((jobId) => !this.#isAttended(jobId));
     if (jobIds.length === 0) return;
     for (let from = 0; from < jobIds.length && !signal.aborted; from += TAKEN_MAX)
-      await Promise.all(jobIds.slice(from, from + TAKEN_MAX).map((jobId) => rescue(jobId, nowMs)));
-    if (taken.some((each) => each.jobIds.length === TAKEN_MAX)) loop.wake();
+      await Promise.all(
+        jobIds.slice(from, from + TAKEN_MAX).map((jobId) => this.#recover(jobId, nowMs)),
+      );
+    if (taken.some((each) => each.jobIds.length === TAKEN_MAX)) this.#loop.wake();
   }
 
-  /** Taking it has moved it ahead: it comes again. */
-  function isInHand(jobId: string): boolean {
-    const job = book.get(jobId);
+  /** Whether this instance takes care of the job. Taking it has moved it ahead, so it comes again. */
+  #isAttended(jobId: string): boolean {
+    const { tracked, connections, clock } = this.#parts;
+    const job = tracked.get(jobId);
     if (!job) return false;
-    if (waiting.has(jobId)) return true;
-    if (job.state === "CREATED") return clock.monotonicMs() - job.attemptSinceMs < PLACING_MS_MAX;
-    // Its node left, and nobody here got to see to its jobs.
-    if (!links.node(job.nodeId ?? "")) return false;
-    const limitMs = job.pendingTimeoutMs + job.ackTimeoutMs + 2 * job.timeoutMs + OVERDUE_MS;
-    return clock.monotonicMs() - job.attemptSinceMs < limitMs;
+    if (tracked.waiting.has(jobId)) return true;
+    const attemptMs = clock.monotonicMs() - job.attemptSinceMs;
+    if (job.state === "CREATED") return attemptMs < PLACING_MS_MAX;
+    // The node left, and the disconnect handler did not retry its jobs.
+    if (!connections.node(job.nodeId ?? "")) return false;
+    return attemptMs < job.pendingTimeoutMs + job.ackTimeoutMs + 2 * job.runTimeoutMs + OVERDUE_MS;
   }
 
-  async function rescue(jobId: string, nowMs: number): Promise<void> {
+  async #recover(jobId: string, nowMs: number): Promise<void> {
+    const { hot, metrics, log } = this.#parts;
     try {
       const record = await readJob(hot, jobId, { result: true });
-      const action = dueAction(record, nowMs);
-      if (action.do !== "check_slot") meter.rescued(action.do);
-      await act(jobId, record, action, nowMs);
+      const action = recoveryAction(record, nowMs);
+      if (action.do !== "check_slot") metrics.rescued(action.do);
+      await this.#act(jobId, record, action, nowMs);
     } catch (error) {
       if (isStoreDown(error)) throw error;
-      log.error({ event: "job.not-rescued", jobId, error }, "will be looked at again");
+      log.error({ event: "job.not-rescued", jobId, error }, "could not recover job; will retry");
     }
   }
 
-  async function act(
+  async #act(
     jobId: string,
     record: JobRecord | undefined,
-    action: DueAction,
+    action: RecoveryAction,
     nowMs: number,
   ): Promise<void> {
     switch (action.do) {
       case "leave":
-        await leaveDue(hot, [jobId]);
+        await leaveRecoveryIndex(this.#parts.hot, [jobId]);
         return;
       case "bind":
-        if (await isBound(record!)) await adopt(record!);
+        if (await this.#isBound(record!)) await this.#adopt(record!);
         return;
       case "adopt":
-        return adopt(record!);
+        return this.#adopt(record!);
       case "give_up": {
-        const job = await story.takeUp(jobId);
-        if (job) story.giveUpWaiting(job);
+        const job = await this.#with.adopt(jobId);
+        if (job) return this.#next({ do: "expire", job, deadline: "state" });
         return;
       }
       case "check_slot":
-        return checkSlot(record!, action.inMs);
+        return this.#checkSlot(record!, action.inMs);
       case "retry": {
-        const job = await story.takeUp(jobId);
-        if (job) await story.endings.retry(job, action.reason);
+        const job = await this.#with.adopt(jobId);
+        if (job) return this.#next({ do: "retry", job, reason: action.reason });
         return;
       }
       case "conclude":
-        return conclude(record!, action.released, nowMs);
+        return this.#conclude(record!, action.released, nowMs);
     }
   }
 
-  /** The submitter stopped before it was certain: now it is, for this job or for another. */
-  async function isBound(record: JobRecord): Promise<boolean> {
+  /** The submitting instance stopped before its job was bound to the request: binds it, or drops it for another job. */
+  async #isBound(record: JobRecord): Promise<boolean> {
+    const { hot, settings } = this.#parts;
     const { jobId, tenant, requestId, bodyHash } = record;
     const ttlMs = bindingTtlMs(record, settings);
     const bound = await bind(hot, { jobId, tenant, requestId, bodyHash, ttlMs });
     if (bound.outcome === "bound") {
-      // Its submitter may not have come to listing it either.
+      // The submitting instance may not have listed it either.
       await addRecent(hot, [{ jobId, tenant }], { keepMs: settings.retentionMs });
       return (await persistJob(hot, jobId)) === "persisted";
     }
-    if ((await dropJob(hot, jobId)) !== "kept") await leaveDue(hot, [jobId]);
+    if ((await dropJob(hot, jobId)) !== "kept") await leaveRecoveryIndex(hot, [jobId]);
     return false;
   }
 
-  async function adopt({ jobId, turn: isInTurn }: JobRecord): Promise<void> {
-    const job = await story.takeUp(jobId);
+  async #adopt({ jobId, turn: isInTurn }: JobRecord): Promise<void> {
+    const job = await this.#with.adopt(jobId);
     if (job?.state !== "CREATED") return;
-    // Its submitter stopped before it had joined its turn.
-    if (isInTurn && !job.turnId) await story.turns.join(job);
-    const node = await slotOf(job);
-    if (node) story.placement.offer(job, node);
-    else story.placement.place(job);
+    // The submitting instance stopped before the job had joined its turn.
+    if (isInTurn && !job.turnId) await this.#with.turns.join(job);
+    const node = await this.#nodeWithSlot(job);
+    await this.#next(node ? { do: "place_on", job, node } : { do: "place", job });
   }
 
-  /** A node that is full because of this very job: whoever had it in hand stopped after it had reserved. */
-  async function slotOf(job: LiveJob): Promise<RosterNode | undefined> {
-    const isFull = ({ online, tenants, reserved, capacity }: RosterNode) =>
+  /** A full node that has a slot for this job: its instance stopped after it had reserved. */
+  async #nodeWithSlot(job: TrackedJob): Promise<PoolNode | undefined> {
+    const { hot, nodePool } = this.#parts;
+    const isFull = ({ online, tenants, reserved, capacity }: PoolNode) =>
       online && serves(tenants, job.tenant) && reserved >= capacity;
-    const full = [...roster.inPool(job.pool)].filter(isFull).slice(0, ASKED_MAX);
-    const held = await Promise.all(full.map(({ nodeId }) => holdsSlot(hot, nodeId, job)));
-    return full.find((_, at) => held[at]);
+    const full = [...nodePool.inPool(job.pool)].filter(isFull).slice(0, CHECKED_MAX);
+    const found = await Promise.all(full.map(({ nodeId }) => hasSlot(hot, nodeId, job)));
+    return full.find((_, at) => found[at]);
   }
 
-  async function checkSlot(record: JobRecord, inMs: number): Promise<void> {
+  async #checkSlot(record: JobRecord, inMs: number): Promise<void> {
+    const { hot, clock, metrics } = this.#parts;
     const { jobId, attemptId, nodeId } = record;
-    const isTrusted = clock.monotonicMs() >= slotsTrustedAtMs;
-    if (!isTrusted || !nodeId || (await holdsSlot(hot, nodeId, { jobId, attemptId })))
-      return rescheduleDue(hot, [{ jobId, inMs }]);
-    const job = await story.takeUp(jobId, { attemptId, nodeId });
-    if (job) {
-      meter.rescued("node_lost");
-      await story.endings.retry(job, "node_lost", "its slot ran out");
-    }
+    const isTrusted = clock.monotonicMs() >= this.#slotsTrustedAtMs;
+    if (!isTrusted || !nodeId || (await hasSlot(hot, nodeId, { jobId, attemptId })))
+      return rescheduleRecovery(hot, [{ jobId, inMs }]);
+    const job = await this.#with.adopt(jobId, { attemptId, nodeId });
+    if (!job) return;
+    metrics.rescued("node_lost");
+    await this.#next({ do: "retry", job, reason: "node_lost", detail: "its slot expired" });
   }
 
-  async function conclude(record: JobRecord, released: boolean, nowMs: number): Promise<void> {
-    const { jobId, tenant, sessionId, originInstanceId, listeners, outcome } = record;
+  async #conclude(record: JobRecord, isReleased: boolean, nowMs: number): Promise<void> {
+    const { hot, clock, log } = this.#parts;
+    const { outcomes, turns, results, retention } = this.#with;
+    const { jobId, sessionId, outcome } = record;
     if (!outcome) return;
-    // Ever less often: a session that never acknowledges must not be sent its results all day.
+    // Less and less often, so that a session that never acknowledges is not sent its results all day.
     const inMs = Math.min(Math.max(nowMs - record.stateMs, LOOK_AGAIN_MS), 300_000);
-    await rescheduleDue(hot, [{ jobId, inMs }]);
-    if (sessionId && story.results.isAwaited(sessionId, jobId))
-      return story.retention.ended(
-        { jobId, bytes: story.retention.bytesOf(record.result) },
-        { leaves: false },
+    await rescheduleRecovery(hot, [{ jobId, inMs }]);
+    if (sessionId && results.isAwaited(sessionId, jobId))
+      return retention.ended({ jobId, bytes: retention.bytesOf(record.result) }, { leaves: false });
+    // The instance that ended the job may have stopped before it ended the turn.
+    const times = { nowMs: clock.monotonicMs(), storeNowMs: nowMs };
+    if (!isReleased) turns.placedOrEnded(trackedJobOf(record, times));
+    // Not awaited: it resolves when the session acknowledges.
+    const end = recordedEnd(record, outcome);
+    outcomes
+      .conclude(end, { isReleased, isRecovered: true })
+      .catch(
+        logUnlessStoreDown(
+          log,
+          { event: "job.not-concluded", jobId },
+          "could not conclude ended job; will retry",
+        ),
       );
-    // Whoever ended it may have stopped before it ended the turn too.
-    if (!released) story.turns.placedOrEnded(liveJobOf(record, times(nowMs)));
-    const names = { tenant, sessionId, originInstanceId, listeners };
-    const ending = { ...endingOf(record, outcome), ...names, released, rescued: true };
-    // Not waited for: it ends when the session acknowledges.
-    story.endings.conclude(ending).catch((error) => {
-      if (!isStoreDown(error))
-        log.error({ event: "job.not-concluded", jobId, error }, "the due index will find it");
-    });
   }
 
-  const times = (storeNowMs: number) => ({ nowMs: clock.monotonicMs(), storeNowMs });
-
-  /** Whoever waits here is in good hands: the others need not look. */
-  async function claimWaiting(): Promise<void> {
-    const before = clock.monotonicMs() - CLAIM_INTERVAL_MS / 2;
-    const claimed: DueEntry[] = [];
-    for (const { jobId, sinceMs } of waiting.all())
-      if (sinceMs <= before) claimed.push({ jobId, inMs: CLAIM_MS });
-    if (claimed.length > 0) await rescheduleDue(hot, claimed);
+  /** Moves the jobs that wait here ahead in the index, so that other instances leave them alone. */
+  async #renewWaiting(): Promise<void> {
+    const { hot, clock, tracked } = this.#parts;
+    const before = clock.monotonicMs() - RENEW_INTERVAL_MS / 2;
+    const renewed: RecoveryEntry[] = [];
+    for (const { jobId, sinceMs } of tracked.waiting.all())
+      if (sinceMs <= before) renewed.push({ jobId, inMs: RENEW_MS });
+    if (renewed.length > 0) await rescheduleRecovery(hot, renewed);
   }
-
-  const claims = every(CLAIM_INTERVAL_MS, claimWaiting, {
-    clock,
-    onError: (error) => log.debug({ event: "waiting.not-claimed", error }, "others may help out"),
-  });
-  const loop = every(INTERVAL_MS, round, {
-    clock,
-    onError: (error) => {
-      slotsTrustedAtMs = clock.monotonicMs() + settings.slotTtlMs;
-      log.warn({ event: "due.not-looked", error }, "will look again in a moment");
-    },
-  });
-  return {
-    start() {
-      claims.start();
-      loop.start();
-    },
-    async stop() {
-      await Promise.all([claims.stop(), loop.stop()]);
-    },
-  };
 }

@@ -4,9 +4,9 @@ import { newJobId } from "../../../testing/jobs.ts";
 import { createManualClock } from "../../../testing/manual-clock.ts";
 import { silentLog } from "../../kernel/log.ts";
 import type { HotStore } from "../../store/hot-store.ts";
-import { createLinks, type SessionEnd } from "../memory/connections.ts";
+import { createConnections, type SessionConnection } from "../memory/connections.ts";
 import { listUndelivered } from "../store/undelivered-store.ts";
-import { createResults } from "./result-delivery.ts";
+import { ResultDelivery } from "./result-delivery.ts";
 
 describe.each(HOT_STORES)("results of a session: %s", (kind) => {
   let hot: HotStore;
@@ -16,24 +16,28 @@ describe.each(HOT_STORES)("results of a session: %s", (kind) => {
   afterAll(() => hot.close());
 
   test("a client that never acknowledges costs a bounded number of entries; the rest are in its set", async () => {
-    const links = createLinks();
-    const session: SessionEnd = {
+    const connections = createConnections();
+    const session: SessionConnection = {
       sessionId: "0123456789abcdef0123456789abcdef",
       tenant: "default",
       epoch: 1,
       link: { send() {}, sendText() {}, unsentBytes: () => 0, whenDrained() {} },
     };
-    links.addSession(session);
+    connections.addSession(session);
     const clock = createManualClock();
-    const results = createResults(
+    const results = new ResultDelivery(
       {
         hot,
         instanceId: "i1",
-        links,
+        connections,
         log: silentLog,
         clock,
-        ring: async () => ({ outcome: "sent", id: "1-0" }),
-        storeNowMs: () => clock.wallMs(),
+        send: async () => ({ outcome: "sent", id: "1-0" }),
+        storeClock: {
+          nowMs: () => clock.wallMs(),
+          read: async () => clock.wallMs(),
+          lastOutageMs: () => Number.NEGATIVE_INFINITY,
+        },
         settings: { retentionMs: 60_000 },
       },
       { unackedMax: 300 },
@@ -42,10 +46,12 @@ describe.each(HOT_STORES)("results of a session: %s", (kind) => {
     const delivered = jobIds.map((jobId) =>
       results.deliver({
         jobId,
+        tenant: "default",
         requestId: jobId,
         attemptId: 1,
         outcome: "succeeded",
         result: "{}",
+        isEvicted: false,
         sessionId: session.sessionId,
         originInstanceId: "i1",
         listeners: [],

@@ -1,7 +1,7 @@
 import { batchPerTick } from "../../kernel/batch.ts";
 import { every, type Service } from "../../kernel/service.ts";
 import type { HotStore } from "../../store/hot-store.ts";
-import type { JobsContext } from "../context.ts";
+import type { JobsParts } from "../parts.ts";
 import {
   dropOldestBodies,
   type EndedFigures,
@@ -11,21 +11,21 @@ import {
   sweepEnded,
   UNIT_BYTES,
 } from "../store/ended-store.ts";
-import { DUE_SHARDS, dueShard } from "../store/keys.ts";
+import { RECOVERY_SHARDS, recoveryShard } from "../store/keys.ts";
 
 /**
- * Bounds what is kept of ended jobs. Results and timelines of the oldest jobs go first; request ids and outcomes stay for
- * `retention_seconds`, and when those fill their part of the bound, new jobs are refused.
+ * Bounds the memory of ended jobs. Results and timelines of the oldest jobs are dropped first; request ids and outcomes stay
+ * for `retention_seconds`, and when those fill their part of the bound, new jobs are refused.
  *
- * One instance at a time sweeps; the others take its figures. All figures are some seconds old at most, and each
- * instance adds what it has done since.
+ * One instance at a time sweeps, and the others read its figures. Figures are some seconds old at most; each instance adds
+ * the jobs it has ended since.
  */
 export interface Retention extends Service {
-  /** Counts a job that has ended. `leaves`: nothing is left to do for it, so it also leaves the due index. */
+  /** Counts an ended job. `leaves`: the job is done, and also leaves the recovery index. */
   ended(job: EndedJob, at: { leaves: boolean }): Promise<void>;
-  /** What a result takes, with the timeline beside it; 0 for none. */
+  /** Bytes that a result and its timeline take; 0 for none. */
   bytesOf(result: string | undefined): number;
-  /** `undefined`: there is room for new jobs. */
+  /** `undefined` while there is room for new jobs. */
   shortage(): Shortage | undefined;
 }
 
@@ -35,30 +35,35 @@ export interface Shortage {
   retryAfterMs: number;
 }
 
-/** Measured with tiny jobs, rounded up: record and binding of an ended job, and what result and timeline add to them. */
+/** Measured with tiny jobs, rounded up: record and binding of an ended job, then its result and timeline. */
 const BYTES: Record<HotStore["kind"], { record: number; body: number }> = {
   memory: { record: 2_000, body: 1_000 },
   redis: { record: 1_500, body: 1_000 },
   "redis-cluster": { record: 1_500, body: 1_000 },
 };
 
-/** Records fill at most this share of `ended_bytes_max`: a job that has just ended must find room for its result. */
+/** Records fill at most this share of `ended_bytes_max`, so that a job that has just ended has room for its result. */
 const RECORDS_SHARE = 0.75;
-/** Bodies are dropped down to this share of `ended_bytes_max`, so that not every sweep has to drop some. */
+/** Bodies are dropped down to this share of `ended_bytes_max`, so that not every sweep drops some. */
 const LOW_SHARE = 0.95;
 const INTERVAL_MS = 1_000;
 const LEASE_MS = 5_000;
 /** The figures of another instance's sweep arrive with its next round, and are read with our next. */
 const LATE_ROUNDS = 3;
-/** What ends between two sweeps is at most this share of the bound; then the next sweep begins at once. */
+/** Above this share of the bound since the last sweep, the next sweep begins at once. */
 const EARLY_SHARE = 1 / 16;
 const RETRY_MS = { min: 1_000, max: 30_000 };
 const LOG_INTERVAL_MS = 60_000;
 
 const NOTHING: EndedFigures = { jobs: 0, units: 0, firstInMs: undefined };
 
-export function createRetention(context: JobsContext): Retention {
-  const { hot, instanceId, clock, log, meter, book, settings } = context;
+export function createRetention(
+  parts: Pick<
+    JobsParts,
+    "hot" | "instanceId" | "clock" | "log" | "metrics" | "tracked" | "settings"
+  >,
+): Retention {
+  const { hot, instanceId, clock, log, metrics, tracked, settings } = parts;
   const { endedMax, endedBytesMax: bytesMax, retentionMs: keepMs } = settings;
   const bytes = BYTES[hot.kind];
   const limit = Math.max(
@@ -67,7 +72,7 @@ export function createRetention(context: JobsContext): Retention {
   );
   let figures = NOTHING;
   let counted: EndedFigures | undefined;
-  /** What this instance has counted since its last round, and in the rounds before that the figures may lack. */
+  /** Jobs ended here since the last round, and in earlier rounds that the figures may not contain yet. */
   let since = { jobs: 0, bytes: 0 };
   let before: number[] = [];
   let isFull = false;
@@ -94,13 +99,13 @@ export function createRetention(context: JobsContext): Retention {
     figures = counted ?? known;
     before = leads ? [] : [began.jobs, ...before].slice(0, LATE_ROUNDS);
     since = { jobs: since.jobs - began.jobs, bytes: since.bytes - began.bytes };
-    meter.ended({ jobs: figures.jobs, bytes: bytesOf(figures) });
-    tellFullness();
+    metrics.ended({ jobs: figures.jobs, bytes: bytesOf(figures) });
+    logFullness();
   }
 
   async function sweep(): Promise<EndedFigures> {
     const shards = await Promise.all(
-      Array.from({ length: DUE_SHARDS }, (_, shard) => sweepEnded(hot, shard)),
+      Array.from({ length: RECOVERY_SHARDS }, (_, shard) => sweepEnded(hot, shard)),
     );
     const all = shards.reduce(sum, NOTHING);
     const surplusBytes = bytesOf(all) > bytesMax ? bytesOf(all) - bytesMax * LOW_SHARE : 0;
@@ -119,7 +124,7 @@ export function createRetention(context: JobsContext): Retention {
     jobs * bytes.record + units * UNIT_BYTES;
 
   function noteDropped(count: number): void {
-    meter.bodiesDropped(count);
+    metrics.bodiesDropped(count);
     dropped += count;
     if (clock.monotonicMs() - loggedMs < LOG_INTERVAL_MS) return;
     log.info(
@@ -130,7 +135,7 @@ export function createRetention(context: JobsContext): Retention {
     dropped = 0;
   }
 
-  function tellFullness(): void {
+  function logFullness(): void {
     const wasFull = isFull;
     isFull = shortage() !== undefined;
     if (isFull === wasFull) return;
@@ -138,14 +143,18 @@ export function createRetention(context: JobsContext): Retention {
     if (isFull)
       log.warn(
         { event: "jobs.refused", ...fields },
-        "ended jobs fill their bound; new jobs are refused until older ones are forgotten",
+        "ended jobs fill their bound; new jobs are refused until older ones expire",
       );
-    else log.info({ event: "jobs.admitted", ...fields }, "new jobs are taken again");
+    else
+      log.info(
+        { event: "jobs.admitted", ...fields },
+        "ended jobs are below their bound; new jobs are accepted again",
+      );
   }
 
   function shortage(): Shortage | undefined {
     const late = before.reduce((jobs, more) => jobs + more, since.jobs);
-    if (figures.jobs + late + book.size() < limit) return undefined;
+    if (figures.jobs + late + tracked.size() < limit) return undefined;
     const firstInMs = figures.firstInMs ?? 0;
     return { limit, retryAfterMs: Math.min(Math.max(firstInMs, RETRY_MS.min), RETRY_MS.max) };
   }
@@ -162,7 +171,7 @@ export function createRetention(context: JobsContext): Retention {
     async ended({ jobId, bytes: size }, { leaves }) {
       if (size > 0) since = { jobs: since.jobs + 1, bytes: since.bytes + bytes.record + size };
       if (since.bytes > bytesMax * EARLY_SHARE) loop.wake();
-      const shard = String(dueShard(jobId));
+      const shard = String(recoveryShard(jobId));
       await (leaves ? leave : note)(shard, { jobId, bytes: size });
     },
     shortage,

@@ -2,32 +2,32 @@ import * as z from "zod";
 import type { Clock } from "../../kernel/clock.ts";
 import { instanceOf } from "../../membership/owner-lookup.ts";
 import type { HotStore } from "../../store/hot-store.ts";
-import type { Links } from "../memory/connections.ts";
+import type { Connections } from "../memory/connections.ts";
 
-/** Says things to sessions that are nice to know: states and progress. A result goes another, surer way. */
-export interface Telling {
+/** Sends states and progress to sessions, best effort. Results take another, reliable path. */
+export interface SessionNotifier {
   start(): void;
-  tell(sessionId: string, frame: string): void;
+  send(sessionId: string, frame: string): void;
 }
 
-/** How long a session is believed to be where it was found. */
+/** How long the owner of a session is cached. */
 const OWNER_TRUST_MS = 2_000;
 const OWNERS_MAX = 10_000;
 
 const Note = z.object({ s: z.string(), m: z.string() });
 
 /**
- * To a session of another instance by Pub/Sub: in order, quick, and lost when nobody hears it. A session that must
- * know asks for the job, or waits for its result.
+ * A frame for a session of another instance goes by Pub/Sub: in order, fast, and lost if that instance is not subscribed. A
+ * session that must know reads the job, or waits for its result.
  */
-export function createTelling(options: {
+export function createSessionNotifier(options: {
   hot: HotStore;
   instanceId: string;
   clock: Clock;
-  links: Links;
+  connections: Connections;
   onError: (error: unknown) => void;
-}): Telling {
-  const { hot, instanceId, clock, links, onError } = options;
+}): SessionNotifier {
+  const { hot, instanceId, clock, connections, onError } = options;
   const owners = new Map<string, { to: Promise<string | undefined>; untilMs: number }>();
   const channelOf = (instance: string) => `${hot.prefix}:tell:${instance}`;
 
@@ -47,17 +47,17 @@ export function createTelling(options: {
     await hot.publish(channelOf(owner), JSON.stringify({ s: sessionId, m: frame }));
   }
 
-  function hear(text: string): void {
+  function receive(text: string): void {
     const note = Note.safeParse(JSON.parse(text));
-    if (note.success) links.session(note.data.s)?.link.sendText(note.data.m);
+    if (note.success) connections.session(note.data.s)?.link.sendText(note.data.m);
   }
 
   return {
     start() {
-      if (hot.kind !== "memory") hot.subscribe(channelOf(instanceId), hear).catch(onError);
+      if (hot.kind !== "memory") hot.subscribe(channelOf(instanceId), receive).catch(onError);
     },
-    tell(sessionId, frame) {
-      const session = links.session(sessionId);
+    send(sessionId, frame) {
+      const session = connections.session(sessionId);
       if (session) session.link.sendText(frame);
       // In memory there is no other instance.
       else if (hot.kind !== "memory") publish(sessionId, frame).catch(onError);

@@ -5,13 +5,13 @@ import { openTestPeer } from "../../../testing/hot-stores.ts";
 import { type JobFleet, type JobSession, openJobFleet } from "../../../testing/job-fleet.ts";
 import type { App } from "../../app.ts";
 import type { HotStore } from "../../store/hot-store.ts";
+import { AGE_TOLERANCE_MS, goesFirst } from "../memory/peer-queues.ts";
 import { postWaiting } from "../store/waiting-store.ts";
-import { AGE_TOLERANCE_MS, goesFirst } from "./slot-handover.ts";
 
 test("a job elsewhere goes first when its priority is higher, or the same and it is older by the tolerance", () => {
-  const own = { priority: 5, createdAtMs: 10_000 };
+  const own = { priority: 5, createdMs: 10_000 };
   const first = (priority: number, olderByMs: number) =>
-    goesFirst({ priority, createdAtMs: own.createdAtMs - olderByMs }, own);
+    goesFirst({ priority, createdMs: own.createdMs - olderByMs }, own);
   expect(first(6, -60_000)).toBe(true);
   expect(first(5, AGE_TOLERANCE_MS)).toBe(true);
   expect(first(5, AGE_TOLERANCE_MS - 1)).toBe(false);

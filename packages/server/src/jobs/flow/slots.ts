@@ -1,47 +1,75 @@
 import { batchPerTick } from "../../kernel/batch.ts";
-import type { JobsContext } from "../context.ts";
-import type { RosterNode } from "../memory/node-pool.ts";
+import type { JobAttempt } from "../job.ts";
+import type { PoolNode } from "../memory/node-pool.ts";
+import type { JobsParts } from "../parts.ts";
 import {
+  countSlots,
   freeSlots,
-  type JobAttempt,
   reserveSlots,
   type SlotAnswer,
   type WantedSlot,
 } from "../store/slot-store.ts";
+import type { Next } from "./step.ts";
 
-/** Slots of nodes, with everything asked for in one turn of the loop asked together. */
+/** Slots of nodes. The calls of one tick go to the store together. */
 export interface Slots {
-  reserve(node: RosterNode, job: WantedSlot): Promise<SlotAnswer>;
-  /** Also one that is free already. Resolves when it is. */
+  reserve(node: PoolNode, job: WantedSlot): Promise<SlotAnswer>;
+  /** Resolves when the slot is free, also if it was free before. */
   free(nodeId: string, attempt: JobAttempt): Promise<void>;
 }
 
 export function createSlots(
-  { hot, roster, settings }: Pick<JobsContext, "hot" | "roster" | "settings">,
-  onFreed: (nodeId: string) => void,
+  { hot, nodePool, settings }: Pick<JobsParts, "hot" | "nodePool" | "settings">,
+  next: Next,
 ): Slots {
   const reserve = batchPerTick<WantedSlot, SlotAnswer>(async (nodeId, jobs) => {
-    const node = roster.get(nodeId);
+    const node = nodePool.get(nodeId);
     const capacity = Math.max(0, (node?.capacity ?? 0) - (node?.stuck ?? 0));
     const wanted = jobs.map(({ jobId, attemptId, service }) => ({ jobId, attemptId, service }));
     const ttlMs = settings.slotTtlMs;
     const { answers, reserved } = await reserveSlots(hot, { nodeId, capacity, ttlMs, wanted });
-    roster.counted(nodeId, reserved);
+    nodePool.counted(nodeId, reserved);
     return answers;
   });
   const free = batchPerTick<JobAttempt, void>(async (nodeId, slots) => {
     const { reserved } = await freeSlots(hot, nodeId, slots);
-    roster.counted(nodeId, reserved);
-    onFreed(nodeId);
+    nodePool.counted(nodeId, reserved);
+    void next({ do: "serve_node", nodeId });
     return [];
   });
 
   return {
     async reserve(node, job) {
-      // Counted at once: the next job of this turn must see that the slot is spoken for.
-      const answered = roster.asking(node.nodeId, 1);
+      // Counted at once, so that the next job of this tick does not choose the same slot.
+      const answered = nodePool.requesting(node.nodeId, 1);
       return reserve(node.nodeId, job).finally(answered);
     },
     free: (nodeId, { jobId, attemptId }) => free(nodeId, { jobId, attemptId }),
+  };
+}
+
+/** Nodes counted at once, in one round trip. */
+const COUNTED_MAX = 256;
+
+/**
+ * Reads from the store how many slots of nodes are in use, a number of nodes at a time, and continues where it stopped. Other
+ * instances reserve and free slots, and slots expire, without a message to this instance.
+ */
+export function createSlotCounts({
+  hot,
+  nodePool,
+}: Pick<JobsParts, "hot" | "nodePool">): (fits: (node: PoolNode) => boolean) => Promise<void> {
+  let last = "";
+  return async (fits) => {
+    const ids: string[] = [];
+    for (const node of nodePool.all()) if (fits(node)) ids.push(node.nodeId);
+    const at = ids.length > COUNTED_MAX ? ids.findIndex((nodeId) => nodeId > last) : 0;
+    // The pool is sorted by address: after the last one come the nodes counted longest ago.
+    const ordered = at > 0 ? [...ids.slice(at), ...ids.slice(0, at)] : ids;
+    const some = ordered.slice(0, COUNTED_MAX);
+    last = some.at(-1) ?? "";
+    await Promise.all(
+      some.map(async (nodeId) => nodePool.counted(nodeId, await countSlots(hot, nodeId))),
+    );
   };
 }

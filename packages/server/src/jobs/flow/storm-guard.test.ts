@@ -5,14 +5,14 @@ import { HOT_STORES, openTestHot, openTestPeer } from "../../../testing/hot-stor
 import { createManualClock } from "../../../testing/manual-clock.ts";
 import { silentLog } from "../../kernel/log.ts";
 import type { HotStore } from "../../store/hot-store.ts";
-import type { JobsContext } from "../context.ts";
+import type { JobsParts } from "../parts.ts";
 import { opensNotice } from "../store/storm-store.ts";
 import { createStormGuard } from "./storm-guard.ts";
 
 const WINDOW_MS = 5_000;
 
 describe.each(HOT_STORES)("the storm guard: %s", (kind) => {
-  test("a service is logged about once per window, by all instances together", async () => {
+  test("a service that is unavailable is logged once per window by all instances together", async () => {
     const { hot, advance } = await openTestHot(kind);
     onTestFinished(() => hot.close());
     expect(await opensNotice(hot, "asr", WINDOW_MS)).toBe(true);
@@ -22,7 +22,7 @@ describe.each(HOT_STORES)("the storm guard: %s", (kind) => {
     expect(await opensNotice(hot, "asr", WINDOW_MS)).toBe(true);
   });
 
-  test("two instances that hear of it together write one line", async () => {
+  test("two instances that get reports together write one line", async () => {
     const { hot } = await openTestHot(kind);
     const other = kind === "memory" ? hot : await openTestPeer(kind, hot.prefix);
     onTestFinished(async () => {
@@ -32,7 +32,7 @@ describe.each(HOT_STORES)("the storm guard: %s", (kind) => {
     const lines: string[] = [];
     let answered = 0;
     const guardOf = (store: HotStore) => {
-      const context = {
+      const parts = {
         hot: {
           prefix: store.prefix,
           run: (...call: Parameters<HotStore["run"]>) =>
@@ -46,12 +46,12 @@ describe.each(HOT_STORES)("the storm guard: %s", (kind) => {
             ...{ reportWindowMs: 10_000, reportsMax: 30 },
           },
         },
-        roster: { mark() {} },
-        meter: { stormReported() {} },
+        nodePool: { mark() {} },
+        metrics: { stormReported() {} },
         clock: createManualClock(),
         log: { ...silentLog, warn: ({ event }: { event: string }) => lines.push(event) },
       };
-      return createStormGuard(context as unknown as JobsContext);
+      return createStormGuard(parts as unknown as JobsParts);
     };
     const nodeId = `N${randomBytes(16).toString("hex")}`;
     const guards = [guardOf(hot), guardOf(other)];

@@ -1,17 +1,17 @@
 import { TenureError } from "@tenure/protocol";
-import type { JobsContext } from "../context.ts";
+import type { JobsParts } from "../parts.ts";
 
 export interface TenantLimits {
-  /** Counts the payload of a submit until its job is in hand; `leave` ends that. */
+  /** Counts the payload of a submit until its job is tracked; `leave` ends that. */
   enter(tenant: string, payloadBytes: number): void;
   leave(tenant: string, payloadBytes: number): void;
-  /** Counts a submit that has entered. Throws `RATE_LIMITED` or `QUEUE_FULL` when the tenant is at a limit. */
+  /** Counts a submit that has entered. Throws `RATE_LIMITED` or `QUEUE_FULL` if the tenant is at a limit. */
   check(tenant: string, payloadBytes: number): void;
 }
 
 const WINDOW_MS = 1_000;
 
-/** One tenant must not take the place of all others. Each instance counts on its own. */
+/** Keeps one tenant from using up the room of all others. Each instance counts on its own. */
 export function createTenantLimits({
   settings: {
     tenantSubmitsPerSecondMax: perSecondMax,
@@ -19,8 +19,8 @@ export function createTenantLimits({
     tenantPayloadBytesMax: bytesMax,
   },
   clock,
-  book,
-}: Pick<JobsContext, "settings" | "clock" | "book">): TenantLimits {
+  tracked,
+}: Pick<JobsParts, "settings" | "clock" | "tracked">): TenantLimits {
   let windowBeganMs = Number.NEGATIVE_INFINITY;
   const submits = new Map<string, number>();
   const entering = new Map<string, number>();
@@ -45,10 +45,10 @@ export function createTenantLimits({
         const retry_after_ms = Math.max(1, Math.ceil(windowBeganMs + WINDOW_MS - nowMs));
         throw new TenureError("RATE_LIMITED", { retry_after_ms });
       }
-      if (openMax > 0 && book.openOf(tenant) >= openMax)
+      if (openMax > 0 && tracked.openOf(tenant) >= openMax)
         throw new TenureError("QUEUE_FULL", { queue: `tenant ${tenant}`, limit: openMax });
-      const bytes = book.payloadBytesOf(tenant) + (entering.get(tenant) ?? 0);
-      // One job alone is always taken, however small the limit.
+      const bytes = tracked.payloadBytesOf(tenant) + (entering.get(tenant) ?? 0);
+      // A single job is always accepted, however small the limit.
       if (bytesMax > 0 && bytes > bytesMax && bytes > payloadBytes)
         throw new TenureError("QUEUE_FULL", {
           queue: `payload bytes of tenant ${tenant}`,

@@ -6,17 +6,16 @@ import {
   trace,
 } from "@opentelemetry/api";
 import type { Log } from "../../kernel/log.ts";
-import type { JobEnd } from "../api/frames.ts";
-import type { LiveJob } from "../memory/tracked-jobs.ts";
+import type { JobEnd, TrackedJob } from "../job.ts";
 
-/** Spans of jobs and of their attempts, for whoever registered an OpenTelemetry SDK before the server started. */
+/** Spans of jobs and attempts, if an OpenTelemetry SDK was registered before the server started. */
 export interface JobTracing {
-  jobBegun(job: LiveJob): void;
-  attemptBegun(job: LiveJob): void;
-  attemptEnded(job: LiveJob, reason: string): void;
-  jobEnded(job: LiveJob, end: JobEnd): void;
-  /** It is in another instance's hands: the span here tells of the part that was ours. */
-  jobLeft(job: LiveJob): void;
+  jobBegun(job: TrackedJob): void;
+  attemptBegun(job: TrackedJob): void;
+  attemptEnded(job: TrackedJob, reason: string): void;
+  jobEnded(job: TrackedJob, end: Pick<JobEnd, "outcome">): void;
+  /** Another instance tracks the job: the span covers the part until then. */
+  jobLeft(job: TrackedJob): void;
 }
 
 const OFF: JobTracing = {
@@ -27,7 +26,7 @@ const OFF: JobTracing = {
   jobLeft() {},
 };
 
-/** Without an SDK nothing is recorded, and nothing is spent on it: one question at the start, whose answer is logged. */
+/** Without an SDK nothing is recorded and nothing is spent. Checked once, at the start, and logged. */
 export function createTracing(log: Log): JobTracing {
   if (!hasSdk()) {
     log.info({ event: "tracing.off", reason: whyOff() }, "jobs are not traced");
@@ -83,14 +82,14 @@ export function createTracing(log: Log): JobTracing {
   };
 }
 
-/** Whether a provider is registered that this copy of the API can use. A span would not tell: it may be sampled out. */
+/** Whether a provider is registered that this copy of the API can use. A span is no test: it may be sampled out. */
 function hasSdk(): boolean {
   const provider = trace.getTracerProvider();
   const none = new ProxyTracerProvider().getDelegate();
   return !(provider instanceof ProxyTracerProvider) || provider.getDelegate() !== none;
 }
 
-/** An SDK that registered with an older copy of the API than ours is invisible to it, and says nothing. */
+/** An SDK that registered with an older copy of the API than ours is invisible to it. */
 function whyOff(): string {
   const registered = (globalThis as Record<symbol, { version?: string; trace?: unknown }>)[
     Symbol.for("opentelemetry.js.api.1")

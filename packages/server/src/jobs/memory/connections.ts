@@ -1,40 +1,40 @@
 import type { ServerToNode, ServerToSession } from "@tenure/protocol";
 import type { ResultLink } from "./result-queue.ts";
 
-/** What jobs need of a connected node: whose it is, and a way to speak to it. */
-export interface NodeEnd {
+/** A node connected to this instance. */
+export interface NodeConnection {
   readonly nodeId: string;
   readonly epoch: number;
-  /** Whose jobs it runs. */
+  /** Tenants whose jobs it runs. */
   readonly snapshot?: { readonly tenants?: readonly string[] | undefined };
   readonly link: { send(message: ServerToNode): void; sendText(message: string): void };
 }
 
-/** The same of a connected session. */
-export interface SessionEnd {
+/** A session connected to this instance. */
+export interface SessionConnection {
   readonly sessionId: string;
   readonly tenant: string;
-  /** The name of the token it connected with. */
+  /** Name of its token. */
   readonly token?: string | undefined;
   readonly epoch: number;
   readonly link: ResultLink & { send(message: ServerToSession): void };
 }
 
-/** Who is connected here. A newer connection of the same name takes the place of the older. */
-export interface Links {
-  node(nodeId: string): NodeEnd | undefined;
-  session(sessionId: string): SessionEnd | undefined;
-  nodes(): Iterable<NodeEnd>;
-  addNode(node: NodeEnd): void;
-  addSession(session: SessionEnd): void;
-  /** `false`: a newer connection has its place. */
-  removeNode(node: NodeEnd): boolean;
-  removeSession(session: SessionEnd): boolean;
+/** The nodes and sessions connected to this instance. A newer connection replaces the older one of the same id. */
+export interface Connections {
+  node(nodeId: string): NodeConnection | undefined;
+  session(sessionId: string): SessionConnection | undefined;
+  nodes(): Iterable<NodeConnection>;
+  addNode(node: NodeConnection): void;
+  addSession(session: SessionConnection): void;
+  /** `false`: a newer connection has replaced it. */
+  removeNode(node: NodeConnection): boolean;
+  removeSession(session: SessionConnection): boolean;
 }
 
-export function createLinks(): Links {
-  const nodes = new Map<string, NodeEnd>();
-  const sessions = new Map<string, SessionEnd>();
+export function createConnections(): Connections {
+  const nodes = new Map<string, NodeConnection>();
+  const sessions = new Map<string, SessionConnection>();
   return {
     node: (nodeId) => nodes.get(nodeId),
     session: (sessionId) => sessions.get(sessionId),

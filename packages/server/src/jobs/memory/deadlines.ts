@@ -2,9 +2,9 @@ import TinyQueue from "tinyqueue";
 import type { Clock } from "../../kernel/clock.ts";
 import { every, type Service } from "../../kernel/service.ts";
 
-/** Local alarms, one per key. The due index finds what an instance that dies would have been woken for. */
+/** Timers of this process, one per key. For an instance that dies, the recovery index finds the jobs they were set for. */
 export interface Deadlines extends Service {
-  /** In so many milliseconds from now; replaces what was set for this key. */
+  /** In so many milliseconds from now; replaces the timer of this key. */
   set(key: string, inMs: number): void;
   clear(key: string): void;
   size(): number;
@@ -13,8 +13,8 @@ export interface Deadlines extends Service {
 const GRAIN_MS = 20;
 
 /**
- * One timer for any number of deadlines: keys lie in buckets of 20 ms, so setting and clearing cost the same
- * with one as with a hundred thousand. Most are cleared long before they are due.
+ * One timer for any number of deadlines: keys are in buckets of 20 ms, so that setting and clearing cost the same with one as
+ * with a hundred thousand. Most are cleared long before they are due.
  */
 export function createDeadlines(options: {
   clock: Clock;
@@ -24,16 +24,16 @@ export function createDeadlines(options: {
   const { clock, onDue } = options;
   const bucketOf = new Map<string, number>();
   const buckets = new Map<number, Set<string>>();
-  /** The buckets, the earliest first and each once. One that was emptied meanwhile stays until it is at the front. */
+  /** The buckets, earliest first, each once. A bucket that was emptied stays until it is at the front. */
   const order = new TinyQueue<number>();
   const ordered = new Set<number>();
-  let alarm = Number.POSITIVE_INFINITY;
+  let nextBucket = Number.POSITIVE_INFINITY;
 
-  const loop = every(() => pauseMs(), ring, options);
+  const loop = every(() => pauseMs(), fire, options);
 
   function pauseMs(): number {
-    alarm = earliest() ?? Number.POSITIVE_INFINITY;
-    return Math.max(0, Math.min(alarm * GRAIN_MS - clock.monotonicMs(), 60_000));
+    nextBucket = earliest() ?? Number.POSITIVE_INFINITY;
+    return Math.max(0, Math.min(nextBucket * GRAIN_MS - clock.monotonicMs(), 60_000));
   }
 
   function earliest(): number | undefined {
@@ -45,12 +45,14 @@ export function createDeadlines(options: {
     return undefined;
   }
 
-  async function ring(): Promise<void> {
+  async function fire(): Promise<void> {
     const now = Math.floor(clock.monotonicMs() / GRAIN_MS);
     for (let bucket = earliest(); bucket !== undefined && bucket <= now; bucket = earliest()) {
       const keys = buckets.get(bucket) ?? [];
       buckets.delete(bucket);
       for (const key of keys) {
+        // Cleared or moved by the handler of a key before it.
+        if (bucketOf.get(key) !== bucket) continue;
         bucketOf.delete(key);
         onDue(key);
       }
@@ -82,7 +84,7 @@ export function createDeadlines(options: {
         if (!ordered.has(bucket)) order.push(bucket);
         ordered.add(bucket);
       }
-      if (bucket < alarm) loop.wake();
+      if (bucket < nextBucket) loop.wake();
     },
   };
 }

@@ -3,68 +3,69 @@ import type { Clock } from "../../kernel/clock.ts";
 import type { Candidate } from "../policy/node-selection.ts";
 import { type Offers, offersOf } from "../policy/offers.ts";
 
-/** A node that may take jobs, wherever it is connected. */
-export interface RosterNode extends Candidate {
+/** A node that may take jobs, connected to any instance. */
+export interface PoolNode extends Candidate {
   readonly instanceId: string | null;
   readonly epoch: number;
-  /** Slots used by attempts that are over and that the node has not stopped. */
+  /** Slots used by attempts that are over and still run on the node. */
   readonly stuck: number;
 }
 
-/** The nodes of the fleet as selection needs them: by pool, with what is reserved as far as this instance knows. */
-export interface Roster {
-  /** The fleet as membership sees it, once per round. */
+/** The nodes of the fleet by pool, with the slots in use as far as this instance knows. */
+export interface NodePool {
+  /** Replaces the nodes by those that membership sees, once per round. */
   refresh(views: readonly NodeView[]): void;
-  get(nodeId: string): RosterNode | undefined;
-  /** Everybody, also those that left: their number is among the reasons. */
-  all(): Iterable<RosterNode>;
-  inPool(pool: string): Iterable<RosterNode>;
+  get(nodeId: string): PoolNode | undefined;
+  /** All nodes, also offline ones: `NO_AVAILABLE_NODE` counts them. */
+  all(): Iterable<PoolNode>;
+  inPool(pool: string): Iterable<PoolNode>;
   poolsOf(nodeId: string): Iterable<string>;
-  /** Slots were asked for and not answered yet; `undo` when the answer has come. */
-  asking(nodeId: string, slots: number): () => void;
-  /** The store's own count. */
+  /** Counts slots that are being requested, until the returned function is called. */
+  requesting(nodeId: string, slots: number): () => void;
+  /** Sets the store's count of slots in use. */
   counted(nodeId: string, reserved: number): void;
   reservedOf(nodeId: string): number;
-  /** The store's last count, and slots that were asked for since. */
+  /** The store's last count. */
   knownOf(nodeId: string): number;
-  askingOf(nodeId: string): number;
-  /** How often the store's count of this node was heard: tells whether one is newer than another. */
+  /** Slots being requested. */
+  requestedOf(nodeId: string): number;
+  /** How often the store's count of this node was set, to compare the age of two counts. */
   countsOf(nodeId: string): number;
-  /** What nodes of the pool offer to which tenants, whether or not they are free. */
+  /** The services that nodes of the pool offer to tenants, with or without a free slot. */
   offersIn(pool: string): Offers;
-  /** The node cannot serve it; the store says so too until the mark runs out. */
+  /** Leaves the node out for this service; the store has the same mark until it expires. */
   mark(nodeId: string, service: string, forMs: number): void;
-  /** The node says that it takes nothing new. Until it connects again, or says otherwise. */
+  /** The node reported that it takes no new jobs, until it reconnects or reports otherwise. */
   leaving(nodeId: string, leaving: boolean): void;
-  /** Takes this connection of the node out of the selection for good. The node's next connection has another epoch. */
+  /** Takes this connection of the node out of the selection. The next connection has another epoch. */
   left(nodeId: string, epoch: number): void;
-  /** The same for every node connected to this instance, now or later: it is about to close their sockets. */
+  /** The same for every node connected to this instance, now or later: the instance is about to close their sockets. */
   withdraw(instanceId: string): void;
 }
 
 interface Entry {
   node: MutableNode;
-  /** What the store said last, and what was asked for since. */
+  /** The store's last count, and slots being requested. */
   known: number;
-  asking: number;
+  requested: number;
   counts: number;
-  /** By the operator, and by the node's own word. */
+  /** By the operator, and by the node's own report. */
   draining: boolean;
   leaving: boolean;
-  /** This connection is over or about to be closed, whatever its snapshot in the store says until that expires. */
+  /** This connection is over or about to be closed. Its snapshot stays in the store until it expires. */
   hasLeft: boolean;
 }
 
-type MutableNode = { -readonly [Key in keyof RosterNode]: RosterNode[Key] } & {
+type MutableNode = { -readonly [Key in keyof PoolNode]: PoolNode[Key] } & {
   unavailable: Set<string>;
 };
 
-export function createRoster({ clock }: { clock: Clock }): Roster {
+export function createNodePool({ clock }: { clock: Clock }): NodePool {
   let entries = new Map<string, Entry>();
-  let pools = new Map<string, RosterNode[]>();
+  let pools = new Map<string, PoolNode[]>();
   const marks = new Map<string, Map<string, number>>();
   let withdrawn: string | undefined;
-  /** By pool, found when asked for, until the next round. */
+  /** By pool, computed on demand, until the next round. */
   const offered = new Map<string, Offers>();
 
   function refresh(views: readonly NodeView[]): void {
@@ -79,24 +80,24 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
     for (const nodeId of marks.keys()) if (!next.has(nodeId)) marks.delete(nodeId);
   }
 
-  /** Numbers go on from where they were; a new connection of the node starts with a clean sheet. */
+  /** Counts are kept; `leaving` and `hasLeft` belong to one connection of the node. */
   function entryOf(view: NodeView, former: Entry | undefined): Entry {
     const same = former?.node.epoch === view.epoch ? former : undefined;
     const entry: Entry = {
       node: nodeOf(view, unmarked(view.node_id)),
       known: former?.known ?? 0,
-      asking: former?.asking ?? 0,
+      requested: former?.requested ?? 0,
       counts: former?.counts ?? 0,
       draining: view.draining,
       leaving: same?.leaving ?? false,
       hasLeft: same?.hasLeft || (view.instance_id !== null && view.instance_id === withdrawn),
     };
-    settle(entry);
+    recompute(entry);
     return entry;
   }
 
-  function settle(entry: Entry): void {
-    entry.node.reserved = entry.known + entry.asking + entry.node.stuck;
+  function recompute(entry: Entry): void {
+    entry.node.reserved = entry.known + entry.requested + entry.node.stuck;
     entry.node.draining = entry.draining || entry.leaving;
     if (!entry.hasLeft) return;
     entry.node.online = false;
@@ -115,7 +116,7 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
     const entry = entries.get(nodeId);
     if (!entry) return;
     by(entry);
-    settle(entry);
+    recompute(entry);
   }
 
   return {
@@ -126,13 +127,13 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
     },
     inPool: (pool) => pools.get(pool) ?? [],
     poolsOf: (nodeId) => entries.get(nodeId)?.node.pools ?? [],
-    asking(nodeId, slots) {
+    requesting(nodeId, slots) {
       change(nodeId, (entry) => {
-        entry.asking += slots;
+        entry.requested += slots;
       });
       return () =>
         change(nodeId, (entry) => {
-          entry.asking = Math.max(0, entry.asking - slots);
+          entry.requested = Math.max(0, entry.requested - slots);
         });
     },
     counted: (nodeId, reserved) =>
@@ -145,7 +146,7 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
       return entry ? Math.min(entry.known + entry.node.stuck, entry.node.capacity) : 0;
     },
     knownOf: (nodeId) => entries.get(nodeId)?.known ?? 0,
-    askingOf: (nodeId) => entries.get(nodeId)?.asking ?? 0,
+    requestedOf: (nodeId) => entries.get(nodeId)?.requested ?? 0,
     countsOf: (nodeId) => entries.get(nodeId)?.counts ?? 0,
     offersIn(pool) {
       const offers = offered.get(pool) ?? offersOf(pools.get(pool) ?? []);
@@ -170,7 +171,7 @@ export function createRoster({ clock }: { clock: Clock }): Roster {
       for (const entry of entries.values()) {
         if (entry.node.instanceId !== instanceId) continue;
         entry.hasLeft = true;
-        settle(entry);
+        recompute(entry);
       }
     },
   };
@@ -191,8 +192,8 @@ const nodeOf = (view: NodeView, unavailable: Set<string>): MutableNode => ({
   unavailable,
 });
 
-function byPool(entries: Iterable<Entry>): Map<string, RosterNode[]> {
-  const pools = new Map<string, RosterNode[]>();
+function byPool(entries: Iterable<Entry>): Map<string, PoolNode[]> {
+  const pools = new Map<string, PoolNode[]>();
   for (const { node } of entries) {
     for (const pool of node.pools) {
       const nodes = pools.get(pool);

@@ -35,7 +35,7 @@ function start({ failures = 0, missing = [] as string[], bytes = RESULT_BYTES } 
       if (left-- > 0) throw new Error("the store is away");
       return missing.includes(jobId) ? undefined : `${jobId} `.padEnd(bytes, "x");
     },
-    absent: (jobId) => absent.push(jobId),
+    onAbsent: (jobId) => absent.push(jobId),
   });
   return {
     clock,

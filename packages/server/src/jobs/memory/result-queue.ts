@@ -1,11 +1,11 @@
 import type { Clock } from "../../kernel/clock.ts";
 
-/** What a result queue needs of a session's socket. */
+/** The part of a session's socket that a result queue uses. */
 export interface ResultLink {
   sendText(message: string): void;
-  /** Bytes that were given to the socket and have not left the process. */
+  /** Bytes in the socket's send buffer. */
   unsentBytes(): number;
-  /** Calls back once, when all of them have left. Never after the socket is closed. */
+  /** Calls back once, when the buffer is empty. Never after the socket is closed. */
   whenDrained(callback: () => void): void;
 }
 
@@ -23,7 +23,7 @@ export interface ResultWindow {
 }
 
 export const RESULT_WINDOW: ResultWindow = {
-  // Small, so that other messages and pings do not wait behind it for long on a slow line.
+  // Small, so that other messages and pings do not wait long behind it on a slow connection.
   unsentBytesMax: 1_024 * 1_024,
   unackedBytesMax: 2 * 1_024 * 1_024,
   readsMax: 32,
@@ -36,16 +36,16 @@ export const RESULT_WINDOW: ResultWindow = {
  * are kept; a result that has to wait is read from the store when there is room for it.
  *
  * Invariants: an entry leaves by `acked`, `takeOldest`, `close`, or when the store has no result for it. While results
- * wait, one of these will continue: a read under way, the drain callback, an acknowledgement, a timer.
+ * wait, one of these continues: a read in flight, the drain callback, an acknowledgement, a timer.
  */
 export interface ResultQueue<About> {
   readonly size: number;
   get(jobId: string): About | undefined;
-  /** Adds an entry, or replaces what is known about it. Call `offer` or `wait` next. */
+  /** Adds an entry, or replaces its data. Call `offer` or `wait` next. */
   put(jobId: string, about: About): void;
   /** Whether a result would be sent at once. */
   hasRoom(): boolean;
-  /** Waits to be sent, or is sent and the client may not have received it yet. */
+  /** Whether it waits to be sent, or was sent and may not have arrived yet. */
   isOnItsWay(jobId: string): boolean;
   /** Sends the result if there is room; else the entry waits and the frame is dropped. */
   offer(jobId: string, frame: string): void;
@@ -55,7 +55,7 @@ export interface ResultQueue<About> {
   acked(jobId: string): About | undefined;
   /** Removes the oldest entries. */
   takeOldest(count: number): [jobId: string, about: About][];
-  /** The connection is gone. Removes and returns all entries. */
+  /** The connection is closed. Removes and returns all entries. */
   close(): [jobId: string, about: About][];
 }
 
@@ -68,218 +68,236 @@ interface Entry<About> {
   number: number;
 }
 
-export function createResultQueue<About>({
-  link,
-  clock,
-  read,
-  absent,
-  window = RESULT_WINDOW,
-}: {
+export interface ResultQueueOptions<About> {
   link: ResultLink;
   clock: Clock;
-  /** The frame of a result; undefined when the store has none. */
+  /** The frame of a result; undefined if the store has none. */
   read: (jobId: string) => Promise<string | undefined>;
   /** Called with an entry that was removed because the store has no result for it. */
-  absent: (jobId: string, about: About) => void;
+  onAbsent: (jobId: string, about: About) => void;
   window?: ResultWindow;
-}): ResultQueue<About> {
-  const entries = new Map<string, Entry<About>>();
-  const closed = new AbortController();
-  let waiting: string[] = [];
-  /** The index of the first job id in `waiting` that has not been taken. */
-  let head = 0;
-  let reading = 0;
-  /** The largest of the last results read: a guess at how much a read will add. Starts at the limit of a result. */
-  let guessBytes = 256 * 1_024;
-  let sent = 0;
-  let acks = 0;
-  let ackedUpTo = 0;
-  let unackedBytes = 0;
-  let hasAcked = false;
-  let isDraining = false;
-  let isPaused = false;
-  let isStallWatched = false;
+}
 
-  const remove = (jobId: string, { bytes }: Entry<About>): void => {
-    entries.delete(jobId);
-    unackedBytes -= bytes;
-  };
+export const createResultQueue = <About>(options: ResultQueueOptions<About>): ResultQueue<About> =>
+  new WindowedQueue(options);
 
-  function lack(): "drain" | "acks" | undefined {
-    const comingBytes = reading * guessBytes;
-    if (link.unsentBytes() + comingBytes >= window.unsentBytesMax) return "drain";
-    if (hasAcked && unackedBytes + comingBytes >= window.unackedBytesMax) return "acks";
+class WindowedQueue<About> implements ResultQueue<About> {
+  readonly #options: ResultQueueOptions<About>;
+  readonly #window: ResultWindow;
+  readonly #entries = new Map<string, Entry<About>>();
+  readonly #closed = new AbortController();
+  #waiting: string[] = [];
+  /** The index of the first job id in `#waiting` that has not been taken. */
+  #head = 0;
+  #reading = 0;
+  /** The largest of the last results read: estimates how much a read will add. Starts at the limit of a result. */
+  #guessBytes = 256 * 1_024;
+  #sent = 0;
+  #acks = 0;
+  #ackedUpTo = 0;
+  #unackedBytes = 0;
+  #hasAcked = false;
+  #isDraining = false;
+  #isPaused = false;
+  #isStallWatched = false;
+
+  constructor(options: ResultQueueOptions<About>) {
+    this.#options = options;
+    this.#window = options.window ?? RESULT_WINDOW;
+  }
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  get(jobId: string): About | undefined {
+    return this.#entries.get(jobId)?.about;
+  }
+
+  put(jobId: string, about: About): void {
+    const entry = this.#entries.get(jobId);
+    if (entry) entry.about = about;
+    else this.#entries.set(jobId, { about, state: "waiting", bytes: 0, number: 0 });
+  }
+
+  hasRoom(): boolean {
+    return this.#head === this.#waiting.length && this.#lack() === undefined;
+  }
+
+  isOnItsWay(jobId: string): boolean {
+    const entry = this.#entries.get(jobId);
+    if (!entry) return false;
+    // Frames arrive in order: an acknowledged frame that was sent later shows that the client did not take this one.
+    return entry.state !== "sent" || (this.#hasAcked && entry.number > this.#ackedUpTo);
+  }
+
+  offer(jobId: string, frame: string): void {
+    const entry = this.#entries.get(jobId);
+    if (!entry) return;
+    if (this.hasRoom()) this.#send(entry, frame);
+    else {
+      this.#enqueue(jobId, entry);
+      this.#pump();
+    }
+  }
+
+  wait(jobId: string): void {
+    const entry = this.#entries.get(jobId);
+    if (!entry) return;
+    this.#enqueue(jobId, entry);
+    this.#pump();
+  }
+
+  acked(jobId: string): About | undefined {
+    const entry = this.#entries.get(jobId);
+    if (!entry) return undefined;
+    this.#remove(jobId, entry);
+    this.#hasAcked = true;
+    this.#acks += 1;
+    this.#ackedUpTo = Math.max(this.#ackedUpTo, entry.number);
+    if (this.#head < this.#waiting.length) this.#pump();
+    return entry.about;
+  }
+
+  takeOldest(count: number): [jobId: string, about: About][] {
+    const taken = [...this.#entries.entries()].slice(0, count);
+    for (const [jobId, entry] of taken) this.#remove(jobId, entry);
+    return taken.map(([jobId, { about }]) => [jobId, about]);
+  }
+
+  close(): [jobId: string, about: About][] {
+    this.#closed.abort();
+    const left = [...this.#entries].map(([jobId, { about }]): [string, About] => [jobId, about]);
+    this.#entries.clear();
+    this.#waiting = [];
+    this.#head = 0;
+    return left;
+  }
+
+  #remove(jobId: string, { bytes }: Entry<About>): void {
+    this.#entries.delete(jobId);
+    this.#unackedBytes -= bytes;
+  }
+
+  #lack(): "drain" | "acks" | undefined {
+    const { unsentBytesMax, unackedBytesMax } = this.#window;
+    const comingBytes = this.#reading * this.#guessBytes;
+    if (this.#options.link.unsentBytes() + comingBytes >= unsentBytesMax) return "drain";
+    if (this.#hasAcked && this.#unackedBytes + comingBytes >= unackedBytesMax) return "acks";
     return undefined;
   }
 
-  function enqueue(jobId: string, entry: Entry<About>): void {
+  #enqueue(jobId: string, entry: Entry<About>): void {
     entry.state = "waiting";
-    waiting.push(jobId);
+    this.#waiting.push(jobId);
   }
 
-  function putBack(jobId: string, entry: Entry<About>): void {
+  #putBack(jobId: string, entry: Entry<About>): void {
     entry.state = "waiting";
-    if (head > 0) waiting[--head] = jobId;
-    else waiting.unshift(jobId);
+    if (this.#head > 0) this.#waiting[--this.#head] = jobId;
+    else this.#waiting.unshift(jobId);
   }
 
-  function takeWaiting(): string | undefined {
-    const jobId = waiting[head];
+  #takeWaiting(): string | undefined {
+    const jobId = this.#waiting[this.#head];
     if (jobId === undefined) return undefined;
-    head += 1;
-    if (head === waiting.length || head > 1_000) {
-      waiting = waiting.slice(head);
-      head = 0;
+    this.#head += 1;
+    if (this.#head === this.#waiting.length || this.#head > 1_000) {
+      this.#waiting = this.#waiting.slice(this.#head);
+      this.#head = 0;
     }
     return jobId;
   }
 
-  function pump(): void {
-    while (head < waiting.length && reading < window.readsMax && !isPaused) {
-      const lacking = lack();
+  #pump(): void {
+    const { readsMax } = this.#window;
+    while (this.#head < this.#waiting.length && this.#reading < readsMax && !this.#isPaused) {
+      const lacking = this.#lack();
       if (lacking) {
-        // With a read under way its end continues here.
-        if (reading === 0) waitFor(lacking);
+        // With a read in flight its end continues here.
+        if (this.#reading === 0) this.#waitFor(lacking);
         return;
       }
-      const jobId = takeWaiting();
-      const entry = jobId === undefined ? undefined : entries.get(jobId);
-      if (jobId !== undefined && entry?.state === "waiting") void readAndSend(jobId, entry);
+      const jobId = this.#takeWaiting();
+      const entry = jobId === undefined ? undefined : this.#entries.get(jobId);
+      if (jobId !== undefined && entry?.state === "waiting") void this.#readAndSend(jobId, entry);
     }
   }
 
-  async function readAndSend(jobId: string, entry: Entry<About>): Promise<void> {
+  async #readAndSend(jobId: string, entry: Entry<About>): Promise<void> {
     entry.state = "reading";
-    reading += 1;
-    const outcome = await read(jobId).then(
+    this.#reading += 1;
+    const outcome = await this.#options.read(jobId).then(
       (frame) => ({ frame }),
       () => undefined,
     );
-    reading -= 1;
-    if (closed.signal.aborted) return;
-    if (entries.get(jobId) === entry && entry.state === "reading") finish(jobId, entry, outcome);
-    pump();
+    this.#reading -= 1;
+    if (this.#closed.signal.aborted) return;
+    if (this.#entries.get(jobId) === entry && entry.state === "reading")
+      this.#finish(jobId, entry, outcome);
+    this.#pump();
   }
 
-  function finish(
+  #finish(
     jobId: string,
     entry: Entry<About>,
     outcome: { frame: string | undefined } | undefined,
   ): void {
+    const { link, onAbsent } = this.#options;
     if (!outcome) {
-      putBack(jobId, entry);
-      void pause();
+      this.#putBack(jobId, entry);
+      void this.#pause();
     } else if (outcome.frame === undefined) {
-      remove(jobId, entry);
-      absent(jobId, entry.about);
+      this.#remove(jobId, entry);
+      onAbsent(jobId, entry.about);
     } else {
-      guessBytes = Math.max(outcome.frame.length, guessBytes / 2);
+      this.#guessBytes = Math.max(outcome.frame.length, this.#guessBytes / 2);
       // The guess was too low: read it again later instead of keeping it.
-      if (link.unsentBytes() >= window.unsentBytesMax) putBack(jobId, entry);
-      else send(entry, outcome.frame);
+      if (link.unsentBytes() >= this.#window.unsentBytesMax) this.#putBack(jobId, entry);
+      else this.#send(entry, outcome.frame);
     }
   }
 
-  function send(entry: Entry<About>, frame: string): void {
-    unackedBytes += frame.length - entry.bytes;
+  #send(entry: Entry<About>, frame: string): void {
+    this.#unackedBytes += frame.length - entry.bytes;
     entry.bytes = frame.length;
-    entry.number = ++sent;
+    entry.number = ++this.#sent;
     entry.state = "sent";
-    link.sendText(frame);
+    this.#options.link.sendText(frame);
   }
 
-  function waitFor(lacking: "drain" | "acks"): void {
-    if (lacking === "acks") return void watchStall();
-    if (isDraining) return;
-    isDraining = true;
-    link.whenDrained(() => {
-      isDraining = false;
-      pump();
+  #waitFor(lacking: "drain" | "acks"): void {
+    if (lacking === "acks") return void this.#watchStall();
+    if (this.#isDraining) return;
+    this.#isDraining = true;
+    this.#options.link.whenDrained(() => {
+      this.#isDraining = false;
+      this.#pump();
     });
   }
 
-  /** The store is away: results wait until it answers again. */
-  async function pause(): Promise<void> {
-    if (isPaused) return;
-    isPaused = true;
-    await clock.sleep(window.retryMs, closed.signal);
-    isPaused = false;
-    if (!closed.signal.aborted) pump();
+  /** The store is down: results wait until it answers again. */
+  async #pause(): Promise<void> {
+    if (this.#isPaused) return;
+    this.#isPaused = true;
+    await this.#options.clock.sleep(this.#window.retryMs, this.#closed.signal);
+    this.#isPaused = false;
+    if (!this.#closed.signal.aborted) this.#pump();
   }
 
-  /** A client that has stopped acknowledging must not stop receiving: what it was sent so far no longer counts. */
-  async function watchStall(): Promise<void> {
-    if (isStallWatched) return;
-    isStallWatched = true;
-    const before = acks;
-    await clock.sleep(window.ackStallMs, closed.signal);
-    isStallWatched = false;
-    if (closed.signal.aborted) return;
-    if (acks === before) {
-      hasAcked = false;
-      unackedBytes = 0;
-      for (const entry of entries.values()) entry.bytes = 0;
+  /** A client that has stopped acknowledging still receives: the results sent to it so far no longer count. */
+  async #watchStall(): Promise<void> {
+    if (this.#isStallWatched) return;
+    this.#isStallWatched = true;
+    const before = this.#acks;
+    await this.#options.clock.sleep(this.#window.ackStallMs, this.#closed.signal);
+    this.#isStallWatched = false;
+    if (this.#closed.signal.aborted) return;
+    if (this.#acks === before) {
+      this.#hasAcked = false;
+      this.#unackedBytes = 0;
+      for (const entry of this.#entries.values()) entry.bytes = 0;
     }
-    pump();
+    this.#pump();
   }
-
-  return {
-    get size() {
-      return entries.size;
-    },
-    get: (jobId) => entries.get(jobId)?.about,
-    put(jobId, about) {
-      const entry = entries.get(jobId);
-      if (entry) entry.about = about;
-      else {
-        const added: Entry<About> = { about, state: "waiting", bytes: 0, number: 0 };
-        entries.set(jobId, added);
-      }
-    },
-    hasRoom: () => head === waiting.length && lack() === undefined,
-    isOnItsWay(jobId) {
-      const entry = entries.get(jobId);
-      if (!entry) return false;
-      // Frames arrive in order: one sent after this and acknowledged shows that the client did not take this one.
-      return entry.state !== "sent" || (hasAcked && entry.number > ackedUpTo);
-    },
-    offer(jobId, frame) {
-      const entry = entries.get(jobId);
-      if (!entry) return;
-      if (head === waiting.length && lack() === undefined) send(entry, frame);
-      else {
-        enqueue(jobId, entry);
-        pump();
-      }
-    },
-    wait(jobId) {
-      const entry = entries.get(jobId);
-      if (!entry) return;
-      enqueue(jobId, entry);
-      pump();
-    },
-    acked(jobId) {
-      const entry = entries.get(jobId);
-      if (!entry) return undefined;
-      remove(jobId, entry);
-      hasAcked = true;
-      acks += 1;
-      ackedUpTo = Math.max(ackedUpTo, entry.number);
-      if (head < waiting.length) pump();
-      return entry.about;
-    },
-    takeOldest(count) {
-      const taken = [...entries.entries()].slice(0, count);
-      for (const [jobId, entry] of taken) remove(jobId, entry);
-      return taken.map(([jobId, { about }]) => [jobId, about]);
-    },
-    close() {
-      closed.abort();
-      const left = [...entries].map(([jobId, { about }]): [string, About] => [jobId, about]);
-      entries.clear();
-      waiting = [];
-      head = 0;
-      return left;
-    },
-  };
 }

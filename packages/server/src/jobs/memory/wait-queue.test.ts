@@ -1,7 +1,8 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { offersOf } from "../policy/offers.ts";
-import { createWaitingRoom, type Offered, type Openings, type Waiter } from "./wait-queue.ts";
+import type { Waiter } from "./wait-line.ts";
+import { createWaitQueue, type Offered, type Openings } from "./wait-queue.ts";
 
 let lastId = 0;
 const waiter = (words: Partial<Waiter> = {}): Waiter => ({
@@ -10,7 +11,7 @@ const waiter = (words: Partial<Waiter> = {}): Waiter => ({
   pool: "gpu",
   service: undefined,
   priority: 0,
-  createdAtMs: lastId,
+  createdMs: lastId,
   need: "",
   ...words,
 });
@@ -22,7 +23,7 @@ const someServices = (...services: string[]): Openings => ({
   isOpen: () => false,
 });
 
-const room = () => createWaitingRoom<Waiter>();
+const room = () => createWaitQueue<Waiter>();
 
 /** The order in which a room hands out those of a pool when there is a place for everybody. */
 function order(waiting: ReturnType<typeof room>, pool = "gpu"): string[] {
@@ -82,16 +83,16 @@ describe("the waiting room", () => {
   test("tells since when the oldest waits", () => {
     const waiting = room();
     expect(waiting.oldestMs()).toBeUndefined();
-    waiting.add(waiter({ createdAtMs: 500, priority: 9 }));
-    waiting.add(waiter({ createdAtMs: 700, pool: "cpu" }));
-    waiting.add(waiter({ createdAtMs: 300 }));
+    waiting.add(waiter({ createdMs: 500, priority: 9 }));
+    waiting.add(waiter({ createdMs: 700, pool: "cpu" }));
+    waiting.add(waiter({ createdMs: 300 }));
     expect(waiting.oldestMs()).toBe(300);
   });
 
   test("agrees with sorting, whatever comes and goes", () => {
     const step = fc.record({
       priority: fc.integer({ min: 0, max: 2 }),
-      createdAtMs: fc.integer({ min: 0, max: 20 }),
+      createdMs: fc.integer({ min: 0, max: 20 }),
       service: fc.constantFrom(undefined, "a"),
       turn: fc.constantFrom("", " in one", " in two"),
       drop: fc.boolean(),
@@ -110,7 +111,7 @@ describe("the waiting room", () => {
             model = model.filter((other) => other !== gone);
           }
         }
-        const rank = ({ priority, createdAtMs }: Waiter) => -priority * 1_000 + createdAtMs;
+        const rank = ({ priority, createdMs }: Waiter) => -priority * 1_000 + createdMs;
         const ranks = new Map(model.map((one) => [one.jobId, rank(one)]));
         const served = order(waiting).map((jobId) => ranks.get(jobId));
         expect(served).toEqual([...ranks.values()].sort((a, b) => a - b));
@@ -141,7 +142,7 @@ describe("the waiting room", () => {
       isOpen: (nodeId: string) => nodeId === "n",
     };
     expect(offers(freed, itsNode)).toEqual([speaking, plain]);
-    waiting.release(speaking.jobId);
+    waiting.endNodeWait(speaking.jobId);
     expect(offers(someServices(), () => "not_now")).toEqual([speaking, plain]);
     // Refused for now, both are where they were.
     expect(order(waiting)).toEqual([speaking.jobId, plain.jobId]);
@@ -173,12 +174,12 @@ describe("with 5,000 waiting turns and 5,000 service names", () => {
     const waiting = room();
     const add = (words: Partial<Waiter>) => {
       const one = waiter(words);
-      const { createdAtMs } = one;
+      const { createdMs } = one;
       // Read once or twice in each comparison, and nowhere else.
-      Object.defineProperty(one, "createdAtMs", {
+      Object.defineProperty(one, "createdMs", {
         get() {
           reads += 1;
-          return createdAtMs;
+          return createdMs;
         },
       });
       waiting.add(one);
@@ -238,7 +239,7 @@ describe("with 5,000 waiting turns and 5,000 service names", () => {
 
 test("jobs of a tenant that no free node serves are neither offered nor touched", () => {
   const waiting = room();
-  const [mine, theirs] = [waiter(), waiter({ tenant: "blue", createdAtMs: 0 })];
+  const [mine, theirs] = [waiter(), waiter({ tenant: "blue", createdMs: 0 })];
   for (const one of [mine, theirs]) waiting.add(one);
   const offered = (tenants: string[][]): Waiter[] => {
     const seen: Waiter[] = [];

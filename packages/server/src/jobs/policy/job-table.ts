@@ -13,18 +13,17 @@ export const JOB_EVENTS = [
 ] as const;
 export type JobEvent = (typeof JOB_EVENTS)[number];
 
-/** Where a job is; `ABSENT` when it has no record. */
+/** The state of a job; `ABSENT` when it has no record. */
 export type JobPlace = JobState | "ABSENT";
 
 /**
- * What an event does to a job whose attempt and node are right: the state it goes to, or why nothing changes.
- * `early`: something must happen first. `ended`: too late. `same`: a duplicate if the job ended in just this way,
- * else `ended`.
+ * What an event does to a job whose attempt and node match: the next state, or why nothing changes. `early`: another event
+ * must come first. `ended`: too late. `same`: a duplicate if the job ended in the same way, else `ended`.
  */
 export type Cell = JobState | "duplicate" | "early" | "ended" | "same" | "absent";
 
 type Row = readonly [Cell, Cell, Cell, Cell, Cell, Cell, Cell];
-const again = "duplicate"; // Already so: the caller goes on as if it had been the first.
+const again = "duplicate"; // Done before: the caller continues as if it had been the first.
 
 // Every cell is a decision; none is an omission.
 // biome-ignore format: a table is read by its columns
@@ -69,22 +68,22 @@ const LETTERS: Partial<Record<Cell, string>> = {
   same: "?",
 };
 
-/** An event's row as `lua/advance-job.lua` reads it: the table is here and nowhere else. */
+/** An event's row as `store/lua/advance-job.lua` reads it: the table is here and nowhere else. */
 export function rowText(event: JobEvent): string {
   const cells = TABLE[event].slice(1);
   return cells.map((cell) => LETTERS[cell] ?? COLUMNS[cell as JobState]).join("");
 }
 
-/** One thing that happened to a job. Who says so, about which attempt on which node, is the call's. */
+/** An event of a job with its details. The attempt and the node it is about belong to the call. */
 export type JobStep =
-  /** Written before `job_assign` is sent, by whoever holds the slot. */
+  /** Written before `job_assign` is sent, by the instance that reserved the slot. */
   | { event: "dispatched"; affinity?: AffinityOutcome | undefined }
   | { event: "ack" }
-  /** Also for the first progress. */
+  /** Written for `job_started` and for the first progress. */
   | { event: "started" }
   /**
-   * `reserved`: the caller has seen that this node holds the slot of this attempt. Only then may a result end a
-   * job whose record does not name a node, because `dispatched` was never written or was lost with a failed-over Redis.
+   * `reserved`: the caller has checked that this node has the slot of this attempt. Only then may a result end a job whose
+   * record names no node, because `dispatched` was never written or was lost with a failed-over Redis.
    */
   | {
       event: "result";
@@ -94,11 +93,13 @@ export type JobStep =
     }
   /**
    * `counts`: against `attempts_max`; not for a drain or a lost instance. `avoid`: prefer other nodes from now on.
-   * `lost`: for the loss of its node; should that turn out to be alive, the attempt is taken off the count.
+   * `lost`: its node was lost; if the node turns out to be alive, the attempt is taken off the count.
    */
   | {
       event: "reassign";
       reason: string;
+      /** The reason as a word, for the record. */
+      code?: string | undefined;
       counts: boolean;
       avoid: boolean;
       lost?: boolean | undefined;
@@ -107,17 +108,17 @@ export type JobStep =
   /** The slot is free. `keepMs`: how long the record stays. */
   | { event: "released"; keepMs: number };
 
-/** Which attempt a call speaks of, and which node says so or is meant. */
+/** The attempt a call is about, and the node that reports it or is chosen. */
 export interface Caller {
   attemptId: number;
   nodeId?: string | undefined;
 }
 
-/** Of a record, what decides. */
+/** The record fields a step is checked against. */
 export interface JobView {
   state: JobState;
   attemptId: number;
-  /** Of this attempt; absent until it is dispatched. */
+  /** The node of this attempt; absent until it is dispatched. */
   nodeId?: string | undefined;
   endedBy?: "result" | "give_up" | undefined;
   outcome?: JobOutcome | undefined;
@@ -127,17 +128,17 @@ export interface JobView {
 }
 
 export const STEP_ANSWERS = [
-  /** Changed the record. */
+  /** The record changed. */
   "applied",
-  /** Was so already. The same call again, or what it says has long been passed. */
+  /** Done before: the same call again, or the job is past this step. */
   "duplicate",
-  /** Of an older attempt. */
+  /** The call is about an older attempt. */
   "stale",
-  /** Of an attempt the record has not reached: it was written to a Redis that lost it. */
+  /** The call is about an attempt the record has not reached: Redis lost the write. */
   "ahead",
-  /** This attempt is on another node. */
+  /** The attempt is on another node. */
   "other_node",
-  /** A result of an attempt that is on no node, and the caller did not say `reserved`. */
+  /** A result of an attempt that is on no node, without `reserved`. */
   "unplaced",
   /** A `reassign` that would begin one attempt too many. */
   "exhausted",
@@ -154,24 +155,24 @@ const NODE_CHECKED: ReadonlySet<JobEvent> = new Set([
   "reassign",
 ]);
 
-/** Of a step, what decides. */
-export interface Claim {
+/** The fields of a step that decide. */
+export interface StepFacts {
   event: JobStep["event"];
   outcome?: JobOutcome | undefined;
   reserved?: boolean | undefined;
   counts?: boolean | undefined;
 }
 
-/** What a step does to a job as it is: the rule that every store follows. */
-export function judge(job: JobView, caller: Caller, step: Claim): StepAnswer {
+/** What a step does to a job: the rule that every store follows. */
+export function checkStep(job: JobView, caller: Caller, step: StepFacts): StepAnswer {
   return (
-    judgeAttempt(job, caller, step.event) ??
-    judgeNode(job, caller, step.event) ??
-    judgeState(job, step)
+    checkAttempt(job, caller, step.event) ??
+    checkNode(job, caller, step.event) ??
+    checkState(job, step)
   );
 }
 
-function judgeAttempt(
+function checkAttempt(
   job: JobView,
   { attemptId }: Caller,
   event: JobEvent,
@@ -181,22 +182,22 @@ function judgeAttempt(
   return attemptId < job.attemptId ? "stale" : "ahead";
 }
 
-function judgeNode(job: JobView, { nodeId }: Caller, event: JobEvent): StepAnswer | undefined {
+function checkNode(job: JobView, { nodeId }: Caller, event: JobEvent): StepAnswer | undefined {
   if (!nodeId || !job.nodeId || !NODE_CHECKED.has(event)) return undefined;
   return nodeId === job.nodeId ? undefined : "other_node";
 }
 
-function judgeState(job: JobView, step: Claim): StepAnswer {
+function checkState(job: JobView, step: StepFacts): StepAnswer {
   const cell = cellOf(job.state, step.event);
-  if (cell === "same") return endedSo(job, step) ? "duplicate" : "ended";
+  if (cell === "same") return endedAlike(job, step) ? "duplicate" : "ended";
   if (cell === "duplicate" || cell === "early" || cell === "ended") return cell;
   if (step.event === "result" && job.state === "CREATED" && !step.reserved) return "unplaced";
   if (step.counts && job.countedAttempts + 1 >= job.attemptsMax) return "exhausted";
   return "applied";
 }
 
-/** A result is the same whatever it says: a node reports one attempt once. Two ways to give up are not the same. */
-function endedSo(job: JobView, step: Claim): boolean {
+/** Two results are the same, because a node reports one attempt once. Two ways to give up are not. */
+function endedAlike(job: JobView, step: StepFacts): boolean {
   if (step.event !== job.endedBy) return false;
   return step.event !== "give_up" || step.outcome === job.outcome;
 }

@@ -1,12 +1,12 @@
 import { ANY_TENANT, DEFAULT_TENANT } from "@tenure/protocol";
 
-/** What nodes offer, by the tenants that they serve. */
+/** The services that nodes offer, by tenant. */
 export interface Offers {
-  /** The services that are offered to this tenant; `undefined` when none of the nodes serves it. */
+  /** The services offered to this tenant; `undefined` if none of the nodes serves it. */
   to(tenant: string): ReadonlySet<string> | undefined;
 }
 
-/** The fields of a node that decide what it offers. */
+/** The fields of a node that decide its offer. */
 interface Offering {
   readonly tenants?: readonly string[] | undefined;
   readonly services: Iterable<string>;
@@ -14,7 +14,7 @@ interface Offering {
 
 const DEFAULT_ONLY: readonly string[] = [DEFAULT_TENANT];
 
-/** Collects the offers of these nodes. One pass; what a tenant is offered is put together when it is asked for. */
+/** Collects the offers of these nodes in one pass; the union for one tenant is computed on demand. */
 export function offersOf(nodes: Iterable<Offering>): Offers {
   const byTenant = new Map<string, Set<string>>();
   for (const { tenants = DEFAULT_ONLY, services } of nodes)

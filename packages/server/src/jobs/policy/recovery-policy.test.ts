@@ -1,11 +1,12 @@
 import { expect, test } from "vitest";
-import type { JobRecord } from "../store/job-codec.ts";
-import { dueAction } from "./recovery-policy.ts";
+import type { JobRecord } from "../job.ts";
+import { recoveryAction } from "./recovery-policy.ts";
 
 const NOW_MS = 1_000_000;
 
 const record = (words: Partial<JobRecord>): JobRecord => ({
   jobId: "job",
+  isSuspect: false,
   tenant: "default",
   requestId: "request",
   bodyHash: "hash",
@@ -30,10 +31,10 @@ const record = (words: Partial<JobRecord>): JobRecord => ({
   ...words,
 });
 
-const after = (ms: number, words: Partial<JobRecord>) => dueAction(record(words), NOW_MS + ms);
+const after = (ms: number, words: Partial<JobRecord>) => recoveryAction(record(words), NOW_MS + ms);
 
 test("a job without a record leaves the index", () => {
-  expect(dueAction(undefined, NOW_MS)).toEqual({ do: "leave" });
+  expect(recoveryAction(undefined, NOW_MS)).toEqual({ do: "leave" });
 });
 
 test("a job nobody has in hand is bound if need be, then placed, and given up past its time", () => {

@@ -1,29 +1,28 @@
-import { stateLimitMs } from "../memory/tracked-jobs.ts";
-import type { JobRecord } from "../store/job-codec.ts";
+import { type JobRecord, stateLimitMs } from "../job.ts";
 
-/** What is to be done about a job that the index handed over. */
-export type DueAction =
-  /** Nothing more: it has no record. */
+/** What to do about a job taken from the recovery index. */
+export type RecoveryAction =
+  /** The job has no record: it leaves the index. */
   | { do: "leave" }
-  /** Its submitter has not said that it is the request's job. */
+  /** Its submit stopped before the job was bound to its request. */
   | { do: "bind" }
-  /** It waits for a node, and nobody does anything about it. */
+  /** The job waits for a node, and no instance tracks it. */
   | { do: "adopt" }
   | { do: "give_up" }
   | { do: "retry"; reason: "instance_lost" | "run_timeout" }
-  /** It should be running: see whether its node still holds its slot. */
+  /** The job should be running: check that its node still has its slot. */
   | { do: "check_slot"; inMs: number }
-  /** It has ended, and something of that is left to do. */
+  /** The job has ended, and its conclusion is incomplete. */
   | { do: "conclude"; released: boolean };
 
-/** How long nobody looks at a job that should be running. */
+/** The pause between two checks of a job that should be running. */
 export const LOOK_AGAIN_MS = 5_000;
 
 /**
- * A pure function of the record: any instance comes to the same answer, so any instance can finish what another
- * began. Whoever has a job waiting says so in the index, so one that comes up here is nobody's.
+ * A pure function of the record: every instance comes to the same answer, so that any of them can continue for another. An
+ * instance renews its waiting jobs in the index, so a waiting job that is overdue is orphaned.
  */
-export function dueAction(record: JobRecord | undefined, nowMs: number): DueAction {
+export function recoveryAction(record: JobRecord | undefined, nowMs: number): RecoveryAction {
   if (!record) return { do: "leave" };
   const { state } = record;
   if (state === "FINISHED" || state === "RELEASED")
@@ -35,9 +34,9 @@ export function dueAction(record: JobRecord | undefined, nowMs: number): DueActi
     if (!record.persisted) return { do: "bind" };
     return leftMs > 0 ? { do: "adopt" } : { do: "give_up" };
   }
-  // Whoever has it in hand acts at the deadline itself; the others come a little later.
+  // The tracking instance acts at the deadline; the others come a little later.
   if (leftMs > -GRACE_MS) return { do: "check_slot", inMs };
-  // Nobody was there to send it again or to wait for the answer: that is not the job's fault.
+  // No instance was there to send it again or to wait for the answer: the attempt does not count.
   return { do: "retry", reason: state === "DISPATCHED" ? "instance_lost" : "run_timeout" };
 }
 

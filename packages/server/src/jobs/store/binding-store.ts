@@ -2,7 +2,7 @@ import * as z from "zod";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import { jobKeys, type RequestName } from "./keys.ts";
-import { trusted, trustedReply } from "./unchecked.ts";
+import { unchecked, uncheckedReply } from "./unchecked.ts";
 
 const bindScript = defineScript<
   "binding",
@@ -12,8 +12,8 @@ const bindScript = defineScript<
   file: new URL("./lua/bind-request.lua", import.meta.url),
   keys: ["binding"],
   texts: ["job", "body_hash", "former", "ttl_ms"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { binding }, args) => {
   const held = parseBinding(space.get(binding));
   if (held?.jobId === args.job) return ["bound"];
@@ -55,34 +55,34 @@ const keepScript = defineScript<
   file: new URL("./lua/keep-binding.lua", import.meta.url),
   keys: ["binding"],
   texts: ["job", "keep_ms"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { binding }, { job, keep_ms }) => {
   if (parseBinding(space.get(binding))?.jobId !== job) return ["not_ours"];
   space.expire(binding, Number(keep_ms));
   return ["kept"];
 });
 
-/** A job that wants to be its request's. */
-export interface Suitor extends RequestName {
+/** A job that competes for a request id. */
+export interface BindingCandidate extends RequestName {
   jobId: string;
   bodyHash: string;
   /** `bindingTtlMs`: longer than the job can take. When the job is released, `keepBinding` corrects it. */
   ttlMs: number;
 }
 
-/** `taken`: by another job for the same body; follow that one. `reused`: by a job for another body. */
+/** `taken`: another job with the same body has the request; follow it. `reused`: a job with another body has it. */
 export type Bound = { outcome: "bound" } | { outcome: "taken" | "reused"; jobId: string };
 
 /**
- * Step 3 of a submit: the answer decides which of all jobs made for one request is its job, and the winner asking
- * again is told so again. No lock is taken before it: that would only save the loser the record it wrote.
+ * Step 3 of a submit: decides which of the jobs created for one request is its job. The winner gets the same answer again. A
+ * lock before it would only save the loser the record it wrote.
  *
  * `formerJobId`: a job for which `voidJob` has answered `void`; a binding to it is replaced.
  */
 export async function bind(
   hot: HotStore,
-  { tenant, requestId, jobId, bodyHash, ttlMs }: Suitor,
+  { tenant, requestId, jobId, bodyHash, ttlMs }: BindingCandidate,
   formerJobId = "",
 ): Promise<Bound> {
   const binding = jobKeys.binding(hot.prefix, { tenant, requestId });
@@ -105,8 +105,8 @@ export async function readBinding(
 }
 
 /**
- * Lets the binding end together with the record of its job, whose expiry is set when it is released. Until then the
- * binding has the expiry of the submit, which must be long enough for the slowest job.
+ * Lets the binding expire together with the record of its job, whose expiry is set at the release. Until then the binding has
+ * the expiry of the submit, which is long enough for the slowest job.
  */
 export async function keepBinding(
   hot: HotStore,
@@ -117,7 +117,7 @@ export async function keepBinding(
   await hot.run(keepScript, { binding }, { job: jobId, keep_ms: String(keepMs) });
 }
 
-/** `false`: it is another job's by now, or nobody's. */
+/** `false`: the request is bound to another job, or to none. */
 export async function unbind(hot: HotStore, request: RequestName, jobId: string): Promise<boolean> {
   const binding = jobKeys.binding(hot.prefix, request);
   return (await hot.run(unbindScript, { binding }, { job: jobId }))[0] === "unbound";

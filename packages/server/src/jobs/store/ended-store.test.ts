@@ -12,8 +12,8 @@ import {
   UNIT_BYTES,
 } from "./ended-store.ts";
 import { createJob, readJob } from "./job-store.ts";
-import { DUE_SHARDS, dueShard, jobKeys, keysOfJob } from "./keys.ts";
-import { enterDue, leaveDue } from "./recovery-index-store.ts";
+import { jobKeys, keysOfJob, RECOVERY_SHARDS, recoveryShard } from "./keys.ts";
+import { enterRecoveryIndex, leaveRecoveryIndex } from "./recovery-index-store.ts";
 import { advance } from "./transition-store.ts";
 
 const RETENTION_MS = 3_600_000;
@@ -49,7 +49,7 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
   test("each counts once, until its record runs out", async () => {
     const shard = nextShard();
     const jobs = jobsOf(shard, [1, UNIT_BYTES, UNIT_BYTES + 1]);
-    expect(new Set(jobs.map(({ jobId }) => dueShard(jobId)))).toEqual(new Set([shard]));
+    expect(new Set(jobs.map(({ jobId }) => recoveryShard(jobId)))).toEqual(new Set([shard]));
     const keep = { keepMs: RETENTION_MS };
     await endDue(store.hot, shard, jobs, { ...keep, leaves: false });
     await endDue(store.hot, shard, jobs, { ...keep, leaves: true });
@@ -65,14 +65,14 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
   test("one that leaves the due index leaves it in the same step", async () => {
     const shard = nextShard();
     const [job] = jobsOf(shard, [100]);
-    await enterDue(store.hot, [{ jobId: job!.jobId, inMs: 60_000 }]);
+    await enterRecoveryIndex(store.hot, [{ jobId: job!.jobId, inMs: 60_000 }]);
     await endDue(store.hot, shard, [job!], { keepMs: RETENTION_MS, leaves: true });
-    expect(await leaveDue(store.hot, [job!.jobId])).toBe(0);
+    expect(await leaveRecoveryIndex(store.hot, [job!.jobId])).toBe(0);
     // One whose body is gone leaves, and is not counted again.
     const [gone] = jobsOf(shard, [0]);
-    await enterDue(store.hot, [{ jobId: gone!.jobId, inMs: 60_000 }]);
+    await enterRecoveryIndex(store.hot, [{ jobId: gone!.jobId, inMs: 60_000 }]);
     await endDue(store.hot, shard, [gone!], { keepMs: RETENTION_MS, leaves: true });
-    expect(await leaveDue(store.hot, [gone!.jobId])).toBe(0);
+    expect(await leaveRecoveryIndex(store.hot, [gone!.jobId])).toBe(0);
     expect(await sweepEnded(store.hot, shard)).toMatchObject({ jobs: 1, units: 2 });
   });
 
@@ -133,7 +133,7 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
   if (kind !== "memory")
     test("all its keys expire", async () => {
       const { client, prefix } = store.hot as RedisStore;
-      const shards = Array.from({ length: DUE_SHARDS }, (_, shard) => shard);
+      const shards = Array.from({ length: RECOVERY_SHARDS }, (_, shard) => shard);
       const keys = shards.flatMap((shard) => [
         jobKeys.ended(prefix, shard),
         jobKeys.bodies(prefix, shard),

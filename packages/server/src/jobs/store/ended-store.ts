@@ -3,15 +3,15 @@ import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
 import { split } from "./batches.ts";
 import { jobKeys, keysOfJob } from "./keys.ts";
-import { trusted, trustedReply } from "./unchecked.ts";
+import { unchecked, uncheckedReply } from "./unchecked.ts";
 
 /**
- * How many ended jobs are kept and how large they are, without a list of them: each shard of the due index has two keys
- * in its own slot of a Cluster. `ended` counts jobs by the second in which their records run out, in at most some
- * seventy buckets; `bodies` lists those whose result and timeline are still kept, oldest first, with their sizes.
+ * The number and size of ended jobs, without a list of them. Each shard of the recovery index has two keys in its own Cluster
+ * slot: `ended` counts jobs by the second in which their records expire, in at most some seventy buckets; `bodies` lists those
+ * whose result and timeline are still kept, oldest first, with their sizes.
  */
 
-/** Bodies are counted in units, so that a size and a time fit into one score exactly. The Lua files say the same. */
+/** Bodies are counted in units, so that a size and a time fit into one score. The Lua files have the same numbers. */
 export const UNIT_BYTES = 64;
 const UNITS_MAX = 2 ** 20 - 1;
 const SCORE_STEP = 2 ** 20;
@@ -29,8 +29,8 @@ const endScript = defineScript<
   file: new URL("./lua/end-due.lua", import.meta.url),
   keys: ["due", "ended", "bodies"],
   texts: ["jobs", "sizes", "keep_ms", "leave"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, keys, { jobs, sizes, keep_ms, leave }) => {
   const keepMs = Number(keep_ms);
   const untilS = Math.ceil((space.nowMs() + keepMs) / 1_000);
@@ -62,14 +62,14 @@ const sweepScript = defineScript<
 >({
   file: new URL("./lua/sweep-ended.lua", import.meta.url),
   keys: ["ended", "bodies"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, keys, { count }) => {
   if (!space.has(keys.ended)) return ["swept", 0, 0, -1];
   const nowS = Math.floor(space.nowMs() / 1_000);
   const bodies = space.scores(keys.bodies);
   let [units, gone] = [0, 0];
-  // What came first runs out first.
+  // In the order of expiry.
   for (const [job, score] of bodies) {
     if (score >= (nowS + 1) * SCORE_STEP || gone === count) break;
     units += score % SCORE_STEP;
@@ -102,8 +102,8 @@ const oldestScript = defineScript<
 >({
   file: new URL("./lua/oldest-bodies.lua", import.meta.url),
   keys: ["bodies"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, keys, { units, count }) => {
   const oldest: string[] = [];
   let sum = 0;
@@ -124,8 +124,8 @@ const forgetScript = defineScript<
   file: new URL("./lua/forget-bodies.lua", import.meta.url),
   keys: ["ended", "bodies"],
   texts: ["jobs"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, keys, { jobs }) => {
   const bodies = space.scores(keys.bodies);
   let [units, count] = [0, 0];
@@ -147,15 +147,15 @@ const dropScript = defineScript<
 >({
   file: new URL("./lua/drop-body.lua", import.meta.url),
   keys: ["fsm", "result", "timeline"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { fsm, result, timeline }, { inline_max }) => {
   const fields = space.has(fsm) ? space.hash(fsm) : undefined;
   const state = fields?.get("state");
   if (state && state !== "FINISHED" && state !== "RELEASED") return ["open"];
   const text = space.get(result);
   if (text !== undefined && Buffer.byteLength(text) <= inline_max) fields?.set("result", text);
-  for (const field of ["avoid", "last_failure", "listeners"]) fields?.delete(field);
+  for (const field of ["avoid", "last_failure", "last_reason", "listeners"]) fields?.delete(field);
   space.delete(result);
   space.delete(timeline);
   return ["dropped"];
@@ -168,8 +168,8 @@ const leadScript = defineScript<
 >({
   file: new URL("./lua/lead-sweep.lua", import.meta.url),
   keys: ["sweep"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { sweep }, { instance, lease_ms, jobs, units, first_s }) => {
   const now = space.nowMs();
   const fields = space.hash(sweep);
@@ -192,7 +192,7 @@ export interface EndedJob {
   bytes: number;
 }
 
-/** `leaves`: nothing is left to do for these jobs of one shard, so they also leave the due index. */
+/** Counts ended jobs of one shard. `leaves`: they are done, and also leave the recovery index. */
 export async function endDue(
   hot: HotStore,
   shard: number,
@@ -212,12 +212,12 @@ export async function endDue(
   );
 }
 
-/** What is kept of ended jobs. */
+/** Figures of the ended jobs that are kept. */
 export interface EndedFigures {
   jobs: number;
   /** Of their bodies, in units of `UNIT_BYTES`. */
   units: number;
-  /** Until the first of them is forgotten; `undefined` when there is none. */
+  /** Until the first of them expires; `undefined` if there is none. */
   firstInMs: number | undefined;
 }
 
@@ -226,7 +226,7 @@ export async function sweepEnded(hot: HotStore, shard: number): Promise<EndedFig
   return figuresOf(figures);
 }
 
-/** Drops the oldest bodies of one shard until `units` of them are gone. Says how many jobs lost theirs. */
+/** Drops the oldest bodies of one shard until `units` are gone. Returns how many jobs lost theirs. */
 export async function dropOldestBodies(
   hot: HotStore,
   shard: number,
@@ -235,7 +235,7 @@ export async function dropOldestBodies(
   const { ended, bodies } = shardKeys(hot, shard);
   const [, ...jobIds] = await hot.run(oldestScript, { bodies }, { units, count: SWEPT_MAX });
   if (jobIds.length === 0) return 0;
-  // First the bodies, then the list: an instance that stops in between leaves the work to the next sweep.
+  // Bodies first, then the list: if the instance stops in between, the next sweep continues.
   await Promise.all(jobIds.map((jobId) => dropBody(hot, jobId)));
   return (await hot.run(forgetScript, { ended, bodies }, { jobs: jobIds.join(" ") }))[1];
 }
@@ -245,7 +245,7 @@ export async function dropBody(hot: HotStore, jobId: string): Promise<void> {
   await hot.run(dropScript, { fsm, result, timeline }, { inline_max: INLINE_BYTES_MAX });
 }
 
-/** Asks whether this instance sweeps. `counted`: its own last sweep, for the others. */
+/** Acquires or renews the lease of the sweep. `counted`: the figures of its last sweep, for the others. */
 export async function leadSweep(
   hot: HotStore,
   {

@@ -1,62 +1,22 @@
-import type {
-  AffinityOutcome,
-  FinalizeReason,
-  JobOutcome,
-  JobState,
-  JobTimelineEntry,
-} from "@tenure/protocol";
+import type { AffinityOutcome, JobOutcome, JobState, JobTimelineEntry } from "@tenure/protocol";
+import type { JobRecord, JobSpec } from "../job.ts";
 import type { JobView } from "../policy/job-table.ts";
+import { NODE_LOST_TEXT } from "../policy/retry-policy.ts";
 
-/** What is asked for, and how long each step of it may take. Written once. */
-export interface JobSpecRecord {
-  jobId: string;
-  tenant: string;
-  /** The name of the token that submitted it. Absent from jobs that an instance of 0.1 took in. */
-  token?: string | undefined;
-  requestId: string;
-  /** Of everything the client asked for: the same request id with another hash is `REQUEST_ID_REUSED`. */
-  bodyHash: string;
-  pool: string;
-  service?: string | undefined;
-  priority: number;
-  traceId?: string | undefined;
-  sessionId?: string | undefined;
-  /** It belongs to its session's current turn; which one that is, `turnId` says once it has joined. */
-  turn: boolean;
-  turnId?: string | undefined;
-  finalize?: FinalizeReason | undefined;
-  /** The instance that took it in; where an HTTP caller waits. */
-  originInstanceId: string;
-  pendingTimeoutMs: number;
-  ackTimeoutMs: number;
-  runTimeoutMs: number;
-  attemptsMax: number;
-}
+/**
+ * The texts of a job in the hot store. `store/lua/advance-job.lua` and `create-job.lua` read and write the same ones. Words
+ * are separated by one space; `-` stands for none.
+ *
+ *   at           attempt counted attempts_max persisted(0|1) node state_ms attempt_ms ended(event:outcome)
+ *   steps        one line per step: event row outcome keep_ms affinity flags code reason
+ *                row: one letter per state, see policy/job-table.ts · flags: r reserved, c counts, a avoid, l lost
+ *   timeline     at_ms|state|attempt|node|instance|reason
+ *   avoid        node ids, newest first, a space after each
+ *   lost         attempt:node of counted attempts whose node was lost, a space after each
+ *   last_reason  attempt:code of the attempt before this one · last_failure: the same as text
+ */
 
-/** A job's record with everything a step needs to know. Times are the store's. */
-export interface JobRecord extends JobSpecRecord, JobView {
-  createdMs: number;
-  /** When this attempt began to wait for a node. */
-  attemptMs: number;
-  /** When it came into its state. */
-  stateMs: number;
-  /** Kept for good. Before that its request may be bound to another job, and it runs out by itself. */
-  persisted: boolean;
-  /** Instances where somebody waits for its end. */
-  listeners: string[];
-  affinity?: AffinityOutcome | undefined;
-  /** Why the attempt before this one ended. */
-  lastFailure?: string | undefined;
-  /** Nodes of former attempts, newest first: others are better. */
-  avoid: string[];
-  /** JSON texts, when asked for and there. */
-  payload?: string | undefined;
-  result?: string | undefined;
-  /** Oldest first; empty unless asked for. */
-  timeline: JobTimelineEntry[];
-}
-
-/** Where a job is, as the field `at` keeps it: words in a fixed order, `-` for none. */
+/** The field `at`. */
 interface JobAt {
   attemptId: number;
   countedAttempts: number;
@@ -92,22 +52,22 @@ export function parseAt(text: string): JobAt {
   };
 }
 
-/** What never changes, as the field `spec` keeps it. What decides a step stands in fields of its own. */
-export function writeSpec(job: JobSpecRecord): string {
-  const { jobId, sessionId, attemptsMax, turnId, ...spec } = job;
+/** The field `spec`: everything that never changes and that no script reads. */
+export function writeSpec(job: JobSpec): string {
+  const { jobId, sessionId, attemptsMax, ...spec } = job;
   return JSON.stringify(spec);
 }
 
-type Spec = Omit<JobSpecRecord, "jobId" | "sessionId" | "attemptsMax" | "turnId">;
+type Spec = Omit<JobSpec, "jobId" | "sessionId" | "attemptsMax">;
 
 export type Fields = ReadonlyMap<string, string>;
 
-/** Of a record in memory, what decides. */
+/** The fields of a record that a step is checked against. */
 export function viewOf(fields: Fields): JobView & JobAt {
   return { state: fields.get("state") as JobState, ...parseAt(fields.get("at")!) };
 }
 
-/** Texts beside the record, as the store has them; an absent text is ''. */
+/** Texts stored beside the record; '' if absent. */
 export interface JobParts {
   payload: string;
   result: string;
@@ -125,6 +85,7 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
     listeners: wordsOf(fields.get("listeners")),
     affinity: fields.get("affinity") as AffinityOutcome | undefined,
     lastFailure: fields.get("last_failure"),
+    isSuspect: isSuspect(fields),
     avoid: wordsOf(fields.get("avoid")),
     payload: parts.payload || undefined,
     result: parts.result || fields.get("result"),
@@ -132,10 +93,25 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
   };
 }
 
-/** Older entries of a job's timeline go first. A dozen attempts that each went all the way fit. */
+/**
+ * Whether the job may have caused the loss of its last node. An instance of 0.1.0 writes `last_failure` alone: then
+ * `last_reason` is missing or of an earlier attempt, and the text decides.
+ */
+function isSuspect(fields: Fields): boolean {
+  const failure = fields.get("last_failure");
+  if (failure === undefined) return false;
+  const [attempt, code] = (fields.get("last_reason") ?? "").split(":");
+  const { attemptId } = parseAt(fields.get("at")!);
+  if (Number(attempt) === attemptId - 1 && code !== NONE) return code === "node_lost";
+  return failure.startsWith(NODE_LOST_TEXT);
+}
+
+const NONE = "-";
+
+/** Entries kept of a job's timeline, the newest: a dozen complete attempts. */
 export const TIMELINE_MAX = 64;
 
-/** The timeline as a reader sees it. How a job began and that it was released is not in the entries: the record says so. */
+/** The timeline with its first and last entry, which are made from the record. */
 export function timelineOf(record: JobRecord, entries: readonly string[]): JobTimelineEntry[] {
   const timeline = entries.map(parseEntry);
   if (entries.length < TIMELINE_MAX) timeline.unshift(firstEntry(record));
@@ -157,10 +133,10 @@ const lastEntry = ({ stateMs, state, attemptId, nodeId }: JobRecord): JobTimelin
   ...(nodeId && { node_id: nodeId }),
 });
 
-/** A space stands behind each word. What has none was cut at the end of the list. */
+/** Words with a space after each. A word without one was cut off at the length limit. */
 export const wordsOf = (text: string | undefined): string[] => (text ?? "").split(" ").slice(0, -1);
 
-/** `at|state|attempt|node|instance|reason`. The reason comes last: it alone may contain the separator. */
+/** The reason comes last because it may contain the separator. */
 function parseEntry(text: string): JobTimelineEntry {
   const [atMs, state, attemptId, nodeId, instanceId, ...reason] = text.split("|");
   return {

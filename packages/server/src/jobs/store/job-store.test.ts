@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { HOT_STORES, openTestHot, type TestHot } from "../../../testing/hot-stores.ts";
 import { NODE_A, newJob } from "../../../testing/jobs.ts";
 import type { RedisStore } from "../../store/redis.ts";
-import { bind, readBinding, type Suitor, unbind } from "./binding-store.ts";
+import { type BindingCandidate, bind, readBinding, unbind } from "./binding-store.ts";
 import {
   createJob,
   dropJob,
@@ -25,7 +25,7 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
   });
   afterAll(() => store.hot.close());
 
-  const suitor = ({ jobId, tenant, requestId, bodyHash }: NewJob): Suitor => ({
+  const suitor = ({ jobId, tenant, requestId, bodyHash }: NewJob): BindingCandidate => ({
     jobId,
     tenant,
     requestId,
@@ -62,6 +62,7 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
       listeners: [],
       affinity: undefined,
       lastFailure: undefined,
+      isSuspect: false,
       avoid: [],
       result: undefined,
       timeline: [

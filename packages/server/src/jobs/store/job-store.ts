@@ -3,22 +3,14 @@ import * as z from "zod";
 import type { HotStore } from "../../store/hot-store.ts";
 import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
-import {
-  type JobRecord,
-  type JobSpecRecord,
-  parseAt,
-  recordOf,
-  timelineOf,
-  viewOf,
-  writeAt,
-  writeSpec,
-} from "./job-codec.ts";
+import type { JobAttempt, JobRecord, JobSpec } from "../job.ts";
+import { parseAt, recordOf, timelineOf, viewOf, writeAt, writeSpec } from "./job-codec.ts";
 import { type JobKey, jobKeys, keysOfJob } from "./keys.ts";
-import { trusted, trustedReply } from "./unchecked.ts";
+import { unchecked, uncheckedReply } from "./unchecked.ts";
 
-/** How long a record lives that nobody has said is its request's job: longer than any submit takes. */
+/** How long a record lives that is not bound to its request: longer than any submit takes. */
 export const UNBOUND_EXPIRY_MS = 60_000;
-/** How long a job that gave way to another cannot be written any more: longer than any command is under way. */
+/** How long a job that gave way to another cannot be written: longer than any command is in flight. */
 const VOID_EXPIRY_MS = 600_000;
 const VOID = "VOID";
 
@@ -30,8 +22,8 @@ const createScript = defineScript<
   file: new URL("./lua/create-job.lua", import.meta.url),
   keys: ["fsm", "payload"],
   texts: ["spec", "session_id", "attempts_max", "expiry_ms", "payload_text"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, keys, args) => {
   const fields = space.hash(keys.fsm);
   const held = fields.get("state");
@@ -53,8 +45,8 @@ const persistScript = defineScript<
   file: new URL("./lua/persist-job.lua", import.meta.url),
   keys: ["fsm", "payload"],
   texts: ["turn_id"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, keys, { turn_id }) => {
   if (!isThere(space, keys.fsm)) return ["absent"];
   if (turn_id !== "") space.hash(keys.fsm).set("turn_id", turn_id);
@@ -93,7 +85,7 @@ const listenScript = defineScript({
   file: new URL("./lua/listen-job.lua", import.meta.url),
   keys: ["fsm"],
   args: z.object({ instance: z.string(), length_max: z.int().positive() }),
-  reply: trustedReply<AttemptReply>(),
+  reply: uncheckedReply<AttemptReply>(),
 }).inMemory((space, { fsm }, { instance, length_max }) => {
   if (!isThere(space, fsm)) return ["absent"];
   const fields = space.hash(fsm);
@@ -120,8 +112,8 @@ const readScript = defineScript<
   file: new URL("./lua/read-job.lua", import.meta.url),
   keys: ["fsm", "payload", "result", "timeline"],
   texts: ["wanted"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, keys, { wanted }) => {
   if (!isThere(space, keys.fsm)) return ["absent"];
   const withTimeline = wanted.includes("t") && space.has(keys.timeline);
@@ -138,7 +130,7 @@ const readScript = defineScript<
   ];
 });
 
-/** The Lua file says the same. */
+/** The Lua file has the same number. */
 const ERROR_BYTES_MAX = 8_192;
 
 function failureOf(space: MemorySpace, keys: Record<JobKey, string>): string {
@@ -150,25 +142,25 @@ function failureOf(space: MemorySpace, keys: Record<JobKey, string>): string {
 const readAttemptScript = defineScript({
   file: new URL("./lua/read-attempt.lua", import.meta.url),
   keys: ["fsm"],
-  args: trusted<object>(),
-  reply: trustedReply<AttemptReply>(),
+  args: unchecked<object>(),
+  reply: uncheckedReply<AttemptReply>(),
 }).inMemory((space, { fsm }) => (isThere(space, fsm) ? foundIn(space.hash(fsm)) : ["absent"]));
 
-/** `payload` is JSON text, kept beside the record and given back as it is. */
-export interface NewJob extends JobSpecRecord {
+/** `payload` is JSON text, kept beside the record and returned unchanged. */
+export interface NewJob extends JobSpec {
   payload: string;
 }
 
 /**
- * `created`: with the store's time. `duplicate`: this id has a record already. `void`: whoever found its binding
- * without a record has bound the request to another job (`voidJob`); this one must not go on.
+ * `created`: with the store's time. `duplicate`: this id has a record already. `void`: another submit found the binding
+ * without a record and bound the request to its own job (`voidJob`); this one has to stop.
  */
 export type Created =
   | { outcome: "created"; createdMs: number }
   | { outcome: "duplicate" }
   | { outcome: "void" };
 
-/** Step 1 of a submit. The record runs out after `UNBOUND_EXPIRY_MS` unless it is persisted or advanced. */
+/** Step 1 of a submit. The record expires after `UNBOUND_EXPIRY_MS` unless it is persisted or advanced. */
 export async function createJob(hot: HotStore, job: NewJob): Promise<Created> {
   const keys = {
     fsm: jobKeys.fsm(hot.prefix, job.jobId),
@@ -186,7 +178,7 @@ export async function createJob(hot: HotStore, job: NewJob): Promise<Created> {
   return { outcome: "created", createdMs: Number(reply[1]) };
 }
 
-/** Step 4, for the job its request is bound to. `absent`: it ran out or gave way; the submit begins anew. */
+/** Step 4, for the job its request is bound to. `absent`: the record expired or gave way; the submit starts over. */
 export async function persistJob(
   hot: HotStore,
   jobId: string,
@@ -200,7 +192,7 @@ export async function persistJob(
   return outcome;
 }
 
-/** For a job that lost its request to another. `kept`: it is the winner after all. */
+/** Drops a job that lost its request to another. `kept`: the job is the winner after all. */
 export async function dropJob(
   hot: HotStore,
   jobId: string,
@@ -212,13 +204,13 @@ export async function dropJob(
   return (await hot.run(dropScript, keys, {}))[0];
 }
 
-/** Before a binding whose job has no record is replaced. `exists`: it has one after all, follow it. */
+/** Called before a binding whose job has no record is replaced. `exists`: it has one after all, follow it. */
 export async function voidJob(hot: HotStore, jobId: string): Promise<"void" | "exists"> {
   const fsm = jobKeys.fsm(hot.prefix, jobId);
   return (await hot.run(voidScript, { fsm }, { expiry_ms: VOID_EXPIRY_MS }))[0];
 }
 
-/** The record, and those of the texts beside it that are asked for. */
+/** The record, with the requested texts. */
 export async function readJob(
   hot: HotStore,
   jobId: string,
@@ -233,19 +225,13 @@ export async function readJob(
   return record;
 }
 
-/** One attempt of one job: what slots, heartbeats and messages of nodes speak of. */
-export interface JobAttempt {
-  jobId: string;
-  attemptId: number;
-}
-
-/** Where a job is now. */
+/** The state of a job now. */
 export interface AttemptNow extends JobAttempt {
   state: JobState;
   nodeId: string | undefined;
 }
 
-/** In the order asked; `undefined` for a job without a record. */
+/** In the order of the argument; `undefined` for a job without a record. */
 export async function readAttempts(
   hot: HotStore,
   jobs: readonly { jobId: string }[],
@@ -262,8 +248,8 @@ export async function readAttempts(
 const LISTENERS_LENGTH_MAX = 8 * 129;
 
 /**
- * Asks that `instanceId` be told when the job ends: whoever ends it finds the listeners in the answer of `advance`.
- * Says where the job is; one that is FINISHED has told its listeners, and this one must look for itself.
+ * Registers `instanceId` to be notified when the job ends: the instance that ends it gets the listeners from `advance`.
+ * Returns the state of the job; if it is FINISHED, its listeners were notified before, and the caller has to read it.
  */
 export async function listen(
   hot: HotStore,
@@ -285,7 +271,7 @@ function attemptOf(jobId: string, reply: AttemptReply): AttemptNow | undefined {
   return { jobId, state: reply[1], attemptId, nodeId };
 }
 
-/** Also for a step in memory: what is applied is kept for good. */
+/** Also used by steps in memory: a record that has advanced does not expire. */
 export function persistInMemory(space: MemorySpace, keys: { fsm: string; payload: string }): void {
   const fields = space.hash(keys.fsm);
   fields.set("at", writeAt({ ...viewOf(fields), persisted: true }));

@@ -3,8 +3,8 @@ import { hash } from "node:crypto";
 const dueKey = (prefix: string, shard: number): string => `${prefix}:v1:jobs:due:${shard}`;
 
 /**
- * One job's keys share a tag, and so do one node's and one session's: a script touches one of them, never two.
- * An instance may stop between any two scripts, and the due index finds what it left.
+ * The keys of one job share a hash tag, as do those of one node and of one session: a script touches one of them, never two.
+ * An instance may stop between any two scripts; the recovery index finds the jobs it left.
  */
 export const jobKeys = {
   fsm: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:fsm`,
@@ -12,7 +12,7 @@ export const jobKeys = {
   result: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:result`,
   timeline: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:timeline`,
   due: dueKey,
-  // In the slot of their shard of the due index: its whole key is their tag.
+  // In the slot of their shard of the recovery index, whose whole key is their tag.
   ended: (prefix: string, shard: number) => `${prefix}:v1:jobs:ended:{${dueKey(prefix, shard)}}`,
   bodies: (prefix: string, shard: number) => `${prefix}:v1:jobs:bodies:{${dueKey(prefix, shard)}}`,
   endedSweep: (prefix: string) => `${prefix}:v1:jobs:ended_sweep`,
@@ -41,7 +41,7 @@ export function keysOfJob(prefix: string, jobId: string): Record<JobKey, string>
   };
 }
 
-/** A request id means something only beside its tenant: another tenant's same word is another request. */
+/** Request ids are unique within a tenant. */
 export interface RequestName {
   tenant: string;
   requestId: string;
@@ -51,13 +51,13 @@ function requestKey({ tenant, requestId }: RequestName): string {
   return `${tenant}:${hash("sha256", requestId, "hex")}`;
 }
 
-export const DUE_SHARDS = 64;
+export const RECOVERY_SHARDS = 64;
 
 /**
- * The shard comes from the time in the id (UUID v7), not from a hash of it: jobs that are submitted in the same
- * moment share a shard, so that one command enters them all. Over two seconds every shard has its turn.
+ * The shard comes from the time in the id (UUID v7), not from a hash: jobs submitted in the same moment share a shard, so
+ * that one command enters them all. Every shard is used once in two seconds.
  */
-export function dueShard(jobId: string): number {
+export function recoveryShard(jobId: string): number {
   const lowMs = Number.parseInt(jobId.slice(4, 8) + jobId.slice(9, 13), 16);
-  return (lowMs >>> 5) & (DUE_SHARDS - 1);
+  return (lowMs >>> 5) & (RECOVERY_SHARDS - 1);
 }

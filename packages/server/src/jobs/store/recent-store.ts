@@ -2,11 +2,11 @@ import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import { inBatches } from "./batches.ts";
 import { jobKeys } from "./keys.ts";
-import { trusted, trustedReply } from "./unchecked.ts";
+import { unchecked, uncheckedReply } from "./unchecked.ts";
 
 /** Jobs that a list can show. Older ones are found by their id alone, as long as they are kept. */
 export const RECENT_MAX = 10_000;
-/** Looked at in one go. */
+/** Entries read in one call. */
 const PAGE_MAX = 500;
 
 const addScript = defineScript<
@@ -17,12 +17,12 @@ const addScript = defineScript<
   file: new URL("./lua/add-recent.lua", import.meta.url),
   keys: ["recent"],
   texts: ["jobs", "length_max", "keep_ms"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { recent }, { jobs, length_max, keep_ms }) => {
   const listed = space.scores(recent);
   for (const job of jobs.split("\n")) listed.set(job, 0);
-  // Ids of one instance come in order, so what was put in first is the oldest.
+  // Ids of one instance are in order, so the first entry is the oldest.
   const surplus = listed.size - Number(length_max);
   const oldest = listed.keys();
   for (let count = 0; count < surplus; count++) listed.delete(oldest.next().value!);
@@ -37,8 +37,8 @@ const listScript = defineScript<
 >({
   file: new URL("./lua/list-recent.lua", import.meta.url),
   keys: ["recent"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { recent }, { before, count }) => {
   const listed = space.has(recent) ? [...space.scores(recent).keys()] : [];
   const older = before === "" ? listed : listed.filter((job) => job < before);
@@ -71,7 +71,7 @@ export async function addRecent(
   );
 }
 
-/** Newest first, of one tenant or of all, older than `before`. Some of them may have no record any more. */
+/** Newest first, of one tenant or of all, older than `before`. Some may have no record any more. */
 export async function listRecent(
   hot: HotStore,
   {

@@ -1,11 +1,11 @@
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import { inBatches, split } from "./batches.ts";
-import { dueShard, jobKeys } from "./keys.ts";
-import { trusted, trustedReply } from "./unchecked.ts";
+import { jobKeys, recoveryShard } from "./keys.ts";
+import { unchecked, uncheckedReply } from "./unchecked.ts";
 
-/** How far ahead an entry moves when it is taken: after that anybody may take it again. */
-export const DUE_HOLD_MS = 5_000;
+/** How far ahead an entry moves when it is taken. After that any instance may take it again. */
+export const RETAKE_AFTER_MS = 5_000;
 
 const enterScript = defineScript<
   "due",
@@ -15,8 +15,8 @@ const enterScript = defineScript<
   file: new URL("./lua/enter-due.lua", import.meta.url),
   keys: ["due"],
   texts: ["jobs", "in_ms", "only_listed"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { due }, { jobs, in_ms, only_listed }) => {
   const scores = space.scores(due);
   const delays = split(in_ms).map(Number);
@@ -33,8 +33,8 @@ const takeScript = defineScript<
 >({
   file: new URL("./lua/take-due.lua", import.meta.url),
   keys: ["due"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { due }, { count, hold_ms }) => {
   if (!space.has(due)) return ["taken", -1];
   const scores = space.scores(due);
@@ -50,32 +50,38 @@ const leaveScript = defineScript<"due", { jobs: string }, readonly ["left", numb
   file: new URL("./lua/leave-due.lua", import.meta.url),
   keys: ["due"],
   texts: ["jobs"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { due }, { jobs }) => {
   const scores = space.scores(due);
   return ["left", split(jobs).filter((job) => scores.delete(job)).length];
 });
 
-/** When somebody has to look at a job, in milliseconds from now. */
-export interface DueEntry {
+/** When an instance has to check a job, in milliseconds from now. */
+export interface RecoveryEntry {
   jobId: string;
   inMs: number;
 }
 
-/** Step 2 of a submit, and every later time somebody has to look again. */
-export async function enterDue(hot: HotStore, entries: readonly DueEntry[]): Promise<void> {
+/** Step 2 of a submit: enters jobs, or moves them. */
+export async function enterRecoveryIndex(
+  hot: HotStore,
+  entries: readonly RecoveryEntry[],
+): Promise<void> {
   await schedule(hot, entries, false);
 }
 
-/** As `enterDue`, for jobs that are still in the index: one that has left is not brought back. */
-export async function rescheduleDue(hot: HotStore, entries: readonly DueEntry[]): Promise<void> {
+/** Moves jobs that are in the index. A job that has left stays out. */
+export async function rescheduleRecovery(
+  hot: HotStore,
+  entries: readonly RecoveryEntry[],
+): Promise<void> {
   await schedule(hot, entries, true);
 }
 
 async function schedule(
   hot: HotStore,
-  entries: readonly DueEntry[],
+  entries: readonly RecoveryEntry[],
   onlyListed: boolean,
 ): Promise<void> {
   await eachShard(
@@ -94,26 +100,29 @@ async function schedule(
   );
 }
 
-export interface DueTaken {
+export interface TakenEntries {
   jobIds: string[];
-  /** Until the next entry of this shard is due; `undefined` when it is empty. */
+  /** Until the next entry of this shard is overdue; `undefined` if the shard is empty. */
   nextInMs: number | undefined;
 }
 
-/** Each entry taken is held for `DUE_HOLD_MS`; whoever takes it must move it, leave it out, or let it come again. */
-export async function takeDue(
+/** Takes overdue entries. Each comes again after `RETAKE_AFTER_MS` unless the caller moves or removes it. */
+export async function takeOverdue(
   hot: HotStore,
   shard: number,
   { countMax }: { countMax: number },
-): Promise<DueTaken> {
+): Promise<TakenEntries> {
   const due = jobKeys.due(hot.prefix, shard);
-  const reply = await hot.run(takeScript, { due }, { count: countMax, hold_ms: DUE_HOLD_MS });
+  const reply = await hot.run(takeScript, { due }, { count: countMax, hold_ms: RETAKE_AFTER_MS });
   const [, nextInMs, ...jobIds] = reply;
   return { jobIds, nextInMs: nextInMs < 0 ? undefined : nextInMs };
 }
 
-/** Says how many were in the index: the others have left before. */
-export async function leaveDue(hot: HotStore, jobIds: readonly string[]): Promise<number> {
+/** Removes jobs, and returns how many of them were in the index. */
+export async function leaveRecoveryIndex(
+  hot: HotStore,
+  jobIds: readonly string[],
+): Promise<number> {
   const replies = await eachShard(
     jobIds,
     (jobId) => jobId,
@@ -125,7 +134,7 @@ export async function leaveDue(hot: HotStore, jobIds: readonly string[]): Promis
   return replies.reduce((sum, [, left]) => sum + left, 0);
 }
 
-/** All shards at once: they are different keys, and nobody waits for one because of another. */
+/** All shards at once: they are different keys. */
 async function eachShard<T, Reply>(
   things: readonly T[],
   jobIdOf: (thing: T) => string,
@@ -133,7 +142,7 @@ async function eachShard<T, Reply>(
 ): Promise<Reply[]> {
   const shards = new Map<number, T[]>();
   for (const thing of things) {
-    const shard = dueShard(jobIdOf(thing));
+    const shard = recoveryShard(jobIdOf(thing));
     const batch = shards.get(shard);
     if (batch) batch.push(thing);
     else shards.set(shard, [thing]);

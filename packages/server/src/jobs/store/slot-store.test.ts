@@ -3,13 +3,13 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { HOT_STORES, openTestHot, type TestHot } from "../../../testing/hot-stores.ts";
 import { newJobId } from "../../../testing/jobs.ts";
 import type { RedisStore } from "../../store/redis.ts";
-import type { JobAttempt } from "./job-store.ts";
+import type { JobAttempt } from "../job.ts";
 import { jobKeys } from "./keys.ts";
 import {
   countSlots,
   fillSlots,
   freeSlots,
-  holdsSlot,
+  hasSlot,
   listSlots,
   renewSlots,
   reserveSlots,
@@ -56,8 +56,8 @@ describe.each(HOT_STORES)("slots: %s", (kind) => {
     expect(await free([a!])).toEqual({ freed: 1, reserved: 1 });
     expect(await free([a!])).toEqual({ freed: 0, reserved: 1 });
     expect((await reserve(2, [c!])).answers).toEqual(["reserved"]);
-    expect(await holdsSlot(store.hot, nodeId, c!)).toBe(true);
-    expect(await holdsSlot(store.hot, nodeId, { ...c!, attemptId: 2 })).toBe(false);
+    expect(await hasSlot(store.hot, nodeId, c!)).toBe(true);
+    expect(await hasSlot(store.hot, nodeId, { ...c!, attemptId: 2 })).toBe(false);
     expect(await count()).toBe(2);
   });
 
@@ -73,9 +73,9 @@ describe.each(HOT_STORES)("slots: %s", (kind) => {
     store.advance(TTL_MS - 1);
     expect(await renew([kept!])).toEqual(["renewed"]);
     expect(await reserve(2, [slot()])).toMatchObject({ answers: ["full"] });
-    expect(await holdsSlot(store.hot, nodeId, left!)).toBe(true);
+    expect(await hasSlot(store.hot, nodeId, left!)).toBe(true);
     store.advance(1);
-    expect(await holdsSlot(store.hot, nodeId, left!)).toBe(false);
+    expect(await hasSlot(store.hot, nodeId, left!)).toBe(false);
     expect(await count()).toBe(1);
     expect(await listSlots(store.hot, nodeId)).toEqual([{ ...kept, expiresInMs: TTL_MS - 1 }]);
     expect(await renew([left!])).toEqual(["absent"]);

@@ -1,17 +1,15 @@
 import type { HotStore } from "../../store/hot-store.ts";
 import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
+import type { JobAttempt } from "../job.ts";
 import { inBatches, split } from "./batches.ts";
-import type { JobAttempt } from "./job-store.ts";
 import { jobKeys } from "./keys.ts";
-import { trusted, trustedReply } from "./unchecked.ts";
+import { unchecked, uncheckedReply } from "./unchecked.ts";
 
-/** A node that is gone for good leaves its key behind; by then every slot in it has run out. */
+/** The key of a node that never returns expires after this; by then every slot in it has expired. */
 const KEEP_AFTER_TTL_MS = 60_000;
 
 export type SlotAnswer = "reserved" | "full" | "unavailable";
-export type { JobAttempt };
-
 interface FillArgs {
   capacity: number;
   ttl_ms: number;
@@ -27,8 +25,8 @@ const reserveScript = defineScript<
   file: new URL("./lua/reserve-slots.lua", import.meta.url),
   keys: ["reserved", "unavailable"],
   texts: ["capacity", "ttl_ms", "keep_ms", "slots", "services"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, keys, args) => {
   const slots = liveSlots(space, keys.reserved);
   const marks = space.scores(keys.unavailable);
@@ -53,8 +51,8 @@ const fillScript = defineScript<
 >({
   file: new URL("./lua/fill-slots.lua", import.meta.url),
   keys: ["reserved"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { reserved }, args) => {
   const slots = liveSlots(space, reserved);
   const answers = args.slots.map((slot) => {
@@ -73,8 +71,8 @@ const renewScript = defineScript<
 >({
   file: new URL("./lua/renew-slots.lua", import.meta.url),
   keys: ["reserved"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { reserved }, args) => {
   const slots = liveSlots(space, reserved);
   const answers = args.slots.map((slot) => {
@@ -90,8 +88,8 @@ const freeScript = defineScript<"reserved", { slots: string }, readonly ["freed"
   file: new URL("./lua/free-slots.lua", import.meta.url),
   keys: ["reserved"],
   texts: ["slots"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { reserved }, args) => {
   const slots = space.scores(reserved);
   const freed = split(args.slots).filter((slot) => slots.delete(slot)).length;
@@ -101,15 +99,15 @@ const freeScript = defineScript<"reserved", { slots: string }, readonly ["freed"
 const countScript = defineScript<"reserved", object, readonly ["counted", number]>({
   file: new URL("./lua/count-slots.lua", import.meta.url),
   keys: ["reserved"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { reserved }) => ["counted", liveSlots(space, reserved).size]);
 
 const findScript = defineScript<"reserved", { slot: string }, readonly ["held" | "absent"]>({
   file: new URL("./lua/find-slot.lua", import.meta.url),
   keys: ["reserved"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { reserved }, { slot }) => [
   liveSlots(space, reserved).has(slot) ? "held" : "absent",
 ]);
@@ -117,8 +115,8 @@ const findScript = defineScript<"reserved", { slot: string }, readonly ["held" |
 const listScript = defineScript<"reserved", object, readonly ["listed", ...(string | number)[]]>({
   file: new URL("./lua/list-slots.lua", import.meta.url),
   keys: ["reserved"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { reserved }) => {
   const slots = [...liveSlots(space, reserved)].sort((a, b) => a[1] - b[1]);
   return ["listed", ...slots.flatMap(([slot, atMs]) => [slot, atMs - space.nowMs()])];
@@ -128,23 +126,23 @@ export interface WantedSlot extends JobAttempt {
   service?: string | undefined;
 }
 
-/** Of one node: what is wanted, and what it has. */
+/** A request for slots of one node. */
 export interface Reservation {
   nodeId: string;
   capacity: number;
-  /** Three heartbeats: a node that is silent for so long has lost its slots. */
+  /** Three heartbeats: after so long without one the slots expire. */
   ttlMs: number;
   wanted: readonly WantedSlot[];
 }
 
 export interface ReserveAnswer {
-  /** One for each slot wanted. `unavailable`: the node has said that it cannot serve this service. */
+  /** One for each slot wanted. `unavailable`: the node has reported that it cannot serve this service. */
   answers: SlotAnswer[];
   /** Slots of the node in use now. */
   reserved: number;
 }
 
-/** Whoever is answered `reserved` has the slot, also when it asks again; slots in use never exceed `capacity`. */
+/** An attempt that is answered `reserved` has the slot, also when it asks again; slots in use never exceed `capacity`. */
 export async function reserveSlots(
   hot: HotStore,
   { nodeId, capacity, ttlMs, wanted }: Reservation,
@@ -164,11 +162,11 @@ export async function reserveSlots(
 }
 
 /**
- * When a node registers, before it is a candidate: what it says it runs gets its slot back. `full`: beyond the
- * capacity, it lost its slot while the node was away.
+ * Gives the attempts that a registering node runs their slots back, before the node can be chosen. `full`: beyond the
+ * capacity; the attempt lost its slot while the node was away.
  *
- * Look at the records afterwards and free what is not current: a job that ends meanwhile is FINISHED before its slot is
- * removed, so either this look sees its end, or its end removes the slot.
+ * Read the records afterwards and free slots that are not current: a job that ends meanwhile is FINISHED before its slot is
+ * removed, so either this read sees its end, or its end removes the slot.
  */
 export async function fillSlots(
   hot: HotStore,
@@ -180,7 +178,7 @@ export async function fillSlots(
   return answers;
 }
 
-/** A heartbeat: slots that are there live on. One that was freed meanwhile is `absent` and stays so. */
+/** Renews slots at a heartbeat. A slot that was freed meanwhile is `absent` and stays so. */
 export async function renewSlots(
   hot: HotStore,
   { nodeId, ttlMs, slots }: { nodeId: string; ttlMs: number; slots: readonly JobAttempt[] },
@@ -192,7 +190,7 @@ export async function renewSlots(
   return answers;
 }
 
-/** Says how many of them were in use, and how many slots of the node still are. */
+/** Returns how many of them were in use, and how many slots of the node still are. */
 export async function freeSlots(
   hot: HotStore,
   nodeId: string,
@@ -208,13 +206,13 @@ export async function freeSlots(
   return { freed, reserved: replies.at(-1)?.[2] ?? 0 };
 }
 
-export interface HeldSlot extends JobAttempt {
-  /** Until it runs out if nobody renews it. */
+export interface UsedSlot extends JobAttempt {
+  /** Until the slot expires unless it is renewed. */
   expiresInMs: number;
 }
 
-/** The slots in use, the one that runs out first first. */
-export async function listSlots(hot: HotStore, nodeId: string): Promise<HeldSlot[]> {
+/** The slots in use, in the order of their expiry. */
+export async function listSlots(hot: HotStore, nodeId: string): Promise<UsedSlot[]> {
   const reserved = jobKeys.reserved(hot.prefix, nodeId);
   const [, ...pairs] = await hot.run(listScript, { reserved }, {});
   return pairs.flatMap((slot, index) =>
@@ -227,8 +225,8 @@ export async function countSlots(hot: HotStore, nodeId: string): Promise<number>
   return (await hot.run(countScript, { reserved }, {}))[1];
 }
 
-/** Whether this node holds the slot of this attempt: then its result counts although no record says so. */
-export async function holdsSlot(
+/** Whether this node has the slot of this attempt: then its result counts although the record names no node. */
+export async function hasSlot(
   hot: HotStore,
   nodeId: string,
   attempt: JobAttempt,
@@ -247,7 +245,7 @@ function parseSlot(name: string): JobAttempt {
 
 const lives = (ttlMs: number) => ({ ttl_ms: ttlMs, keep_ms: ttlMs + KEEP_AFTER_TTL_MS });
 
-/** A slot that was not renewed in time is free. */
+/** The slots that have not expired. */
 function liveSlots(space: MemorySpace, key: string): Map<string, number> {
   const slots = space.scores(key);
   const nowMs = space.nowMs();

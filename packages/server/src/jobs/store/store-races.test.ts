@@ -9,6 +9,7 @@ import { HOT_STORES, openTestHot, openTestPeer } from "../../../testing/hot-stor
 import { newJob, newJobId } from "../../../testing/jobs.ts";
 import { openSession } from "../../membership/store/session-store.ts";
 import type { HotStore } from "../../store/hot-store.ts";
+import type { JobAttempt } from "../job.ts";
 import {
   endTurn,
   forgetTurns,
@@ -17,7 +18,7 @@ import {
   placeTurn,
   readTurn,
 } from "../turns/turn-store.ts";
-import { bind, readBinding, type Suitor } from "./binding-store.ts";
+import { type BindingCandidate, bind, readBinding } from "./binding-store.ts";
 import {
   createJob,
   dropJob,
@@ -28,15 +29,8 @@ import {
   voidJob,
 } from "./job-store.ts";
 import { jobKeys } from "./keys.ts";
-import { enterDue, leaveDue } from "./recovery-index-store.ts";
-import {
-  countSlots,
-  fillSlots,
-  freeSlots,
-  type JobAttempt,
-  renewSlots,
-  reserveSlots,
-} from "./slot-store.ts";
+import { enterRecoveryIndex, leaveRecoveryIndex } from "./recovery-index-store.ts";
+import { countSlots, fillSlots, freeSlots, renewSlots, reserveSlots } from "./slot-store.ts";
 
 /** As many as a busy machine does in a few seconds. */
 const REQUESTS = 20;
@@ -65,7 +59,7 @@ describe.each(HOT_STORES)("races at two instances: %s", (kind) => {
       const jobs = records.filter((record) => record !== undefined);
       expect(jobs.map(({ jobId, persisted }) => [jobId, persisted])).toEqual([[answers[0], true]]);
       expect(await readBinding(hots[1], jobs[0]!)).toMatchObject({ jobId: answers[0] });
-      expect(await leaveDue(hots[0], made.get(requestId)!)).toBe(1);
+      expect(await leaveRecoveryIndex(hots[0], made.get(requestId)!)).toBe(1);
     }
   }, 120_000);
 
@@ -80,12 +74,12 @@ describe.each(HOT_STORES)("races at two instances: %s", (kind) => {
     for (let trips = 0; trips < late; trips++) await readAttempts(hot, [job]);
     const [created] = await Promise.all([
       createJob(hot, job),
-      enterDue(hot, [{ jobId: job.jobId, inMs: 5_000 }]),
+      enterRecoveryIndex(hot, [{ jobId: job.jobId, inMs: 5_000 }]),
     ]);
     const winner = await follow(hot, job, await bound);
     if (winner === job.jobId && created.outcome === "created")
       if ((await persistJob(hot, job.jobId)) === "persisted") return winner;
-    await Promise.all([dropJob(hot, job.jobId), leaveDue(hot, [job.jobId])]);
+    await Promise.all([dropJob(hot, job.jobId), leaveRecoveryIndex(hot, [job.jobId])]);
     return winner === job.jobId ? submit(hot, requestId, 0) : winner;
   }
 
@@ -214,7 +208,7 @@ describe.each(HOT_STORES)("races at two instances: %s", (kind) => {
   }
 });
 
-const suitorOf = ({ jobId, tenant, requestId, bodyHash }: NewJob): Suitor => ({
+const suitorOf = ({ jobId, tenant, requestId, bodyHash }: NewJob): BindingCandidate => ({
   jobId,
   tenant,
   requestId,

@@ -51,7 +51,7 @@ const noticeScript = defineScript({
   return ["opened"];
 });
 
-/** A node's `MODEL_NOT_AVAILABLE`, and how much of it is heeded. */
+/** A node's `MODEL_NOT_AVAILABLE`, and its limits. */
 export interface UnavailableReport {
   nodeId: string;
   service: string;
@@ -62,7 +62,7 @@ export interface UnavailableReport {
   reportsMax: number;
 }
 
-/** From now on `reserveSlots` answers `unavailable` for it, on every instance. `already`: it was marked, and goes on. */
+/** From now on `reserveSlots` answers `unavailable` for it, on every instance. `already`: the mark is renewed. */
 export async function markUnavailable(
   hot: HotStore,
   report: UnavailableReport,
@@ -87,7 +87,7 @@ export async function readUnavailable(hot: HotStore, nodeId: string): Promise<st
   return services;
 }
 
-/** Whether this instance is the one to log about the service in this window: `true` for one of them. */
+/** Whether this instance logs about the service in this window: `true` for one instance.*/
 export async function opensNotice(
   hot: HotStore,
   service: string,

@@ -2,8 +2,9 @@ import type { JobState } from "@tenure/protocol";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { HOT_STORES, openTestHot, type TestHot } from "../../../testing/hot-stores.ts";
 import { lost, NODE_A, NODE_B, newJob } from "../../../testing/jobs.ts";
-import { type Caller, type JobStep, judge, stateAfter } from "../policy/job-table.ts";
-import { type JobRecord, TIMELINE_MAX } from "./job-codec.ts";
+import type { JobRecord } from "../job.ts";
+import { type Caller, checkStep, type JobStep, stateAfter } from "../policy/job-table.ts";
+import { TIMELINE_MAX } from "./job-codec.ts";
 import { createJob, listen, readJob, voidJob } from "./job-store.ts";
 import { type Advance, type Advanced, advance } from "./transition-store.ts";
 
@@ -88,7 +89,7 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
     const after = await read(jobId);
     if (first.outcome !== "answered") throw new Error("the job is gone");
     const answer = first.answers[0]!;
-    expect(answer).toBe(judge(before, caller, step));
+    expect(answer).toBe(checkStep(before, caller, step));
     expect(first).toMatchObject(summaryOf(after));
     expect(first.formerNodeId).toBe(before.nodeId);
     if (answer === "applied") expectApplied({ before, after, caller, step });

@@ -5,9 +5,9 @@ import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
 import {
   type Caller,
+  checkStep,
   JOB_EVENTS,
   type JobStep,
-  judge,
   rowText,
   type StepAnswer,
   stateAfter,
@@ -15,19 +15,19 @@ import {
 import { parseAt, TIMELINE_MAX, viewOf, wordsOf, writeAt } from "./job-codec.ts";
 import { persistInMemory } from "./job-store.ts";
 import { type JobKey, jobKeys, keysOfJob } from "./keys.ts";
-import { trusted, trustedReply } from "./unchecked.ts";
+import { unchecked, uncheckedReply } from "./unchecked.ts";
 
-/** Steps in the life of one job that are about the same attempt, and on the same node if they name one. */
+/** Steps of one job that are about the same attempt, and about the same node if they name one. */
 export interface Advance extends Caller {
   jobId: string;
-  /** Who writes it, for the timeline. */
+  /** The writing instance, for the timeline. */
   instanceId: string;
   steps: readonly JobStep[];
-  /** What the job ended with, as JSON text. Kept when a step of this call ends it. */
+  /** The result of the job, as JSON. Kept if a step of this call ends the job. */
   result?: string | undefined;
 }
 
-/** The record as the steps left it, so that the answer says what to do next without another look. */
+/** The record after the steps, so that the caller needs no further read. */
 export interface Advanced {
   outcome: "answered";
   /** One for each step. */
@@ -37,18 +37,18 @@ export interface Advanced {
   /** Attempts that ended and count against `attempts_max`. */
   countedAttempts: number;
   nodeId: string | undefined;
-  /** Before the steps: after a `reassign` the node whose slot has to be freed. */
+  /** The node before the steps: after a `reassign` its slot has to be freed. */
   formerNodeId: string | undefined;
   jobOutcome: JobOutcome | undefined;
-  /** When a step of this call ended the job: instances where somebody waits for that (`listen`). */
+  /** If a step of this call ended the job: instances to notify (`listen`). */
   listeners: string[];
   /** The store's time. */
   nowMs: number;
 }
 
-/** Words of a worker: enough to see what went wrong. */
+/** Length of a reason: enough to see what went wrong. */
 const REASON_LENGTH_MAX = 300;
-/** As many nodes as fit; nobody needs to avoid more. The Lua file says the same. */
+/** Length of the list of nodes to avoid. The Lua file has the same number. */
 const AVOID_LENGTH_MAX = 400;
 
 /** Texts, as the Lua file takes them; `-` stands for none. */
@@ -70,13 +70,13 @@ const advanceScript = defineScript<JobKey, Args, Reply>({
   file: new URL("./lua/advance-job.lua", import.meta.url),
   keys: ["fsm", "payload", "result", "timeline"],
   texts: ["attempt_id", "node_id", "instance_id", "steps", "result_text"],
-  args: trusted<Args>(),
-  reply: trustedReply<Reply>(),
+  args: unchecked<Args>(),
+  reply: uncheckedReply<Reply>(),
 }).inMemory(advanceInMemory);
 
 /**
- * Applies what happened to a job, in order and at once. The answers decide what happens next, and the same call again
- * gives the same answers, `duplicate` where it was `applied`. What is applied is kept for good.
+ * Applies steps to a job, in order and atomically. The answers decide what happens next; the same call again gives the same
+ * answers, `duplicate` instead of `applied`. A record that has advanced does not expire.
  */
 export async function advance(
   hot: HotStore,
@@ -109,13 +109,14 @@ export async function advance(
 const NONE = "-";
 const ROWS = Object.fromEntries(JOB_EVENTS.map((event) => [event, rowText(event)]));
 
-/** `event row outcome keep_ms affinity flags reason`, one line. */
+/** One line; the grammar is in job-codec.ts. */
 function writeStep(step: JobStep): string {
   const outcome = "outcome" in step ? step.outcome : NONE;
   const keepMs = "keepMs" in step ? step.keepMs : NONE;
   const affinity = (step.event === "dispatched" && step.affinity) || NONE;
+  const code = (step.event === "reassign" && step.code) || NONE;
   const reason = "reason" in step ? shortText(step.reason ?? "") : "";
-  return `${step.event} ${ROWS[step.event]} ${outcome} ${keepMs} ${affinity} ${flagsOf(step)} ${reason}\n`;
+  return `${step.event} ${ROWS[step.event]} ${outcome} ${keepMs} ${affinity} ${flagsOf(step)} ${code} ${reason}\n`;
 }
 
 function flagsOf(step: JobStep): string {
@@ -140,6 +141,7 @@ interface StepLine {
   counts: boolean;
   avoid: boolean;
   lost: boolean;
+  code: string;
   reason: string;
 }
 
@@ -148,7 +150,7 @@ function parseSteps(steps: string): StepLine[] {
     .slice(0, -1)
     .split("\n")
     .map((line) => {
-      const [event, , outcome, keepMs, affinity, flags, ...reason] = line.split(" ");
+      const [event, , outcome, keepMs, affinity, flags, code, ...reason] = line.split(" ");
       return {
         event: event as JobStep["event"],
         outcome: outcome === NONE ? undefined : (outcome as JobOutcome),
@@ -158,6 +160,7 @@ function parseSteps(steps: string): StepLine[] {
         counts: flags!.includes("c"),
         avoid: flags!.includes("a"),
         lost: flags!.includes("l"),
+        code: code!,
         reason: reason.join(" "),
       };
     });
@@ -170,7 +173,7 @@ function advanceInMemory(space: MemorySpace, keys: Record<JobKey, string>, args:
   const at = viewOf(fields);
   const { nodeId: formerNodeId, endedBy: endedBefore } = at;
   const answers = parseSteps(args.steps).map((step) => {
-    const answer = judge(at, caller, step);
+    const answer = checkStep(at, caller, step);
     if (answer === "applied") applyStep({ space, keys, args, at, step });
     return answer;
   });
@@ -189,7 +192,7 @@ function advanceInMemory(space: MemorySpace, keys: Record<JobKey, string>, args:
 
 const nodeOf = (word: string): string | undefined => (word === NONE ? undefined : word);
 
-/** One applied step in memory, and where it happens. */
+/** A step that is applied in memory. */
 interface Applying {
   space: MemorySpace;
   keys: Record<JobKey, string>;
@@ -209,6 +212,7 @@ function applyStep({ space, keys, args, at, step }: Applying): void {
   if (step.affinity) fields.set("affinity", step.affinity);
   if (step.event === "reassign") {
     avoidNode(fields, at.nodeId, step);
+    fields.set("last_failure", step.reason).set("last_reason", `${at.attemptId}:${step.code}`);
     if (step.lost && step.counts && at.nodeId)
       fields.set("lost", `${lostWord(at.attemptId, at.nodeId)}${fields.get("lost") ?? ""}`);
     at.countedAttempts += step.counts ? 1 : 0;
@@ -254,8 +258,8 @@ const forgiveScript = defineScript({
 });
 
 /**
- * Takes an attempt off the count that was ended because its node was lost: the node was not. Answers how many count now;
- * `undefined` when the attempt ended for another reason, was taken off before, or the job is over.
+ * Takes an attempt off the count that was ended because its node was lost, when the node turns out to be alive. Returns how
+ * many count now; `undefined` if the attempt ended for another reason, was taken off before, or the job has ended.
  */
 export async function forgiveAttempt(
   hot: HotStore,
@@ -268,7 +272,6 @@ export async function forgiveAttempt(
 }
 
 function avoidNode(fields: Map<string, string>, nodeId: string | undefined, step: StepLine): void {
-  fields.set("last_failure", step.reason);
   if (!step.avoid || !nodeId) return;
   fields.set("avoid", `${nodeId} ${fields.get("avoid") ?? ""}`.slice(0, AVOID_LENGTH_MAX));
 }

@@ -2,9 +2,9 @@ import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import { inBatches, split } from "./batches.ts";
 import { jobKeys } from "./keys.ts";
-import { trusted, trustedReply } from "./unchecked.ts";
+import { unchecked, uncheckedReply } from "./unchecked.ts";
 
-/** Of one session. What goes first is still in its record, and a client that asks again under its request id gets it. */
+/** Entries of one session. An older result is still in its record; a client that submits the request again gets it. */
 export const UNDELIVERED_MAX = 10_000;
 
 const addScript = defineScript<
@@ -15,8 +15,8 @@ const addScript = defineScript<
   file: new URL("./lua/add-undelivered.lua", import.meta.url),
   keys: ["undelivered"],
   texts: ["jobs", "length_max", "keep_ms"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { undelivered }, { jobs, length_max, keep_ms }) => {
   const noted = space.scores(undelivered);
   for (const job of split(jobs)) if (!noted.has(job)) noted.set(job, space.nowMs());
@@ -30,8 +30,8 @@ const ackScript = defineScript<"undelivered", { jobs: string }, readonly ["ackno
   file: new URL("./lua/ack-undelivered.lua", import.meta.url),
   keys: ["undelivered"],
   texts: ["jobs"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { undelivered }, { jobs }) => {
   const noted = space.scores(undelivered);
   return ["acknowledged", split(jobs).filter((job) => noted.delete(job)).length];
@@ -41,8 +41,8 @@ const listScript = defineScript<"undelivered", { count: number }, readonly ["lis
   {
     file: new URL("./lua/list-undelivered.lua", import.meta.url),
     keys: ["undelivered"],
-    args: trusted(),
-    reply: trustedReply(),
+    args: unchecked(),
+    reply: uncheckedReply(),
   },
 ).inMemory((space, { undelivered }, { count }) => {
   if (!space.has(undelivered)) return ["listed"];
@@ -50,8 +50,8 @@ const listScript = defineScript<"undelivered", { count: number }, readonly ["lis
 });
 
 /**
- * Notes results that a session has not acknowledged. After it, read the session's owner; a session that connects writes
- * its owner and then lists: one of the two always sees the other. Says how many old ones had to go.
+ * Adds results that a session has not acknowledged. Read the session's owner after it; a session that connects writes its
+ * owner and then lists: one of the two always sees the other. Returns how many old entries were removed.
  */
 export async function addUndelivered(
   hot: HotStore,
@@ -76,7 +76,7 @@ export async function addUndelivered(
   return replies.reduce((sum, reply) => sum + reply[1], 0);
 }
 
-/** Says how many of them were noted: the others have been acknowledged before. */
+/** Returns how many of them were in the set: the others were acknowledged before. */
 export async function ackUndelivered(
   hot: HotStore,
   sessionId: string,

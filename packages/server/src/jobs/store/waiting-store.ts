@@ -1,7 +1,7 @@
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import { jobKeys } from "./keys.ts";
-import { trusted, trustedReply } from "./unchecked.ts";
+import { unchecked, uncheckedReply } from "./unchecked.ts";
 
 const postScript = defineScript<
   "waiting",
@@ -11,8 +11,8 @@ const postScript = defineScript<
   file: new URL("./lua/post-waiting.lua", import.meta.url),
   keys: ["waiting"],
   texts: ["instance", "heads", "ttl_ms"],
-  args: trusted(),
-  reply: trustedReply(),
+  args: unchecked(),
+  reply: uncheckedReply(),
 }).inMemory((space, { waiting }, { instance, heads, ttl_ms }) => {
   const nowMs = space.nowMs();
   const entries = space.hash(waiting);
@@ -30,7 +30,7 @@ const postScript = defineScript<
   return ["others", ...others];
 });
 
-/** What one instance says of its waiting jobs in one pool. */
+/** The waiting jobs of one instance in one pool. */
 export interface WaitingPost {
   pool: string;
   instanceId: string;
@@ -39,7 +39,7 @@ export interface WaitingPost {
   ttlMs: number;
 }
 
-/** Posts the heads of this instance's lines, and answers with those of the others, by instance. */
+/** Posts the heads of this instance's wait queue, and returns those of the others, by instance. */
 export async function postWaiting(
   hot: HotStore,
   { pool, instanceId, heads, ttlMs }: WaitingPost,

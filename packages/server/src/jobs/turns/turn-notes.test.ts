@@ -5,7 +5,7 @@ import { disarmAll } from "../../../testing/failpoints.js";
 import { holdNextAt } from "../../../testing/hold-next.ts";
 import { type JobFleet, openJobFleet } from "../../../testing/job-fleet.ts";
 import type { App } from "../../app.ts";
-import { turnKeys } from "./turn-keys.ts";
+import { turnKeys } from "./turn-store.ts";
 
 describe.each(["redis", "redis-cluster"] as const)("a turn, on %s", (kind) => {
   let fleet: JobFleet;

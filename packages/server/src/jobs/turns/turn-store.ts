@@ -1,13 +1,21 @@
 import { FinalizeReason } from "@tenure/protocol";
 import * as z from "zod";
+import { sessionKey } from "../../membership/store/session-store.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import { inBatches } from "../store/batches.ts";
-import { turnKeys } from "./turn-keys.ts";
 
-/** How long an ended turn refuses placements that are late. Nothing of a turn's life is decided by it. */
+/** The current turn is a field of the session's record, which belongs to membership. */
+export const turnKeys = {
+  session: sessionKey,
+  turn: (prefix: string, turnId: string) => `${prefix}:scheduler:turn:${turnId}`,
+  /** Turns that may have a node, so that one whose session is gone is found without a scan. */
+  open: (prefix: string) => `${prefix}:v1:turns:open`,
+};
+
+/** How long an ended turn refuses placements that are late. No decision depends on it. */
 const TOMBSTONE_EXPIRY_MS = 600_000;
-/** Eight closing jobs of one session, each with its turn: more than can be under way when an instance stops. */
+/** Eight closing jobs of one session, each with its turn: more than can be in flight when an instance stops. */
 const CLOSINGS_LENGTH_MAX = 8 * 74;
 
 const joinScript = defineScript({
@@ -146,7 +154,7 @@ const forgetScript = defineScript({
   return ["forgotten", open.size];
 });
 
-/** A job of a session that wants to be in its turn. */
+/** A job that joins the current turn of its session. */
 export interface Joining {
   sessionId: string;
   jobId: string;
@@ -156,12 +164,12 @@ export interface Joining {
   finalize: boolean;
 }
 
-/** `begun`: by this job. `absent`: the session is gone for good. */
+/** `begun`: by this job. `absent`: the session does not exist any more. */
 export type Joined = { outcome: "joined"; turnId: string; begun: boolean } | { outcome: "absent" };
 
 /**
- * The turn a job belongs to, at accept. Only for a job that has won its request: a repeat of an old request must not
- * touch the turn of today. A closing job asking again gets the turn it closed.
+ * Decides which turn a job belongs to. Only for a job that has won its request: a repeated request must not join the current
+ * turn. A closing job that joins again gets the turn it closed.
  */
 export async function joinTurn(hot: HotStore, joining: Joining): Promise<Joined> {
   const { sessionId, jobId, turnId, finalize } = joining;
@@ -173,8 +181,8 @@ export async function joinTurn(hot: HotStore, joining: Joining): Promise<Joined>
 }
 
 /**
- * The session's current turn is over: the next job begins another. Says which it was; `undefined` when there was none,
- * or another than `turnId`. Its node is forgotten by `endTurn`.
+ * Leaves the session's current turn: the next job begins another. Returns its id; `undefined` if there is none, or another
+ * than `turnId`. `endTurn` ends the turn itself.
  */
 export async function leaveTurn(
   hot: HotStore,
@@ -185,7 +193,7 @@ export async function leaveTurn(
   return reply[0] === "left" ? reply[1] : undefined;
 }
 
-/** For a turn that has begun, so that it can be read before it has a node. Call `noteTurn` before it. */
+/** Opens a turn that has begun, so that it can be read before it has a node. Call `noteTurn` before it. */
 export async function openTurn(
   hot: HotStore,
   { turnId, sessionId }: { turnId: string; sessionId: string },
@@ -201,8 +209,8 @@ export interface Placed {
 }
 
 /**
- * Call `noteTurn` before the first placement of a turn on this instance. A turn that has ended stays so: its jobs that
- * come late are told where the others went.
+ * Decides the turn's node. Call `noteTurn` before the first placement of a turn on this instance. A turn that has ended stays
+ * ended; its late jobs get the node of the others.
  */
 export async function placeTurn(
   hot: HotStore,
@@ -213,7 +221,7 @@ export async function placeTurn(
   return { outcome: reply[0], nodeId: reply[1] };
 }
 
-/** After the turn's last job is placed or has ended, or with `leaveTurn`. `false`: it had ended before. */
+/** Ends a turn after its last job is placed or has ended, or after `leaveTurn`. `false`: it had ended before. */
 export async function endTurn(
   hot: HotStore,
   { turnId, sessionId, reason }: { turnId: string; sessionId: string; reason: FinalizeReason },
@@ -230,7 +238,7 @@ export interface TurnRecord {
   ended: FinalizeReason | undefined;
 }
 
-/** `undefined` also for a turn that nobody has opened or placed: until then it is a word on its session. */
+/** `undefined` also for a turn that is not opened yet: until then it is a field of its session. */
 export async function readTurn(hot: HotStore, turnId: string): Promise<TurnRecord | undefined> {
   const reply = await hot.run(readScript, { turn: turnKeys.turn(hot.prefix, turnId) }, {});
   if (reply[0] === "absent") return undefined;
@@ -238,13 +246,13 @@ export async function readTurn(hot: HotStore, turnId: string): Promise<TurnRecor
   return { turnId, sessionId, nodeId: nodeId || undefined, ended: ended || undefined };
 }
 
-/** Before a turn gets its node: from `checkInMs` on somebody looks whether its session is still there. */
+/** Lists a turn for the sweep, which checks it from `checkInMs` on. Called before the turn gets its node. */
 export async function noteTurn(hot: HotStore, turnId: string, checkInMs: number): Promise<void> {
   const open = turnKeys.open(hot.prefix);
   await hot.run(noteScript, { open }, { turn: turnId, check_in_ms: checkInMs });
 }
 
-/** Turns to look at now, and each again in `checkInMs` unless it is forgotten. */
+/** Takes the turns to check now. Each comes again in `checkInMs` unless it is forgotten. */
 export async function takeTurns(
   hot: HotStore,
   { countMax, checkInMs }: { countMax: number; checkInMs: number },
@@ -254,7 +262,7 @@ export async function takeTurns(
   return turns;
 }
 
-/** After `endTurn`. Says how many turns are still noted. */
+/** Removes ended turns from the list. Returns how many are still listed. */
 export async function forgetTurns(hot: HotStore, turnIds: readonly string[]): Promise<number> {
   const open = turnKeys.open(hot.prefix);
   let noted = 0;

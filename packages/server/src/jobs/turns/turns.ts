@@ -1,12 +1,14 @@
 import { type FinalizeReason, serves, TenureError, type TurnView } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { uuid7 } from "../../kernel/random.ts";
-import { every, type Service } from "../../kernel/service.ts";
+import type { Service } from "../../kernel/service.ts";
 import { readSession } from "../../membership/store/session-store.ts";
-import { isStoreDown, type JobsContext } from "../context.ts";
-import type { SessionEnd } from "../memory/connections.ts";
-import { type LiveJob, needOf } from "../memory/tracked-jobs.ts";
+import { needOf, type TrackedJob } from "../job.ts";
+import type { SessionConnection } from "../memory/connections.ts";
+import { createDeadlines, type Deadlines } from "../memory/deadlines.ts";
+import type { JobsParts } from "../parts.ts";
 import { persistJob } from "../store/job-store.ts";
+import { TurnOrder } from "./turn-order.ts";
 import {
   endTurn,
   forgetTurns,
@@ -16,83 +18,69 @@ import {
   openTurn,
   placeTurn,
   readTurn,
-  takeTurns,
 } from "./turn-store.ts";
+import { createTurnSweep } from "./turn-sweep.ts";
 
-/** Jobs of one turn go to one node. The first placement decides; an explicit word ends it. */
-export interface Turns extends Service {
-  /**
-   * What a session says of its turns takes effect in the order it was said. `work` begins when its turn has come.
-   *
-   * `joins`: it only joins the current turn. Those do not wait for each other, because their order makes no difference:
-   * they wait for the closing before them, and a closing waits for all before it.
-   */
+/** Turns whose node is cached. */
+const KNOWN_MAX = 100_000;
+
+type Parts = Pick<
+  JobsParts,
+  "hot" | "clock" | "random" | "log" | "connections" | "metrics" | "settings"
+>;
+
+/** Jobs of one turn go to one node: the first placement decides which. A turn ends by an explicit message or when idle. */
+export class Turns implements Service {
+  readonly #parts: Parts;
+  readonly #order = new TurnOrder();
+  /** By turn: its node, as far as this instance knows it. */
+  readonly #nodes = new Map<string, string>();
+  /** By turn: the job whose placement decides the node. */
+  readonly #deciders = new Map<string, TrackedJob>();
+  /** Sessions that want their turn ended when idle, with that turn. */
+  readonly #idle = new Map<string, { pauseMs: number; turnId: string | undefined }>();
+  /** By session: the end of its idle turn. */
+  readonly #idleDeadlines: Deadlines;
+  readonly #sweep: Service;
+  readonly #checkInMs: number;
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+    const { clock, log, settings } = parts;
+    this.#checkInMs = Math.min(Math.max(settings.sessionGoneAfterMs / 10, 500), 30_000);
+    this.#idleDeadlines = createDeadlines({
+      clock,
+      onDue: (sessionId) => this.#endIdle(sessionId),
+      onError: (error) =>
+        log.error({ event: "deadlines.not-kept", error }, "a timer of turns failed; will retry"),
+    });
+    this.#sweep = createTurnSweep(parts, {
+      checkInMs: this.#checkInMs,
+      end: (turnId, sessionId) => this.#end(turnId, sessionId, "timeout"),
+    });
+  }
+
+  start(): void {
+    this.#idleDeadlines.start();
+    this.#sweep.start();
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.#idleDeadlines.stop(), this.#sweep.stop()]);
+  }
+
+  /** Runs `work` in the order of the session's messages about its turns; see `TurnOrder`. */
   inLine<T>(
     sessionId: string,
     kind: "joins" | "closes",
-    work: (atMyTurn: () => Promise<void>) => Promise<T>,
-  ): Promise<T>;
-  /** At accept, for a job that has won its request: which turn it belongs to. */
-  join(job: LiveJob): Promise<void>;
-  /** The turn's node as far as it is known here. */
-  nodeOf(turnId: string): string | undefined;
-  /** Another job of the same turn is being placed, and its node will be the turn's. */
-  isDeciding(job: LiveJob): boolean;
-  /** This job is being placed. What it ends with is told by `decided`. */
-  deciding(job: LiveJob): void;
-  decided(job: LiveJob): void;
-  /** A slot is reserved there: is it the turn's node? `elsewhere`: give the slot back and try the turn's own. */
-  settle(job: LiveJob, nodeId: string): Promise<"here" | "elsewhere">;
-  /** The job was placed, or has ended without: if it was the turn's last, the turn is over. */
-  placedOrEnded(job: LiveJob): void;
-  finalize(session: SessionEnd, reason: FinalizeReason): Promise<void>;
-  joined(session: SessionEnd, pauseMs: number | undefined): Promise<void>;
-  left(session: SessionEnd): void;
-  /** The client is done for good. */
-  closed(session: SessionEnd): Promise<void>;
-  /** The alarm set for a session that asked for one: nothing was said for its pause. */
-  onPause(sessionId: string): void;
-  /** `token`: only a turn of a session that the token of this name opened. */
-  read(turnId: string, tenant: string, token?: string): Promise<TurnView>;
-}
-
-/** Before the name of a session in the alarms of an instance, which are otherwise jobs'. */
-export const PAUSE_ALARM = "pause ";
-
-const KNOWN_MAX = 100_000;
-const SWEPT_MAX = 500;
-/** Longer than the store takes to open a turn that is noted. */
-const OPENING_MS = 10_000;
-
-const NOTHING_BEFORE = { all: Promise.resolve(), closing: Promise.resolve() };
-
-export function createTurns(context: JobsContext): Turns {
-  const { hot, clock, random, log, links, deadlines, meter, settings } = context;
-  const nodes = new Map<string, string>();
-  /** By turn: the job whose placement decides. */
-  const deciders = new Map<string, LiveJob>();
-  const lines = new Map<string, { all: Promise<void>; closing: Promise<void> }>();
-  /** Sessions that asked for an alarm, with the turn it is about. */
-  const pauses = new Map<string, { pauseMs: number; turnId: string | undefined }>();
-  const closingMs = 2 * (settings.pendingTimeoutMs + settings.ackTimeoutMs);
-  const checkInMs = Math.min(Math.max(settings.sessionGoneAfterMs / 10, 500), 30_000);
-
-  async function inLine<T>(
-    sessionId: string,
-    kind: "joins" | "closes",
-    work: (atMyTurn: () => Promise<void>) => Promise<T>,
+    work: (inOrder: () => Promise<void>) => Promise<T>,
   ): Promise<T> {
-    const { all, closing } = lines.get(sessionId) ?? NOTHING_BEFORE;
-    const working = work(() => (kind === "joins" ? closing : all));
-    // One that fails lets the next one go on.
-    const over = Promise.allSettled([all, working]).then(() => {
-      if (lines.get(sessionId)?.all === over) lines.delete(sessionId);
-    });
-    lines.set(sessionId, { all: over, closing: kind === "closes" ? over : closing });
-    return working;
+    return this.#order.run(sessionId, kind, work);
   }
 
-  async function join(job: LiveJob): Promise<void> {
+  /** Joins the current turn of the session, for a job that has won its request. */
+  async join(job: TrackedJob): Promise<void> {
+    const { hot, random, clock } = this.#parts;
     const { jobId, sessionId, finalize } = job;
     if (!sessionId) return;
     await failpoint("turn.before-join");
@@ -103,209 +91,168 @@ export function createTurns(context: JobsContext): Turns {
       turnId,
       finalize: finalize !== undefined,
     });
-    if (joined.outcome === "absent") return; // the session is gone for good; its job is not
+    if (joined.outcome === "absent") return; // the session is gone; its job is not
     await failpoint("turn.after-join");
     await Promise.all([
-      joined.begun ? open(joined.turnId, sessionId) : undefined,
+      joined.begun ? this.#open(joined.turnId, sessionId) : undefined,
       persistJob(hot, jobId, { turnId: joined.turnId }),
     ]);
-    // Only now: who fails before it is written down joins again, or the others who have the job would not know its turn.
+    // Set last: if a write fails, the job joins again, so that every instance sees the same turn.
     job.turnId = joined.turnId;
     job.need = needOf(job.service, job);
-    const pause = pauses.get(sessionId);
-    if (!pause) return;
-    pause.turnId = finalize ? undefined : joined.turnId;
-    setAlarm(sessionId);
+    const idle = this.#idle.get(sessionId);
+    if (!idle) return;
+    idle.turnId = finalize ? undefined : joined.turnId;
+    this.#setIdleDeadline(sessionId);
   }
 
-  async function open(turnId: string, sessionId: string): Promise<void> {
-    // Noted first: a turn that is opened and not noted would stay for good if this instance stopped in between.
-    await noteTurn(hot, turnId, checkInMs);
-    await failpoint("turn.after-note");
-    await openTurn(hot, { turnId, sessionId });
+  /** The turn's node as far as it is known here. */
+  nodeOf(turnId: string): string | undefined {
+    return this.#nodes.get(turnId);
   }
 
-  function setAlarm(sessionId: string): void {
-    const pause = pauses.get(sessionId);
-    const key = `${PAUSE_ALARM}${sessionId}`;
-    if (pause?.turnId) deadlines.set(key, pause.pauseMs);
-    else deadlines.clear(key);
+  /** Whether another job of the same turn is being placed, whose node will be the turn's. */
+  isDeciding(job: TrackedJob): boolean {
+    const decider = job.turnId === undefined ? undefined : this.#deciders.get(job.turnId);
+    return decider !== undefined && decider !== job;
   }
 
-  async function settle(job: LiveJob, nodeId: string): Promise<"here" | "elsewhere"> {
+  /** The job is being placed. `decided` ends it. */
+  deciding(job: TrackedJob): void {
+    if (job.turnId && !this.#nodes.has(job.turnId)) this.#deciders.set(job.turnId, job);
+  }
+
+  decided(job: TrackedJob): void {
+    if (job.turnId && this.#deciders.get(job.turnId) === job) this.#deciders.delete(job.turnId);
+  }
+
+  /** A slot is reserved there: decides whether it is the turn's node. `elsewhere`: give the slot back and place again. */
+  async decideNode(job: TrackedJob, nodeId: string): Promise<"here" | "elsewhere"> {
     const { turnId, sessionId } = job;
-    // The turn's node was known, or could not be used: nothing is ever written back.
-    if (!turnId || !sessionId || nodes.has(turnId)) return "here";
-    const placed = await placeTurn(hot, { turnId, sessionId, nodeId });
-    know(turnId, placed.nodeId);
+    // The turn's node is known, or could not be used: it does not change.
+    if (!turnId || !sessionId || this.#nodes.has(turnId)) return "here";
+    const placed = await placeTurn(this.#parts.hot, { turnId, sessionId, nodeId });
+    this.#know(turnId, placed.nodeId);
     job.affinity = placed.outcome === "placed" ? "first" : "hit";
     return placed.nodeId === nodeId ? "here" : "elsewhere";
   }
 
-  function know(turnId: string, nodeId: string): void {
-    if (nodes.size >= KNOWN_MAX) nodes.delete(nodes.keys().next().value ?? "");
-    nodes.set(turnId, nodeId);
-  }
-
-  async function end(turnId: string, sessionId: string, reason: FinalizeReason): Promise<void> {
-    await endTurn(hot, { turnId, sessionId, reason });
-    nodes.delete(turnId);
-    await forgetTurns(hot, [turnId]);
-  }
-
-  function placedOrEnded(job: LiveJob): void {
+  /** The job was placed, or has ended without: if it was the turn's last, the turn ends. */
+  placedOrEnded(job: TrackedJob): void {
     const { sessionId, finalize } = job;
     if (!sessionId || !finalize) return;
-    closeWith(job, { sessionId, reason: finalize }).catch(() => {}); // the sweep does it, then
+    this.#closeWith(job, sessionId, finalize).catch(() => {}); // then the sweep ends it
   }
 
-  /** The turn's last job. One that was given up before it had joined its turn ends it all the same. */
-  async function closeWith(
-    job: LiveJob,
-    { sessionId, reason }: { sessionId: string; reason: FinalizeReason },
-  ): Promise<void> {
-    // In line: whoever submitted it here may be about to do the same, after what was said before.
-    if (!job.turnId)
-      await inLine(sessionId, "closes", async (atMyTurn) => {
-        await atMyTurn();
-        if (!job.turnId) await join(job);
-      });
-    job.finalize = undefined;
-    if (job.turnId) await end(job.turnId, sessionId, reason);
-  }
-
-  /** Says which turn that was; `undefined` when there was none, or another by now. */
-  async function close(
-    sessionId: string,
-    reason: FinalizeReason,
-    turnId?: string,
-  ): Promise<string | undefined> {
-    const over = await leaveTurn(hot, { sessionId, turnId });
-    if (over !== undefined) await end(over, sessionId, reason);
-    const pause = pauses.get(sessionId);
-    if (pause) pause.turnId = undefined;
-    setAlarm(sessionId);
-    return over;
-  }
-
-  async function finalize(session: SessionEnd, reason: FinalizeReason): Promise<void> {
+  async finalize(session: SessionConnection, reason: FinalizeReason): Promise<void> {
     const { sessionId, link } = session;
-    await inLine(sessionId, "closes", async (atMyTurn) => {
-      await atMyTurn();
-      const turn_id = await close(sessionId, reason);
+    await this.inLine(sessionId, "closes", async (inOrder) => {
+      await inOrder();
+      const turn_id = await this.#close(sessionId, reason);
       if (!turn_id) throw new TenureError("NOT_FOUND", { what: "turn of session", id: sessionId });
       link.send({ type: "turn_finalized", turn_id, reason });
     });
   }
 
-  function onPause(sessionId: string): void {
-    const turnId = pauses.get(sessionId)?.turnId;
-    if (!turnId) return;
-    inLine(sessionId, "closes", async (atMyTurn) => {
-      await atMyTurn();
-      // A job that came meanwhile has set the alarm anew.
-      if (pauses.get(sessionId)?.turnId !== turnId) return;
-      const turn_id = await close(sessionId, "timeout", turnId);
-      if (turn_id)
-        links.session(sessionId)?.link.send({ type: "turn_finalized", turn_id, reason: "timeout" });
-    }).catch(() => setAlarm(sessionId)); // with the store down: once more, after the pause
+  async joined({ sessionId }: SessionConnection, pauseMs: number | undefined): Promise<void> {
+    if (!pauseMs) return;
+    this.#idle.set(sessionId, { pauseMs, turnId: undefined });
+    const turnId = (await readSession(this.#parts.hot, sessionId))?.currentTurnId ?? undefined;
+    const idle = this.#idle.get(sessionId);
+    if (idle && !idle.turnId) idle.turnId = turnId;
+    this.#setIdleDeadline(sessionId);
   }
 
-  /** Turns whose session is gone for good, and those whose closing job was lost on its way. */
-  const closedSinceMs = new Map<string, number>();
-  async function sweep(): Promise<void> {
-    const turnIds = await takeTurns(hot, { countMax: SWEPT_MAX, checkInMs });
-    const left = await Promise.all(turnIds.map(sweepOne));
-    meter.turnsLeft(left.filter(Boolean).length);
-    const oldMs = clock.monotonicMs() - 2 * closingMs;
-    for (const [turnId, sinceMs] of closedSinceMs)
-      if (sinceMs < oldMs) closedSinceMs.delete(turnId);
+  left({ sessionId }: SessionConnection): void {
+    this.#idle.delete(sessionId);
+    this.#idleDeadlines.clear(sessionId);
   }
 
-  /** Whether something is left of it that should not be. */
-  async function sweepOne(turnId: string): Promise<boolean> {
+  /** The client has closed its session. */
+  async closed({ sessionId }: SessionConnection): Promise<void> {
+    await this.#close(sessionId, "manual");
+  }
+
+  /** `token`: only a turn of a session that the token of this name opened. */
+  async read(turnId: string, tenant: string, token?: string): Promise<TurnView> {
+    const { hot } = this.#parts;
     const turn = await readTurn(hot, turnId);
-    if (!turn && !isSinceLong(turnId, OPENING_MS)) return false; // it may be about to be opened
-    if (!turn || turn.ended) {
-      await forgetTurns(hot, [turnId]);
-      return false;
-    }
-    const session = await readSession(hot, turn.sessionId);
-    if (session && !isLongClosed(turnId, session.currentTurnId)) return false;
-    try {
-      await end(turnId, turn.sessionId, "timeout");
-      return false;
-    } catch (error) {
-      if (isStoreDown(error)) return true;
-      throw error;
-    }
+    const session = turn && (await readSession(hot, turn.sessionId));
+    const isOwn = token === undefined || session?.token === token;
+    if (!turn || !session || !serves([tenant], session.tenant) || !isOwn)
+      throw new TenureError("NOT_FOUND", { what: "turn", id: turnId });
+    const { sessionId, nodeId, ended } = turn;
+    return {
+      turn_id: turnId,
+      session_id: sessionId,
+      affinity_node_id: nodeId ?? null,
+      ended: ended ?? null,
+    };
   }
 
-  /** Its closing job may wait for a slot for a while; then it was placed, has ended, or is lost. */
-  function isLongClosed(turnId: string, currentTurnId: string | null): boolean {
-    return currentTurnId !== turnId && isSinceLong(turnId, closingMs);
+  async #open(turnId: string, sessionId: string): Promise<void> {
+    // Noted first: a turn that is opened and not noted would never be swept if this instance stopped in between.
+    await noteTurn(this.#parts.hot, turnId, this.#checkInMs);
+    await failpoint("turn.after-note");
+    await openTurn(this.#parts.hot, { turnId, sessionId });
   }
 
-  function isSinceLong(turnId: string, limitMs: number): boolean {
-    const nowMs = clock.monotonicMs();
-    const sinceMs = closedSinceMs.get(turnId) ?? nowMs;
-    closedSinceMs.set(turnId, sinceMs);
-    return nowMs - sinceMs > limitMs;
+  #setIdleDeadline(sessionId: string): void {
+    const idle = this.#idle.get(sessionId);
+    if (idle?.turnId) this.#idleDeadlines.set(sessionId, idle.pauseMs);
+    else this.#idleDeadlines.clear(sessionId);
   }
 
-  const loop = every(checkInMs, sweep, {
-    clock,
-    onError: (error) => log.warn({ event: "turns.not-swept", error }, "will be swept again"),
-  });
+  #know(turnId: string, nodeId: string): void {
+    const nodes = this.#nodes;
+    if (nodes.size >= KNOWN_MAX) nodes.delete(nodes.keys().next().value ?? "");
+    nodes.set(turnId, nodeId);
+  }
 
-  return {
-    inLine,
-    join,
-    nodeOf: (turnId) => nodes.get(turnId),
-    isDeciding: (job) => {
-      const decider = job.turnId === undefined ? undefined : deciders.get(job.turnId);
-      return decider !== undefined && decider !== job;
-    },
-    deciding(job) {
-      if (job.turnId && !nodes.has(job.turnId)) deciders.set(job.turnId, job);
-    },
-    decided(job) {
-      if (job.turnId && deciders.get(job.turnId) === job) deciders.delete(job.turnId);
-    },
-    settle,
-    placedOrEnded,
-    finalize,
-    async joined({ sessionId }, pauseMs) {
-      if (!pauseMs) return;
-      pauses.set(sessionId, { pauseMs, turnId: undefined });
-      const turnId = (await readSession(hot, sessionId))?.currentTurnId ?? undefined;
-      const pause = pauses.get(sessionId);
-      if (pause && !pause.turnId) pause.turnId = turnId;
-      setAlarm(sessionId);
-    },
-    left({ sessionId }) {
-      pauses.delete(sessionId);
-      deadlines.clear(`${PAUSE_ALARM}${sessionId}`);
-    },
-    async closed({ sessionId }) {
-      await close(sessionId, "manual");
-    },
-    onPause,
-    async read(turnId, tenant, token) {
-      const turn = await readTurn(hot, turnId);
-      const session = turn && (await readSession(hot, turn.sessionId));
-      const isOwn = token === undefined || session?.token === token;
-      if (!turn || !session || !serves([tenant], session.tenant) || !isOwn)
-        throw new TenureError("NOT_FOUND", { what: "turn", id: turnId });
-      const { sessionId, nodeId, ended } = turn;
-      return {
-        turn_id: turnId,
-        session_id: sessionId,
-        affinity_node_id: nodeId ?? null,
-        ended: ended ?? null,
-      };
-    },
-    start: () => loop.start(),
-    stop: () => loop.stop(),
-  };
+  async #end(turnId: string, sessionId: string, reason: FinalizeReason): Promise<void> {
+    const { hot } = this.#parts;
+    await endTurn(hot, { turnId, sessionId, reason });
+    this.#nodes.delete(turnId);
+    await forgetTurns(hot, [turnId]);
+  }
+
+  /** Ends the turn with its last job, also if the job was given up before it had joined the turn. */
+  async #closeWith(job: TrackedJob, sessionId: string, reason: FinalizeReason): Promise<void> {
+    // In order: its submit on this instance may be about to join it too.
+    if (!job.turnId)
+      await this.inLine(sessionId, "closes", async (inOrder) => {
+        await inOrder();
+        if (!job.turnId) await this.join(job);
+      });
+    job.finalize = undefined;
+    if (job.turnId) await this.#end(job.turnId, sessionId, reason);
+  }
+
+  /** Ends the session's current turn and returns its id; `undefined` if there is none, or another than `turnId`. */
+  async #close(
+    sessionId: string,
+    reason: FinalizeReason,
+    turnId?: string,
+  ): Promise<string | undefined> {
+    const over = await leaveTurn(this.#parts.hot, { sessionId, turnId });
+    if (over !== undefined) await this.#end(over, sessionId, reason);
+    const idle = this.#idle.get(sessionId);
+    if (idle) idle.turnId = undefined;
+    this.#setIdleDeadline(sessionId);
+    return over;
+  }
+
+  /** The session has submitted no job for its pause: ends its turn. */
+  #endIdle(sessionId: string): void {
+    const turnId = this.#idle.get(sessionId)?.turnId;
+    if (!turnId) return;
+    this.inLine(sessionId, "closes", async (inOrder) => {
+      await inOrder();
+      // A job that arrived meanwhile has set a new deadline.
+      if (this.#idle.get(sessionId)?.turnId !== turnId) return;
+      const turn_id = await this.#close(sessionId, "timeout", turnId);
+      const session = turn_id ? this.#parts.connections.session(sessionId) : undefined;
+      if (turn_id) session?.link.send({ type: "turn_finalized", turn_id, reason: "timeout" });
+    }).catch(() => this.#setIdleDeadline(sessionId)); // the store is down: retry after the pause
+  }
 }

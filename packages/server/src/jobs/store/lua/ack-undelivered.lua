@@ -1,4 +1,4 @@
--- The session has these results. Replies { 'acknowledged', how many were noted }.
+-- Remove results that the session has acknowledged. Replies { 'acknowledged', how many were listed }.
 
 local undelivered = KEYS[1]
 local jobs = ARGV[2]

@@ -1,5 +1,4 @@
--- Remember the newest jobs, 'job tenant' each on a line. All have the score 0, so that they sort by id, and ids made
--- later sort later.
+-- List new jobs, 'job tenant' each on a line. All have the score 0, so that they sort by id, and later ids sort later.
 --
 -- Replies { 'added' }.
 

@@ -1,6 +1,6 @@
--- Note results that a session has not acknowledged. The set is bounded; its oldest go first.
+-- Add results that a session has not acknowledged. The set is bounded; the oldest are removed first.
 --
--- Replies { 'added', how many had to go }.
+-- Replies { 'added', how many were removed }.
 
 local undelivered = KEYS[1]
 local jobs, length_max, keep_ms = ARGV[2], ARGV[3], ARGV[4]

@@ -1,12 +1,12 @@
--- Apply what happened to one job, step by step. The table is policy/job-table.ts; each step brings its row of it, one letter per
--- state: a digit is the state it leads to, = duplicate, < early, ! ended, ? duplicate if the job ended just so.
+-- Apply steps to one job, in order. The table is policy/job-table.ts; each step brings its row of it, one letter per
+-- state: a digit is the next state, = duplicate, < early, ! ended, ? duplicate if the job ended in the same way.
 --
--- Texts instead of JSON, and one field for all that changes: this runs several times for every job, and three quarters
--- of its cost were names. A step is a line: event, row, outcome, keep_ms, affinity, flags (r reserved, c counts,
--- a avoid, l lost), reason; - stands for none.
+-- Texts instead of JSON, and one field for everything that changes: the script runs several times for every job, and
+-- names were three quarters of its cost. A step is a line: event, row, outcome, keep_ms, affinity, flags (r reserved,
+-- c counts, a avoid, l lost), code, reason; - stands for none. The grammar is in store/job-codec.ts.
 --
 -- Replies { 'absent' } or { 'answered', state, at, former node, listeners, now_ms, answer of each step... };
--- the listeners are for whoever ended the job, '' for others.
+-- listeners are given to the call that ended the job, '' to others.
 
 local fsm, payload, result, timeline = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local attempt_id, node_id, instance_id, steps, result_text = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -47,8 +47,8 @@ local function judge(event, row, outcome, flags)
   return 'applied', string.match(STATES, '%u+', cell * 11 - 10)
 end
 
-for event, row, outcome, keep, affinity, flags, reason in
-  string.gmatch(steps, '(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) ([^\n]*)\n') do
+for event, row, outcome, keep, affinity, flags, code, reason in
+  string.gmatch(steps, '(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) ([^\n]*)\n') do
   local answer, to = judge(event, row, outcome, flags)
   reply[#reply + 1] = answer
   if to then
@@ -68,12 +68,12 @@ for event, row, outcome, keep, affinity, flags, reason in
       if node ~= '-' and string.find(flags, 'c') and string.find(flags, 'l') then
         redis.call('HSET', fsm, 'lost', attempt .. ':' .. node .. ' ' .. (redis.call('HGET', fsm, 'lost') or ''))
       end
-      redis.call('HSET', fsm, 'last_failure', reason)
+      redis.call('HSET', fsm, 'last_failure', reason, 'last_reason', attempt .. ':' .. code)
       if string.find(flags, 'c') then counted = tostring(counted + 1) end
       attempt, node, attempt_ms = tostring(attempt + 1), '-', now
     end
     state, state_ms, changed = to, now, true
-    -- How a job begins and that it was released, the record itself says.
+    -- The first state and the release are in the record itself.
     if to ~= 'RELEASED' then
       entries[#entries + 1] = now .. '|' .. to .. '|' .. attempt .. '|' .. node .. '|' .. instance_id .. '|' .. reason
     end

@@ -1,8 +1,8 @@
--- Bind a request to a job, once. The answer decides: of all jobs made for one request, one is bound.
+-- Bind a request to a job, once. The answer decides: of all jobs created for one request, one is bound.
 --
 -- `former`: a job that is known to have no record and to never get one (void-job.lua); it gives way, by
 -- compare-and-set. It is compared before the body: a job without a record has no body that could differ. The same job
--- asking again is bound, as it was.
+-- is bound again.
 --
 -- Replies { 'bound' } | { 'taken', job } | { 'reused', job }: bound with another body.
 

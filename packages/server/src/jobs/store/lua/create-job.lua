@@ -1,9 +1,9 @@
--- Write down a new job. The record runs out by itself unless somebody says that it is the request's job
--- (persist-job.lua, or any step of advance-job.lua): a submitter that stops here leaves nothing behind.
+-- Create a job. The record expires unless the job is bound to its request (persist-job.lua) or a step of advance-job.lua is
+-- applied: a submit that stops here leaves nothing behind.
 --
--- `at` is where the job is, in one field because every step rewrites it (job-codec.ts names its words).
+-- `at` is everything that changes, in one field because every step rewrites it (job-codec.ts has its grammar).
 --
--- Replies { 'created', now_ms } | { 'duplicate' } | { 'void' }: given up before it was written (void-job.lua).
+-- Replies { 'created', now_ms } | { 'duplicate' } | { 'void' }: it gave way before it was written (void-job.lua).
 
 local fsm, payload = KEYS[1], KEYS[2]
 local spec, session_id, attempts_max, expiry_ms, payload_text = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]

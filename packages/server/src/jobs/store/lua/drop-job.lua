@@ -1,4 +1,4 @@
--- Remove a job that lost its request to another. One that was kept for good has won, and stays.
+-- Remove a job that lost its request to another. A job that does not expire has won, and stays.
 --
 -- Replies { 'dropped' } | { 'kept' } | { 'absent' }.
 

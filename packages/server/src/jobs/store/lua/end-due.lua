@@ -1,9 +1,9 @@
--- Count jobs that have ended, and with `leave` '1' take them out of the due index: nothing is left to do for them.
+-- Count ended jobs, and with `leave` '1' take them out of the recovery index: they are done.
 --
--- `ended` counts by the second in which the record runs out, rounded up to a bucket, so that the count needs no list of
+-- `ended` counts by the second in which the record expires, rounded up to a bucket, so that the count needs no list of
 -- jobs; its field `units` is the sum of all bodies. `bodies` lists the jobs whose result and timeline are kept: the score
 -- is that second times 2^20, plus the size of the body in units of 64 bytes. A job counts once: when it enters `bodies`.
--- Size 0 is a job whose body is gone already, which was counted before.
+-- Size 0 is a job whose body was dropped; it was counted before.
 --
 -- Replies { 'counted', how many were new }.
 

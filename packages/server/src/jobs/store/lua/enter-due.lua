@@ -1,4 +1,4 @@
--- Say when jobs are due, `in_ms` from now. With `only_listed` one that has left is not brought back.
+-- Set when jobs are overdue, `in_ms` from now. With `only_listed` a job that has left the index stays out.
 --
 -- Replies { 'entered' }.
 

@@ -1,6 +1,6 @@
--- Put back the slots of what a node says it runs, when it registers. Those it reserved before keep theirs.
+-- Restore the slots of the attempts that a registering node runs. Slots that are still reserved stay.
 --
--- Beyond its capacity nothing is put back: such an attempt lost its slot while the node was away.
+-- Beyond the capacity nothing is restored: such an attempt lost its slot while the node was away.
 --
 -- Replies { 'answered', slots in use, 'held' | 'full'... }.
 

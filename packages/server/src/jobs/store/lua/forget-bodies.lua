@@ -1,4 +1,4 @@
--- The bodies of these jobs are gone. Replies { 'forgotten', how many were listed }.
+-- Take jobs whose bodies were dropped off the list. Replies { 'forgotten', how many were listed }.
 
 local ended, bodies = KEYS[1], KEYS[2]
 local jobs = ARGV[2]

@@ -1,5 +1,5 @@
--- Take one attempt off the count of those that count: it was ended because its node was lost, and the node was not.
--- Only an attempt noted as lost on this node, only once, and only while the job goes on.
+-- Take one attempt off the count: it was ended because its node was lost, and the node is alive. Only an attempt that is
+-- recorded as lost on this node, only once, and only while the job has not ended.
 --
 -- Replies { 'forgiven', counted } | { 'unchanged' }.
 

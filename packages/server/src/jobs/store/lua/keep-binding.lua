@@ -1,5 +1,4 @@
--- From now on a request stays bound to this job for as long as the job's record is kept. A binding that another job
--- holds by now stays as it is.
+-- Let the binding of a request expire with the record of its job. A binding to another job stays as it is.
 --
 -- Replies { 'kept' } | { 'not_ours' }.
 

@@ -1,7 +1,7 @@
--- One instance at a time sweeps the ended jobs; the others learn from it how many there are. The lease of an instance
--- that stopped runs out.
+-- Acquire or renew the lease of the sweep: one instance at a time sweeps the ended jobs, and the others read its figures.
+-- The lease of an instance that stopped expires.
 --
--- Replies { 'lead' | 'follow', jobs, units, seconds until the first runs out or -1 }, as the last sweep counted them.
+-- Replies { 'lead' | 'follow', jobs, units, seconds until the first expires or -1 }, as the last sweep counted them.
 
 local sweep = KEYS[1]
 -- args { instance: string, lease_ms: number, jobs: number, units: number, first_s: number }: -1 jobs are no count

@@ -1,4 +1,4 @@
--- Nothing will ever be due for these jobs again. Replies { 'left', how many were listed }.
+-- Remove jobs from the recovery index. Replies { 'left', how many were listed }.
 
 local due = KEYS[1]
 local jobs = ARGV[2]

@@ -1,4 +1,4 @@
--- The slots of one node that are in use. Replies { 'listed', slot, ms until it runs out... }.
+-- The slots of one node that are in use. Replies { 'listed', slot, ms until it expires... }.
 
 local reserved = KEYS[1]
 

@@ -1,4 +1,4 @@
--- Ask to be told of a job's end: its listeners are in the answer to whoever ends it. Their number is bounded.
+-- Register an instance for the end of a job: the call that ends the job gets the listeners. Their number is bounded.
 --
 -- Replies { 'found', state, at } | { 'absent' }.
 

@@ -1,6 +1,6 @@
--- Leave a node out for one service, because it said that it cannot serve it. Every instance's reservations heed it.
+-- Leave a node out for one service that it reported unavailable. The reservations of every instance respect the mark.
 --
--- Only so many reports of one node count in a window: a broken node must not mark everything there is.
+-- Only so many reports of one node count in a window, so that a broken node cannot mark every service.
 --
 -- Replies { 'marked' } | { 'already' } | { 'limited' }.
 

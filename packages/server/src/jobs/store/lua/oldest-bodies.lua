@@ -1,4 +1,4 @@
--- The jobs of one shard that ended first among those whose bodies are kept, until their bodies make `units` together.
+-- The oldest ended jobs of one shard whose bodies are kept, until their bodies add up to `units`.
 --
 -- Replies { 'oldest', job... }.
 

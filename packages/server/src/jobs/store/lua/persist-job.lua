@@ -1,9 +1,8 @@
--- Keep a job for good: it is the one its request is bound to. Any step of advance-job.lua does the same.
+-- Remove the expiry of a job that is bound to its request. Any step of advance-job.lua does the same.
 --
--- One that is RELEASED is kept for as long as it was decided then, and no longer: a call that comes late must not make
--- it stay for ever.
+-- A job that is RELEASED keeps its expiry, so that a late call does not make it stay.
 --
--- Replies { 'persisted' } | { 'absent' }: it ran out or was given up; whoever bound it must not go on.
+-- Replies { 'persisted' } | { 'absent' }: it expired or gave way; the submit that bound it has to stop.
 
 local fsm, payload = KEYS[1], KEYS[2]
 local turn_id = ARGV[2]

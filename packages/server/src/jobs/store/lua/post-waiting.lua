@@ -1,7 +1,7 @@
--- Say which jobs wait in a pool at one instance, and read which wait at the others.
+-- Post which jobs wait in a pool at one instance, and read which wait at the others.
 --
--- A hash by instance of '<expiry> <heads>'. An entry that was not posted again in time is gone: its instance has stopped
--- or has died. No heads: nothing waits there any more.
+-- A hash by instance of '<expiry> <heads>'. An entry that was not renewed expires: its instance has stopped. No heads: no
+-- job waits there.
 --
 -- Replies { 'others', instance, heads... }.
 

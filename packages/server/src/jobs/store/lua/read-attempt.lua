@@ -1,4 +1,4 @@
--- Where a job is: enough to tell whether what a node says it runs is still wanted.
+-- The state of a job: enough to compare it with an attempt that a node runs.
 --
 -- Replies { 'found', state, at } | { 'absent' }.
 

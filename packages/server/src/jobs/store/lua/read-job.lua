@@ -1,5 +1,5 @@
 -- A job's record, and on demand its payload (p), its result (r) and its timeline (t). An absent text is ''. With (e) the
--- result comes only if it tells why the job failed and is short: a list shows errors, not bodies.
+-- result comes only if the job failed and the result is short: a list shows errors, not bodies.
 --
 -- Replies { 'found', payload, result, entries, entry..., field, value... } | { 'absent' }.
 

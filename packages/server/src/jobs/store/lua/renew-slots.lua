@@ -1,4 +1,4 @@
--- Renew the slots a node says it uses, and no others: what was freed while the heartbeat was on its way stays free.
+-- Renew the slots that a heartbeat names, and no others: a slot that was freed meanwhile stays free.
 --
 -- Replies { 'answered', 'renewed' | 'absent'... }.
 
@@ -8,7 +8,7 @@ local reserved = KEYS[1]
 local now = now_ms()
 local reply = { 'answered' }
 for _, slot in ipairs(args.slots) do
-  -- One that has run out counts as free, whether or not somebody has cleared it away.
+  -- An expired slot is free, whether or not it was removed.
   local live = tonumber(redis.call('ZSCORE', reserved, slot) or 0) > now
   if live then redis.call('ZADD', reserved, 'XX', now + args.ttl_ms, slot) end
   reply[#reply + 1] = live and 'renewed' or 'absent'

@@ -1,7 +1,7 @@
 -- Reserve slots of one node, each for one attempt of one job, as many as its capacity allows.
 --
--- Instances choose nodes from snapshots that may be old; this is where they meet. A slot that was not renewed has
--- run out and is free. Asking again for a slot one holds is answered as the first time.
+-- Instances choose nodes from snapshots that may be old; this script decides between them. A slot that was not renewed has
+-- expired and is free. An attempt that has a slot gets the same answer again.
 --
 -- Replies { 'answered', slots in use, 'reserved' | 'full' | 'unavailable'... }.
 
@@ -14,7 +14,7 @@ local room = tonumber(capacity)
 redis.call('ZREMRANGEBYSCORE', reserved, '-inf', tostring(now))
 local used = redis.call('ZCARD', reserved)
 local reply = { 'answered', used }
--- Gathered, and added in one call: as long as there is room for all of them, nobody asks which were held already. Lua
+-- Gathered, and added in one call: as long as there is room for all of them, it does not matter which were reserved already. Lua
 -- takes some thousands of arguments, no more.
 local gathered_max = 1000
 local call, gathered = { 'ZADD', reserved }, 0

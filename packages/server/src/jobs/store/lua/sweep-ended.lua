@@ -1,6 +1,6 @@
--- Forget ended jobs of one shard whose records have run out, and count the others.
+-- Remove ended jobs of one shard whose records have expired, and count the others.
 --
--- Replies { 'swept', jobs, units of their bodies, seconds until the first of them runs out or -1 }.
+-- Replies { 'swept', jobs, units of their bodies, seconds until the first of them expires or -1 }.
 
 local ended, bodies = KEYS[1], KEYS[2]
 -- args { count: number }

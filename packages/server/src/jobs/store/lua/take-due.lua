@@ -1,7 +1,7 @@
--- Take what is due in one shard of the index. Each entry moves ahead by `hold_ms` at once: whoever took it does what
--- is due, and if that one stops halfway, the entry is due again for anybody.
+-- Take overdue entries of one shard of the recovery index. Each moves ahead by `hold_ms` at once: if the instance that took
+-- it stops halfway, any instance takes it again.
 --
--- Replies { 'taken', ms until the next is due, -1 = none, job... }.
+-- Replies { 'taken', ms until the next is overdue, -1 = none, job... }.
 
 local due = KEYS[1]
 -- args { count: number, hold_ms: number }

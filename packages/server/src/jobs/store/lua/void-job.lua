@@ -1,7 +1,7 @@
 -- Make sure that a job without a record never gets one, so that its request may be bound to another.
 --
 -- Record and binding are different keys, on a Cluster on different servers: a binding may be seen before the
--- record it names. Whoever replaced it then would make two jobs of one request. This mark decides instead.
+-- record it names. An instance that replaced it then would create two jobs of one request. This mark decides instead.
 --
 -- Replies { 'void' } | { 'exists' }.
 

@@ -1,5 +1,5 @@
--- Forget the node of a turn that is over. What stays is a mark that runs out by itself, so that a placement which is
--- late does not bring the turn back, and finds where the others went.
+-- End a turn. A mark stays until it expires, so that a late placement does not reopen the turn, and finds the node of the
+-- other jobs.
 --
 -- Replies { 'ended' } | { 'already' }.
 

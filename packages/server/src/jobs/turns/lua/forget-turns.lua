@@ -1,4 +1,4 @@
--- These turns have no node any more; nobody needs to look. Replies { 'forgotten', turns still noted }.
+-- Take ended turns off the list of the sweep. Replies { 'forgotten', turns still listed }.
 
 local open = KEYS[1]
 -- args { turns: string[] }

@@ -1,8 +1,8 @@
 -- A job of a session joins its current turn, or begins one. A job that carries `finalize` is the turn's last: the next
 -- one begins another.
 --
--- Nothing here has an expiry: how long a speaker pauses says nothing about the turn. The session remembers its last
--- closing jobs, so that one that joins again (its instance stopped meanwhile) does not close the turn after its own.
+-- Nothing here expires: a long pause does not end a turn. The session keeps its last closing jobs, so that one that joins
+-- again (its instance stopped meanwhile) does not close the turn after its own.
 --
 -- Replies { 'joined', turn, begun 0 | 1 } | { 'absent' }: the session is gone.
 

@@ -1,4 +1,4 @@
--- Note that a turn may have a node from now on, so that somebody finds it if its session never comes back.
+-- List a turn for the sweep, which ends it if its session never returns.
 --
 -- Replies { 'noted' }.
 

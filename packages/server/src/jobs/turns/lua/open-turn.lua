@@ -1,6 +1,6 @@
--- A turn begins: from now on it can be looked up, and found again when its session is gone. It has no node yet.
+-- Open a turn, so that it can be read, and swept when its session is gone. It has no node yet.
 --
--- Replies { 'open' } | { 'ended' }: it was over before this came.
+-- Replies { 'open' } | { 'ended' }: it ended before.
 
 local turn = KEYS[1]
 -- args { session: string }

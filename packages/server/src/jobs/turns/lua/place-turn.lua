@@ -1,6 +1,6 @@
--- The node of a turn: the first placement decides, every later one is told. Jobs that joined a turn may be placed when it
--- has ended already; they go to the node it had, or else to the first of theirs. That is noted on the mark that runs out:
--- a late placement does not bring the turn back.
+-- Decide the node of a turn: the first placement decides, every later one gets its node. Jobs that joined a turn may be
+-- placed after it has ended; they go to the node it had, or to the node of the first of them. That is written to the mark,
+-- which expires: a late placement does not reopen the turn.
 --
 -- Replies { 'placed' | 'stored', node }.
 

@@ -1,4 +1,4 @@
--- Turns nobody has looked at for a while. Each moves ahead at once, so that others look at others.
+-- Take the turns to check now. Each moves ahead at once, so that instances check different ones.
 --
 -- Replies { 'taken', turn... }.
 

@@ -3,26 +3,26 @@ import { expect, test } from "vitest";
 import { openTestHot } from "../../../testing/hot-stores.ts";
 import { newJobId } from "../../../testing/jobs.ts";
 import { createManualClock } from "../../../testing/manual-clock.ts";
-import { createRoster } from "../memory/node-pool.ts";
+import { createNodePool } from "../memory/node-pool.ts";
 import { freeSlots, reserveSlots } from "../store/slot-store.ts";
-import { createSlotCounts } from "./slot-counts.ts";
+import { createSlotCounts } from "./slots.ts";
 
 test("every full node is counted again after some looks, however many there are", async () => {
   const { hot } = await openTestHot("memory");
-  const roster = createRoster({ clock: createManualClock() });
+  const nodePool = createNodePool({ clock: createManualClock() });
   const ids = Array.from({ length: 1_000 }, (_, at) => `node-${String(at).padStart(4, "0")}`);
   const view = (node_id: string) => ({ node_id, pools: ["gpu"], services: [], capacity: 1 });
-  roster.refresh(ids.map((nodeId) => ({ ...view(nodeId), online: true }) as unknown as NodeView));
+  nodePool.refresh(ids.map((nodeId) => ({ ...view(nodeId), online: true }) as unknown as NodeView));
   const held = { jobId: newJobId(), attemptId: 1 };
   for (const nodeId of ids) {
     await reserveSlots(hot, { nodeId, capacity: 1, ttlMs: 60_000, wanted: [held] });
-    roster.counted(nodeId, 1);
+    nodePool.counted(nodeId, 1);
   }
   // Freed by another instance, which says nothing about it.
   const idle = ids.slice(-20);
   for (const nodeId of idle) await freeSlots(hot, nodeId, [held]);
-  const count = createSlotCounts({ hot, roster });
-  const free = () => ids.filter((nodeId) => roster.reservedOf(nodeId) === 0);
+  const count = createSlotCounts({ hot, nodePool });
+  const free = () => ids.filter((nodeId) => nodePool.reservedOf(nodeId) === 0);
   let looks = 0;
   for (; looks < 10 && free().length < idle.length; looks++)
     await count(({ reserved, capacity }) => reserved >= capacity);

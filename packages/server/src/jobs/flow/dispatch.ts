@@ -1,0 +1,93 @@
+import { failpoint } from "#failpoint";
+import { updateFrame } from "../api/frames.ts";
+import type { TrackedJob } from "../job.ts";
+import type { PoolNode } from "../memory/node-pool.ts";
+import type { JobsParts } from "../parts.ts";
+import { advance } from "../store/transition-store.ts";
+import { logUnlessStoreDown } from "../store-errors.ts";
+import type { Turns } from "../turns/turns.ts";
+import { sendAssign } from "./node-messages.ts";
+import type { Slots } from "./slots.ts";
+import type { Next } from "./step.ts";
+
+export interface Dispatching {
+  parts: JobsParts;
+  slots: Slots;
+  turns: Pick<Turns, "placedOrEnded">;
+  next: Next;
+}
+
+/** Writes DISPATCHED, then sends the job to the node, whose slot is reserved. */
+export async function dispatch(
+  dispatching: Dispatching,
+  job: TrackedJob,
+  node: PoolNode,
+): Promise<void> {
+  const { parts, slots, turns, next } = dispatching;
+  const { hot, instanceId, clock, metrics, tracing, tracked, notifier } = parts;
+  const { jobId, attemptId } = job;
+  const { nodeId } = node;
+  await failpoint("dispatch.after-reserve");
+  const steps = [{ event: "dispatched", affinity: job.affinity }] as const;
+  const advanced = await advance(hot, { jobId, attemptId, nodeId, instanceId, steps });
+  const answer = advanced.outcome === "absent" ? "absent" : advanced.answers[0];
+  if (answer !== "applied" && answer !== "duplicate") {
+    // The job ended while it waited, or another instance placed it first.
+    tracked.release(job);
+    if (answer === "absent") void next({ do: "report_loss", job });
+    return slots.free(nodeId, { jobId, attemptId });
+  }
+  await failpoint("dispatch.after-dispatched");
+  if (!tracked.has(job)) return; // cancelled meanwhile; the cancel frees the slot
+  job.state = "DISPATCHED";
+  job.nodeId = nodeId;
+  tracked.setDeadline(job, "state", job.ackTimeoutMs);
+  metrics.dispatched((clock.monotonicMs() - job.sinceMs) / 1_000);
+  metrics.affinity(job.affinity);
+  tracing.attemptBegun(job);
+  turns.placedOrEnded(job);
+  if (job.sessionId)
+    notifier.send(job.sessionId, updateFrame({ jobId, state: "DISPATCHED", attemptId, nodeId }));
+  await send(dispatching, job, node);
+}
+
+async function send(dispatching: Dispatching, job: TrackedJob, node: PoolNode): Promise<void> {
+  const { parts } = dispatching;
+  // A node whose socket is about to close counts as not connected: the frame might not arrive.
+  const isOnline = parts.nodePool.get(node.nodeId)?.online;
+  const near = isOnline ? parts.connections.node(node.nodeId) : undefined;
+  if (!near) return sendFar(dispatching, job, node);
+  if (await sendAssign(parts, near, job)) await failpoint("dispatch.after-sent");
+}
+
+/** Sends the job to the instance of the node, which tracks it from there. */
+async function sendFar(dispatching: Dispatching, job: TrackedJob, node: PoolNode): Promise<void> {
+  const { instanceId, send, storeClock, tracked, tracing } = dispatching.parts;
+  const { jobId, attemptId, ackTimeoutMs } = job;
+  if (!node.instanceId || node.instanceId === instanceId)
+    return retry(dispatching, job, "node_lost");
+  const sent = await send(node.instanceId, {
+    kind: "job.assign",
+    job_id: jobId,
+    attempt_id: attemptId,
+    node_id: node.nodeId,
+    deadline_ms: storeClock.nowMs() + ackTimeoutMs,
+  });
+  await failpoint("dispatch.after-rung");
+  if (sent.outcome === "full") return retry(dispatching, job, "inbox_full");
+  tracked.release(job);
+  tracing.jobLeft(job);
+}
+
+function retry(
+  { parts, next }: Dispatching,
+  job: TrackedJob,
+  reason: "node_lost" | "inbox_full",
+): void {
+  const onError = logUnlessStoreDown(
+    parts.log,
+    { event: "job.not-attended", jobId: job.jobId },
+    "could not retry job; the recovery worker will",
+  );
+  Promise.resolve(next({ do: "retry", job, reason })).catch(onError);
+}

@@ -1,0 +1,49 @@
+import { cutText, TenureError, toErrorMessage } from "@tenure/protocol";
+import { assignText } from "../api/frames.ts";
+import type { AttemptPlace, TrackedJob } from "../job.ts";
+import type { NodeConnection } from "../memory/connections.ts";
+import type { JobsParts } from "../parts.ts";
+import { readJob } from "../store/job-store.ts";
+
+const CANCEL_LIMIT_MS = 60_000;
+
+/** Sends `job_assign`. `false`: the job has ended meanwhile, and its payload is gone. */
+export async function sendAssign(
+  { hot }: Pick<JobsParts, "hot">,
+  { link }: NodeConnection,
+  job: TrackedJob,
+): Promise<boolean> {
+  const payload = job.payload ?? (await readJob(hot, job.jobId, { payload: true }))?.payload;
+  if (payload === undefined) return false;
+  link.sendText(assignText(job, payload));
+  job.payload = undefined;
+  return true;
+}
+
+/** Sends `job_cancel` to the node, through its instance if it is not connected here. */
+export function cancelOnNode(
+  parts: Pick<JobsParts, "hot" | "instanceId" | "connections" | "nodePool" | "send" | "storeClock">,
+  { jobId, attemptId, nodeId }: AttemptPlace & { jobId: string },
+  reason: string,
+): void {
+  const message = { job_id: jobId, attempt_id: attemptId, reason: cutText(reason, 200) };
+  const near = parts.connections.node(nodeId);
+  near?.link.send({ type: "job_cancel", ...message });
+  if (near) return;
+  const far = parts.nodePool.get(nodeId)?.instanceId;
+  if (!far || far === parts.instanceId || parts.hot.kind === "memory") return;
+  const deadline_ms = parts.storeClock.nowMs() + CANCEL_LIMIT_MS;
+  // If it is lost, the node's next heartbeat names an attempt that is over, and the answer cancels it.
+  parts.send(far, { kind: "job.cancel", ...message, node_id: nodeId, deadline_ms }).catch(() => {});
+}
+
+/** Reports a job whose record was lost with the store's memory to its session. The client may submit it again. */
+export function reportLoss(
+  { notifier }: Pick<JobsParts, "notifier">,
+  { jobId, requestId, sessionId }: TrackedJob,
+): void {
+  const reason = "the job was lost with the store's memory";
+  const error = new TenureError("DEPENDENCY_DOWN", { dependency: "the hot store", reason });
+  const about = { request_id: requestId, job_id: jobId };
+  if (sessionId) notifier.send(sessionId, JSON.stringify(toErrorMessage(error, about)));
+}

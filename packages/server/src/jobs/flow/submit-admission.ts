@@ -1,0 +1,109 @@
+import { type FinalizeReason, TenureError } from "@tenure/protocol";
+import type { JobSpecText } from "../api/raw-json.ts";
+import { needOf } from "../job.ts";
+import { createNeedCounts } from "../memory/need-counts.ts";
+import type { JobsParts } from "../parts.ts";
+import { readBinding } from "../store/binding-store.ts";
+import type { Retention } from "./retention.ts";
+import { createTenantLimits, type TenantLimits } from "./tenant-limits.ts";
+
+export interface Submission extends JobSpecText {
+  tenant: string;
+  /** Name of the caller's token. */
+  token?: string | undefined;
+  sessionId?: string | undefined;
+  turn?: boolean | undefined;
+  finalize?: FinalizeReason | undefined;
+  /** The client has sent it before. */
+  again?: boolean | undefined;
+}
+
+/** A shorter pause would keep the instance busy with refusals while the queue could get shorter. */
+const FULL_RETRY_MS = 1_000;
+
+/** Refuses submits beyond the limits of pools, tenants and the store, before anything is written. */
+export class SubmitAdmission {
+  readonly #parts: Pick<JobsParts, "hot" | "settings" | "tracked">;
+  readonly #retention: Pick<Retention, "shortage">;
+  readonly #limits: TenantLimits;
+  /** By pool: admitted, and neither placed nor waiting yet. */
+  readonly #entering = new Map<string, number>();
+  /** The different needs of those, by tenant. */
+  readonly #enteringNeeds = createNeedCounts();
+
+  constructor(
+    parts: Pick<JobsParts, "hot" | "settings" | "tracked" | "clock">,
+    retention: Pick<Retention, "shortage">,
+  ) {
+    this.#parts = parts;
+    this.#retention = retention;
+    this.#limits = createTenantLimits(parts);
+  }
+
+  /** Runs `work` for a submit that is admitted, and counts the submit until `work` is done. */
+  async admit(submission: Submission, work: () => Promise<void>): Promise<void> {
+    const { tenant, pool } = submission;
+    const need = enteringNeed(submission);
+    // Checked and counted in one step, so that submits of the same moment see each other's needs.
+    const isOneTooMany = this.#isOneNeedTooMany(submission);
+    this.#enteringNeeds.add(tenant, need);
+    const payloadBytes = Buffer.byteLength(submission.payload.text);
+    this.#limits.enter(tenant, payloadBytes);
+    try {
+      await this.#check(submission, { isOneTooMany, payloadBytes });
+      this.#entering.set(pool, (this.#entering.get(pool) ?? 0) + 1);
+      try {
+        await work();
+      } finally {
+        const left = (this.#entering.get(pool) ?? 1) - 1;
+        if (left === 0) this.#entering.delete(pool);
+        else this.#entering.set(pool, left);
+      }
+    } finally {
+      this.#limits.leave(tenant, payloadBytes);
+      this.#enteringNeeds.remove(tenant, need);
+    }
+  }
+
+  async #check(
+    { tenant, request_id: requestId, pool }: Submission,
+    { isOneTooMany, payloadBytes }: { isOneTooMany: boolean; payloadBytes: number },
+  ): Promise<void> {
+    const { hot, tracked, settings } = this.#parts;
+    const { payloadBytesMax, queueMax } = settings;
+    if (payloadBytes > payloadBytesMax)
+      throw new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: payloadBytesMax });
+    this.#limits.check(tenant, payloadBytes);
+    const isFull = tracked.waiting.sizeOf(pool) + (this.#entering.get(pool) ?? 0) >= queueMax;
+    const shortage = this.#retention.shortage();
+    if (!isFull && !isOneTooMany && !shortage) return;
+    // A request that already has a job is never refused.
+    if (await readBinding(hot, { tenant, requestId })) return;
+    if (shortage)
+      throw new TenureError("QUEUE_FULL", {
+        queue: "the store of ended jobs",
+        limit: shortage.limit,
+        retry_after_ms: shortage.retryAfterMs,
+      });
+    throw new TenureError("QUEUE_FULL", {
+      queue: isFull ? `the queue of pool ${pool}` : `different needs of tenant ${tenant}`,
+      limit: isFull ? queueMax : settings.tenantNeedsMax,
+      retry_after_ms: FULL_RETRY_MS,
+    });
+  }
+
+  /** A job with a need that other jobs of its tenant wait with adds none. */
+  #isOneNeedTooMany(submission: Submission): boolean {
+    const { settings, tracked } = this.#parts;
+    const { tenant, pool, service, turn } = submission;
+    const { waiting } = tracked;
+    const needs = waiting.needsOf(tenant) + this.#enteringNeeds.of(tenant);
+    if (needs < settings.tenantNeedsMax) return false;
+    if (this.#enteringNeeds.has(tenant, enteringNeed(submission))) return false;
+    return turn === true || !waiting.hasNeed(tenant, { pool, need: needOf(service) });
+  }
+}
+
+/** The turn of the job is not known yet, so each job of a turn counts as a need of its own. */
+const enteringNeed = ({ pool, service, turn, request_id }: Submission): string =>
+  service || turn ? `${pool} ${needOf(service)}${turn ? ` for ${request_id}` : ""}` : pool;

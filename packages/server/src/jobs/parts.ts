@@ -1,0 +1,62 @@
+import type { Delivery } from "../delivery/contract.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import type { Random } from "../kernel/random.ts";
+import type { HotStore } from "../store/hot-store.ts";
+import type { SessionNotifier } from "./flow/session-notifier.ts";
+import type { StoreClock } from "./flow/store-clock.ts";
+import type { JobTracing } from "./flow/tracing.ts";
+import type { Connections } from "./memory/connections.ts";
+import type { NodePool } from "./memory/node-pool.ts";
+import type { TrackedJobs } from "./memory/tracked-jobs.ts";
+import type { JobMetrics } from "./metrics.ts";
+
+export interface JobsSettings {
+  retentionMs: number;
+  /** Ended jobs to keep, and the memory for them. */
+  endedMax: number;
+  endedBytesMax: number;
+  /** Jobs that may wait in one pool. */
+  queueMax: number;
+  pendingTimeoutMs: number;
+  ackTimeoutMs: number;
+  runTimeoutMs: number;
+  attemptsMax: number;
+  /** Three heartbeats. */
+  slotTtlMs: number;
+  payloadBytesMax: number;
+  resultBytesMax: number;
+  affinityWaitMs: number;
+  sessionGoneAfterMs: number;
+  tenantJobsOpenMax: number;
+  /** Different needs with which jobs of one tenant may wait here. */
+  tenantNeedsMax: number;
+  /** Bytes of the payloads of one tenant's tracked jobs; 0 = no limit. */
+  tenantPayloadBytesMax: number;
+  tenantSubmitsPerSecondMax: number;
+  storm: {
+    unavailableTtlMs: number;
+    debounceWindowMs: number;
+    reportWindowMs: number;
+    reportsMax: number;
+  };
+}
+
+/** What the flow files share. Each of them names the members it uses, with `Pick`. */
+export interface JobsParts {
+  hot: HotStore;
+  instanceId: string;
+  settings: JobsSettings;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  metrics: JobMetrics;
+  tracing: JobTracing;
+  tracked: TrackedJobs;
+  nodePool: NodePool;
+  connections: Connections;
+  notifier: SessionNotifier;
+  storeClock: StoreClock;
+  /** Sends a message to another instance. */
+  send: Delivery["send"];
+}

@@ -1,0 +1,111 @@
+import { cutText, type JobError, TenureError } from "@tenure/protocol";
+import type { TrackedJob } from "../job.ts";
+
+/** Why an attempt ended and the job is tried again. */
+export const RETRY_REASONS = [
+  "ack_timeout",
+  "run_timeout",
+  "node_lost",
+  "node_draining",
+  "failed",
+  "model_not_available",
+  "inbox_full",
+  "instance_lost",
+] as const;
+export type RetryReason = (typeof RETRY_REASONS)[number];
+
+/** `last_reason` of a record. `node_lost_early`: the node was lost before it accepted the job. */
+export type LastReason = RetryReason | "node_lost_early";
+
+/** Attempts that end for the server's or the operator's reasons do not count against the job. */
+const UNCOUNTED: ReadonlySet<RetryReason> = new Set([
+  "node_draining",
+  "inbox_full",
+  "instance_lost",
+]);
+
+/** Written at the start of `last_failure`. Release 0.1.0 knows suspects by this text, so it must not change. */
+export const NODE_LOST_TEXT = "its node was lost";
+
+const TEXTS: Record<RetryReason, string> = {
+  ack_timeout: "the node did not acknowledge it in time",
+  run_timeout: "it did not end in time",
+  node_lost: NODE_LOST_TEXT,
+  node_draining: "its node is draining",
+  failed: "it failed",
+  model_not_available: "its node cannot serve its service now",
+  inbox_full: "the inbox of its node's instance is full",
+  instance_lost: "its instance was lost",
+};
+
+/** The reason as text, for timelines and errors. */
+export const reasonText = (reason: RetryReason, detail: string): string =>
+  detail === "" ? TEXTS[reason] : `${TEXTS[reason]}: ${detail}`;
+
+/** A node that is lost before it accepts a job was not lost because of the job. */
+export const isNodeLostByJob = ({ state }: TrackedJob, reason: RetryReason): boolean =>
+  reason === "node_lost" && state !== "DISPATCHED";
+
+/** Whether an attempt that ends for this reason counts against `attemptsMax`. */
+export const isCounted = (job: TrackedJob, reason: RetryReason): boolean =>
+  reason === "node_lost" ? isNodeLostByJob(job, reason) : !UNCOUNTED.has(reason);
+
+/** Bounds counted and uncounted attempts together, so that every job ends. */
+export const attemptsInAllMax = ({ attemptsMax }: { attemptsMax: number }): number =>
+  attemptsMax + 10;
+
+/** The step that ends an attempt after a failure: another attempt, or the end of the job. */
+export type FailureStep =
+  | {
+      event: "reassign";
+      reason: string;
+      code: LastReason;
+      counts: boolean;
+      avoid: boolean;
+      lost: boolean;
+    }
+  | { event: "give_up"; outcome: "attempts_exhausted" | "timed_out"; error: JobError };
+
+/** Decides between another attempt and the end of the job. `job.countedAttempts` is up to date. */
+export function afterFailure(job: TrackedJob, reason: RetryReason, detail: string): FailureStep {
+  const counts = isCounted(job, reason);
+  const attempts = job.countedAttempts + (counts ? 1 : 0);
+  const isLastInAll = job.attemptId >= attemptsInAllMax(job);
+  if (attempts < job.attemptsMax && !isLastInAll)
+    return {
+      event: "reassign",
+      reason: reasonText(reason, detail),
+      code: reason === "node_lost" && !isNodeLostByJob(job, reason) ? "node_lost_early" : reason,
+      counts,
+      avoid: true,
+      lost: reason === "node_lost",
+    };
+  if (reason === "run_timeout") {
+    const timeout = new TenureError("JOB_TIMEOUT", { job_id: job.jobId });
+    return { event: "give_up", outcome: "timed_out", error: jobError(timeout) };
+  }
+  const exhausted = new TenureError("ATTEMPTS_EXHAUSTED", {
+    job_id: job.jobId,
+    attempts: isLastInAll ? job.attemptId : attempts,
+  });
+  const error = jobError(exhausted, reasonText(reason, detail));
+  return { event: "give_up", outcome: "attempts_exhausted", error };
+}
+
+const BACK_OFF_MS = 100;
+const BACK_OFF_MS_MAX = 2_000;
+
+/**
+ * The back-off before the next attempt. The first uncounted attempt is repeated at once, the others later each time:
+ * without a back-off a job on nodes that cannot be reached used up all its attempts in 80 ms.
+ */
+export function backOffMs({ attemptId, countedAttempts }: TrackedJob): number {
+  const uncounted = attemptId - 1 - countedAttempts;
+  if (uncounted <= 1) return 0;
+  return Math.min(BACK_OFF_MS * 2 ** (uncounted - 2), BACK_OFF_MS_MAX);
+}
+
+export const jobError = (error: TenureError, detail = ""): JobError => ({
+  code: error.code,
+  message: detail === "" ? error.message : cutText(`${error.message} (${detail})`, 4_096),
+});
