@@ -80,8 +80,8 @@ async function assertPoisoned(url: string, { result }: Ended): Promise<void> {
 /** Each worker's end is seen by the instance it was connected to. Nobody's job has to wait until its slot runs out. */
 async function assertMissedAtOnce(url: string, jobId: string): Promise<void> {
   const { timeline } = await readJob(url, jobId);
-  const overdue = timeline.filter(({ reason }) => reason?.includes("slot ran out"));
-  assert.deepEqual(overdue, [], `${jobId} was found only when its slot ran out`);
+  const overdue = timeline.filter(({ reason }) => reason?.includes("slot expired"));
+  assert.deepEqual(overdue, [], `${jobId} was found only when its slot expired`);
 }
 
 const none = (): undefined => undefined;

@@ -83,7 +83,7 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     expect(job).toMatchObject({ outcome: "succeeded", body: { heard: "hello" }, priority: 3 });
   });
 
-  test("I4: a request id has one job, which a repeat is told; another body is refused", async () => {
+  test("I4: a request id has one job, which a repeat gets; another body is refused", async () => {
     const node = await fleet.node(app);
     const client = await fleet.session(app);
     const request = client.submit({ payload: 1 });
@@ -100,7 +100,7 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     expect(node.assignments()).toHaveLength(1);
   });
 
-  test("I4: what was said before is found, and what nobody has is a new job all the same", async () => {
+  test("I4: a repeated request finds its job, and an unknown one is a new job all the same", async () => {
     const node = await fleet.node(app);
     const client = await fleet.session(app);
     const request = client.submit({ payload: 1, again: true });
@@ -138,7 +138,7 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     expect(/\p{Surrogate}/u.test(error!.message)).toBe(false);
   });
 
-  test("a second session that asks for the same hears of its end too", async () => {
+  test("a second session with the same request gets the result too", async () => {
     const node = await fleet.node(app);
     const [first, second] = [await fleet.session(app), await fleet.session(app)];
     const request = first.submit({ payload: 1 });
@@ -187,7 +187,7 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     await freed(node.key.address);
   });
 
-  test("refuses at the door when the queue of the pool is full, but not whoever asks again", async () => {
+  test("a submit is refused when the queue of the pool is full, but not a repeated one", async () => {
     const node = await fleet.node(app);
     const client = await fleet.session(app);
     const taken = client.submit();
@@ -367,7 +367,7 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     await released(job_id);
   });
 
-  test("whatever is said twice in one breath is done once, and the slot is free", async () => {
+  test("messages that arrive twice in one tick are applied once, and the slot is free", async () => {
     const node = await fleet.node(app);
     const client = await fleet.session(app);
     const { job_id } = await client.accepted(client.submit());
@@ -379,7 +379,7 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
     expect(client.results(job_id)).toHaveLength(1);
   });
 
-  test("late, repeated and stale words change nothing, and their sender is told", async () => {
+  test("late, repeated and stale reports change nothing, and their sender gets an error", async () => {
     const [node, stranger] = [await fleet.node(app), await fleet.node(app, { pools: ["other"] })];
     const client = await fleet.session(app);
     const { job_id } = await client.accepted(client.submit());
@@ -389,7 +389,7 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
       node.say(type, { job_id, attempt_id: 7 }, { body: 1 });
     }
     await until(() => stranger.received.filter(({ type }) => type === "error").length >= 1, {
-      what: "the stranger to be told",
+      what: "an error for the stranger",
     });
     expect(await stranger.receive("error")).toMatchObject({ code: "STALE_ATTEMPT", job_id });
     expect(await node.receive("error")).toMatchObject({ code: "STALE_ATTEMPT", job_id });
@@ -455,7 +455,7 @@ describe.each(HOT_STORES)("jobs of one instance, on %s", (kind) => {
   });
 });
 
-describe.each(HOT_STORES)("a job nobody can take, on %s", (kind) => {
+describe.each(HOT_STORES)("a job that no node can take, on %s", (kind) => {
   beforeAll(async () => {
     fleet = await openJobFleet(kind, { env: { TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "2" } });
     app = fleet.apps[0]!;
@@ -463,7 +463,7 @@ describe.each(HOT_STORES)("a job nobody can take, on %s", (kind) => {
   afterEach(() => fleet.rest());
   afterAll(() => fleet.stop());
 
-  test("ends as no_node, with the reasons, when nobody can take it in time", async () => {
+  test("a job ends as no_node, with the reasons, when no node can take it in time", async () => {
     await fleet.node(app, { services: ["whisper"], pools: ["elsewhere"] });
     const client = await fleet.session(app);
     const { job_id } = await client.accepted(client.submit({ service: "whisper" }));

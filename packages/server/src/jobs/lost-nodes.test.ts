@@ -5,7 +5,7 @@ import { holdNextAt } from "../../testing/hold-next.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
 
-/** Longer than any test: whoever waits for a time-out has missed that the node is gone. */
+/** Longer than any test: a timeout would show that the loss of the node was missed. */
 const NEVER = {
   TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "600",
   TENURE_JOB_TIMEOUT_RUN_TIMEOUT_SECONDS: "600",
@@ -49,11 +49,11 @@ describe("a node that is lost", () => {
     const other = await fleet.node(a);
     await lost.close();
     const second = await other.assigned(1, job_id);
-    await until(async () => (await inHand(a)) === 1, { what: "the job in hand" });
+    await until(async () => (await liveJobs(a)) === 1, { what: "the job to be tracked" });
     takingUp.letGo();
     other.finish(second);
     expect(await client.result({ job_id })).toMatchObject({ outcome: "succeeded", attempt_id: 2 });
-    await until(async () => (await inHand(a)) === 0, { what: "no job in hand" });
+    await until(async () => (await liveJobs(a)) === 0, { what: "no job to be tracked" });
   });
 
   test("and the instance does not get to its jobs: they are found when their slots run out", async () => {
@@ -87,7 +87,7 @@ async function reasonsOf(at: App, jobId: string): Promise<string[]> {
 }
 
 /** The jobs this instance believes to look after. */
-async function inHand(at: App): Promise<number> {
+async function liveJobs(at: App): Promise<number> {
   const figures = await (await fetch(new URL("/metrics", at.url))).text();
   return Number(/^tenure_job_live\S* (\d+)$/m.exec(figures)?.[1]);
 }

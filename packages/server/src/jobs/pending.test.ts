@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
 
-describe("a job that says how long it may wait for a node", () => {
+describe("a job with its own limit of waiting for a node", () => {
   let fleet: JobFleet;
   let app: App;
   const start = async (seconds: string) => {
@@ -31,7 +31,7 @@ describe("a job that says how long it may wait for a node", () => {
       expect(again.body).toMatchObject({ job_id: asked.body.job_id });
     });
 
-    test("is refused when it says nonsense", async () => {
+    test("a submit with an invalid pending_ms is refused", async () => {
       for (const pending_ms of [0, -1, 1.5, 3_600_001, "10"]) {
         const spec = { request_id: "n", pool: fleet.pool, payload: null, pending_ms };
         const { status, body } = await fleet.ask(app, "POST", "/jobs", spec);

@@ -33,7 +33,7 @@ describe("Redis in trouble", () => {
     await redis.discard();
   });
 
-  test("callers are told to try again, sockets are kept, and what was said meanwhile counts", async () => {
+  test("during an outage callers get a retryable error, sockets stay open, and reports count afterwards", async () => {
     const node = await fleet.node(a);
     const client = await fleet.session(b);
     const { job_id } = await client.accepted(client.submit());
@@ -43,11 +43,11 @@ describe("Redis in trouble", () => {
     await redis.stop();
     const refused = client.submit({ request_id: "during-the-outage" });
     expect(await client.error(refused)).toMatchObject({ code: "DEPENDENCY_DOWN", retryable: true });
-    node.say("job_result", assigned, { success: true, body: "said to nobody" });
+    node.say("job_result", assigned, { success: true, body: "sent during the outage" });
     await until(async () => !(await isReady()), { what: "not ready", ...patience });
     await redis.start();
     expect(await node.receive("job_result_ack")).toMatchObject({ outcome: "applied" });
-    expect(await client.result({ job_id })).toMatchObject({ body: "said to nobody" });
+    expect(await client.result({ job_id })).toMatchObject({ body: "sent during the outage" });
     await until(isReady, { what: "ready again", ...patience });
     client.submit({ request_id: refused.request_id });
     node.finish(await node.assigned(2));
@@ -55,7 +55,7 @@ describe("Redis in trouble", () => {
     expect([node, client].map(({ socket }) => socket.readyState)).toEqual([1, 1]);
   }, 300_000);
 
-  test("an emptied Redis knows everybody again at once", async () => {
+  test("an emptied Redis has all nodes and sessions again at once", async () => {
     const node = await fleet.node(a);
     const client = await fleet.session(b);
     await redis.restartEmpty();
@@ -81,7 +81,7 @@ describe("Redis in trouble", () => {
     expect(back.sessionId).toBe(client.sessionId);
   }, 300_000);
 
-  test("a result that found nobody, because Redis had lost its session, comes when the session is found again", async () => {
+  test("a result whose session Redis had lost arrives when the session is written again", async () => {
     const node = await fleet.node(a);
     const client = await fleet.session(b);
     const { job_id } = await client.accepted(client.submit());
@@ -95,14 +95,14 @@ describe("Redis in trouble", () => {
       (await askRedis(redis.port, waiting)).includes("1") &&
       (await askRedis(redis.port, due)).startsWith("$-1");
     await until(isLeft, {
-      what: "a result in the session's set, and nobody to see to it",
+      what: "a result in the session's set, and no instance that delivers it",
       ...patience,
     });
     await askRedis(redis.port, "CLIENT KILL TYPE normal");
     expect(await client.result({ job_id })).toMatchObject({ outcome: "succeeded" });
   }, 300_000);
 
-  test("a job lost with Redis' memory: its client hears of it when its node is done", async () => {
+  test("the client of a job lost with Redis' memory gets an error when its node is done", async () => {
     const node = await fleet.node(a);
     const client = await fleet.session(b);
     const request = client.submit();

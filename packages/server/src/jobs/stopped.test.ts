@@ -8,7 +8,7 @@ import type { App } from "../app.ts";
 
 let fleet: JobFleet;
 
-/** Every place between two steps where whoever does them may stop for good, and nobody has to ask again. */
+/** Every point between two steps where an instance may stop, after which no client has to retry. */
 const STEPS = [
   "submit.after-due",
   "submit.after-binding",
@@ -20,7 +20,7 @@ const STEPS = [
   "result.after-delivered",
 ];
 
-describe.each(HOT_STORES)("whoever stops between two steps, on %s", (kind) => {
+describe.each(HOT_STORES)("an instance that stops between two steps, on %s", (kind) => {
   beforeAll(async () => {
     fleet = await openJobFleet(kind, {
       instances: kind === "memory" ? 1 : 2,

@@ -57,7 +57,7 @@ describe.each(["redis", "redis-cluster"] as const)("two instances over %s", (kin
 
   test.each([
     -1, 1,
-  ])("a machine whose clock is wrong by %i h, and then is set, delays nobody", async (hours) => {
+  ])("a machine whose clock is wrong by %i h, and then is set, delays no job", async (hours) => {
     let wrongByMs = hours * 3_600_000;
     const wallMs = () => systemClock.wallMs() + wrongByMs;
     const c = await fleet.start({}, { ...systemClock, wallMs });
@@ -92,7 +92,7 @@ describe.each(["redis", "redis-cluster"] as const)("two instances over %s", (kin
       // It leaves while the result is on its way.
       const gone = client;
       client = await fleet.session(move % 2 === 0 ? a : b, { session_id, resume_token });
-      for (const { job_id: heard } of gone.results()) seen.add(heard);
+      for (const { job_id: received } of gone.results()) seen.add(received);
     }
     await until(
       () => {
@@ -126,7 +126,7 @@ describe.each(["redis", "redis-cluster"] as const)("two instances over %s", (kin
     await far.result(waiting);
   });
 
-  test("the second who asks for the same hears of its end, wherever each is", async () => {
+  test("a second session with the same request gets the result, on whichever instance each is", async () => {
     const node = await fleet.node(a);
     const [first, second] = [await fleet.session(a), await fleet.session(b)];
     const request = first.submit({ payload: 1 });
@@ -145,7 +145,7 @@ describe.each(["redis", "redis-cluster"] as const)("two instances over %s", (kin
     expect(await asked).toMatchObject({ status: 200, body: { job_id, outcome: "succeeded" } });
   });
 
-  test("who asks over HTTP on B for what runs on A is answered when it ends", async () => {
+  test("an HTTP caller on B that waits for a job on A is answered when the job ends", async () => {
     const node = await fleet.node(a);
     const asked = fleet.ask(b, "POST", "/jobs?wait_ms=20000", {
       request_id: "over-http",
@@ -178,7 +178,7 @@ describe.each(["redis", "redis-cluster"] as const)("two instances over %s", (kin
       jobs.set(message.request_id, (jobs.get(message.request_id) ?? new Set()).add(message.job_id));
     }
     expect([...jobs.values()].map((ids) => ids.size)).toEqual(requests.map(() => 1));
-    // Word between instances comes at least once: on a slow machine a node may hear of an attempt twice.
+    // Messages between instances arrive at least once: on a slow machine a node may get an attempt twice.
     const attempts = () => new Map(node.assignments().map((one) => [attemptOf(one), one]));
     await until(() => attempts().size === 10, { what: "ten assignments" });
     for (const assigned of attempts().values()) node.finish(assigned);

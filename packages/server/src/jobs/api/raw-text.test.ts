@@ -67,14 +67,14 @@ describe.each(HOT_STORES)("payloads and results on %s", (kind) => {
     const node = await fleet.node(there, { capacity: 4 });
     const assigned = framesOf(node.socket);
     /** Resolves to the payload's text. Progress that comes together with the result is not sent on. */
-    return async (jobId: string, progressHeard = async () => {}): Promise<string> => {
+    return async (jobId: string, onProgress = async () => {}): Promise<string> => {
       const frame = await assigned(frameOf("job_assign", jobId));
       const text = frame.slice(frame.indexOf('"payload":') + '"payload":'.length, -1);
       const about = `"job_id":"${jobId}","attempt_id":1`;
       node.send(`{"type":"job_ack",${about}}`);
       node.send(`{"type":"job_started",${about}}`);
       node.send(`{ "body" : ${text} , "type":"job_progress",${about}}`);
-      await progressHeard();
+      await onProgress();
       node.send(`{"body":0,"type":"job_result",${about},"b\\u006fdy":${text}\n,"success":true}`);
       return text;
     };
@@ -83,18 +83,18 @@ describe.each(HOT_STORES)("payloads and results on %s", (kind) => {
   test("travel from a session to a node and back as the text they came as", async () => {
     const answer = await echo();
     const client = await fleet.session(here);
-    const heard = framesOf(client.socket);
+    const frame = framesOf(client.socket);
     for (const text of TEXTS) {
       const request_id = randomUUID();
       const words = `"request_id":"${request_id}","pool":"${fleet.pool}"`;
       client.send(`{"payload":0,"type":"job_submit", "payload" : ${text} ,${words}}`);
       const { job_id } = await client.accepted({ request_id });
       const answered = await answer(job_id, async () => {
-        const progress = await heard(frameOf("job_progress", job_id));
+        const progress = await frame(frameOf("job_progress", job_id));
         expect(progress.slice(progress.indexOf(',"body":'))).toBe(`,"body":${text}}`);
       });
       expect(answered).toBe(text);
-      const result = await heard(frameOf("job_result", job_id));
+      const result = await frame(frameOf("job_result", job_id));
       expect(result.slice(result.indexOf(',"body":'))).toBe(`,"body":${text}}`);
       client.send({ type: "job_result_ack", job_id });
     }

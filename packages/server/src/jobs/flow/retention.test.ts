@@ -11,7 +11,7 @@ describe.each(HOT_STORES)("ended jobs are bounded, on %s", (kind) => {
   let fleet: JobFleet;
   afterEach(() => fleet.stop());
 
-  test("bodies of the oldest go first, and their clients are told so", async () => {
+  test("bodies of the oldest jobs are dropped first, and their clients get RESULT_EVICTED", async () => {
     const [a, b] = await open(kind, { TENURE_JOBS_ENDED_BYTES_MAX: "150000" });
     const client = await fleet.session(a);
     client.obey();
@@ -67,7 +67,7 @@ describe.each(HOT_STORES)("ended jobs are bounded, on %s", (kind) => {
       expect([status, body.outcome]).toEqual([200, "succeeded"]);
       requests.push(body);
     }
-    // At both instances, once the one that sweeps has told the other.
+    // At both instances, once the other has read the figures of the sweep.
     for (const at of [a, b]) {
       const refused = await until(
         async () => {

@@ -7,7 +7,7 @@ import { createNodePool } from "../memory/node-pool.ts";
 import { freeSlots, reserveSlots } from "../store/slot-store.ts";
 import { createSlotCounts } from "./slots.ts";
 
-test("every full node is counted again after some looks, however many there are", async () => {
+test("every full node is counted again within four rounds, however many there are", async () => {
   const { hot } = await openTestHot("memory");
   const nodePool = createNodePool({ clock: createManualClock() });
   const ids = Array.from({ length: 1_000 }, (_, at) => `node-${String(at).padStart(4, "0")}`);
@@ -18,7 +18,7 @@ test("every full node is counted again after some looks, however many there are"
     await reserveSlots(hot, { nodeId, capacity: 1, ttlMs: 60_000, wanted: [held] });
     nodePool.counted(nodeId, 1);
   }
-  // Freed by another instance, which says nothing about it.
+  // Freed by another instance, without a message.
   const idle = ids.slice(-20);
   for (const nodeId of idle) await freeSlots(hot, nodeId, [held]);
   const count = createSlotCounts({ hot, nodePool });

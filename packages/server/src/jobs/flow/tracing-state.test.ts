@@ -18,13 +18,13 @@ describe("whether jobs are traced", () => {
     return lines;
   }
 
-  test("is logged at the start: without an SDK it is off", () => {
+  test("tracing is off without an SDK, and the start logs it", () => {
     expect(logged(undefined)).toEqual([
       { event: "tracing.off", reason: "no OpenTelemetry SDK is registered" },
     ]);
   });
 
-  test("is off with an SDK on an older copy of the API, and the reason says so", () => {
+  test("tracing is off with an SDK on an older copy of the API, and the log has the reason", () => {
     expect(logged({ version: "1.2.0", trace: {} })).toEqual([
       {
         event: "tracing.off",
@@ -33,7 +33,7 @@ describe("whether jobs are traced", () => {
     ]);
   });
 
-  test("is on with an SDK that samples out the first span", () => {
+  test("tracing is on with an SDK that samples out the first span", () => {
     const unsampled = {
       getTracer: () => ({ startSpan: () => ({ isRecording: () => false, end() {} }) }),
     };

@@ -24,7 +24,7 @@ interface Recorded {
 
 const spans: Recorded[] = [];
 
-/** As much of an SDK as it takes to see what it would be told. */
+/** The part of an SDK that records the calls of the API. */
 const provider: TracerProvider = {
   getTracer: () =>
     ({
@@ -72,7 +72,7 @@ let fleet: JobFleet;
 let a: App;
 
 beforeAll(async () => {
-  // Before the server starts: it asks once whether anybody records.
+  // Before the server starts: it checks once whether an SDK records.
   trace.setGlobalTracerProvider(provider);
   fleet = await openJobFleet("memory");
   a = fleet.apps[0]!;
@@ -168,7 +168,7 @@ test("a job is a span, with one for each of its attempts, in the trace it was su
   await fleet.rest();
 });
 
-test("a job that does not succeed says so; one without a trace begins its own", async () => {
+test("the span of a job that does not succeed has an error status; a job without a trace begins its own", async () => {
   const client = await fleet.session(a);
   const { job_id } = await client.accepted(client.submit({ trace_id: "not-a-traceparent" }));
   client.send({ type: "job_cancel", job_id });

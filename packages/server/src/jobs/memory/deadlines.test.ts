@@ -7,48 +7,48 @@ let deadlines: Deadlines;
 afterEach(() => deadlines.stop());
 
 function open(): string[] {
-  const rung: string[] = [];
-  const onError = (error: unknown) => rung.push(String(error));
-  deadlines = createDeadlines({ clock: systemClock, onDue: (key) => rung.push(key), onError });
+  const fired: string[] = [];
+  const onError = (error: unknown) => fired.push(String(error));
+  deadlines = createDeadlines({ clock: systemClock, onDue: (key) => fired.push(key), onError });
   deadlines.start();
-  return rung;
+  return fired;
 }
 
-test("rings in the order of time, whatever the order of setting", async () => {
-  const rung = open();
+test("deadlines fire in the order of time, in any order of setting", async () => {
+  const fired = open();
   deadlines.set("last", 300);
   deadlines.set("first", 30);
   deadlines.set("second", 150);
-  await until(() => rung.length === 3, { what: "three alarms" });
-  expect(rung).toEqual(["first", "second", "last"]);
+  await until(() => fired.length === 3, { what: "three alarms" });
+  expect(fired).toEqual(["first", "second", "last"]);
   expect(deadlines.size()).toBe(0);
 });
 
-test("one that is cleared is silent, and one that is set again rings once", async () => {
-  const rung = open();
+test("a cleared deadline does not fire, and one that is set again fires once", async () => {
+  const fired = open();
   deadlines.set("cleared", 20);
   deadlines.clear("cleared");
   deadlines.set("moved", 20);
   deadlines.set("moved", 60);
   deadlines.set("after", 200);
-  await until(() => rung.includes("after"), { what: "the last alarm" });
-  expect(rung).toEqual(["moved", "after"]);
+  await until(() => fired.includes("after"), { what: "the last alarm" });
+  expect(fired).toEqual(["moved", "after"]);
 });
 
-test("an earlier one wakes whoever sleeps for a later one", async () => {
-  const rung = open();
+test("an earlier deadline fires in time while the timer waits for a later one", async () => {
+  const fired = open();
   deadlines.set("in an hour", 3_600_000);
   await new Promise((resolve) => setImmediate(resolve));
   deadlines.set("soon", 20);
-  await until(() => rung.length > 0, { what: "the earlier alarm" });
-  expect(rung).toEqual(["soon"]);
+  await until(() => fired.length > 0, { what: "the earlier alarm" });
+  expect(fired).toEqual(["soon"]);
 });
 
-test("200,000 deadlines far apart are kept, and the one that is due rings", async () => {
-  const rung = open();
+test("200,000 deadlines far apart are kept, and the one that is due fires", async () => {
+  const fired = open();
   for (let at = 1; at <= 200_000; at++) deadlines.set(`later ${at}`, 60_000 + at * 20);
   deadlines.set("soon", 20);
-  await until(() => rung.length > 0, { what: "an alarm" });
-  expect(rung).toEqual(["soon"]);
+  await until(() => fired.length > 0, { what: "an alarm" });
+  expect(fired).toEqual(["soon"]);
   expect(deadlines.size()).toBe(200_000);
 });

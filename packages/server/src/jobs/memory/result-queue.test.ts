@@ -5,7 +5,7 @@ import { createResultQueue, RESULT_WINDOW } from "./result-queue.ts";
 
 const RESULT_BYTES = 200_000;
 
-/** A queue over a socket whose buffer empties when a test says so. */
+/** A queue over a socket whose buffer the test empties. */
 function start({ failures = 0, missing = [] as string[], bytes = RESULT_BYTES } = {}) {
   const clock = createManualClock();
   const sent: string[] = [];

@@ -25,7 +25,7 @@ const someServices = (...services: string[]): Openings => ({
 
 const room = () => createWaitQueue<Waiter>();
 
-/** The order in which a room hands out those of a pool when there is a place for everybody. */
+/** The order in which a queue serves the jobs of a pool when there is a slot for each. */
 function order(waiting: ReturnType<typeof room>, pool = "gpu"): string[] {
   const served: string[] = [];
   waiting.serve(pool, ALL, ({ jobId }) => {
@@ -53,7 +53,7 @@ describe("the waiting room", () => {
     expect(order(waiting)).toEqual([first.jobId, second.jobId, third.jobId]);
   });
 
-  test("a need that cannot be met holds up nobody else", () => {
+  test("a need that cannot be met delays no other job", () => {
     const waiting = room();
     const picky = waiter({ service: "whisper", need: "whisper" });
     const alsoPicky = waiter({ service: "whisper", need: "whisper", priority: 9 });
@@ -80,7 +80,7 @@ describe("the waiting room", () => {
     expect(waiting.sizeOf("gpu")).toBe(1);
   });
 
-  test("tells since when the oldest waits", () => {
+  test("the queue knows since when its oldest job waits", () => {
     const waiting = room();
     expect(waiting.oldestMs()).toBeUndefined();
     waiting.add(waiter({ createdMs: 500, priority: 9 }));
@@ -89,7 +89,7 @@ describe("the waiting room", () => {
     expect(waiting.oldestMs()).toBe(300);
   });
 
-  test("agrees with sorting, whatever comes and goes", () => {
+  test("the queue serves in the order of a sorted list, with any additions and removals", () => {
     const step = fc.record({
       priority: fc.integer({ min: 0, max: 2 }),
       createdMs: fc.integer({ min: 0, max: 20 }),
@@ -136,7 +136,7 @@ describe("the waiting room", () => {
     const itsNode = (one: Waiter): Offered => (one === speaking ? { nodeId: "n" } : "no_room");
     expect(offers(someServices(), itsNode)).toEqual([speaking, plain]);
     expect(offers(someServices(), itsNode)).toEqual([plain]);
-    // Its node has a slot, which another job takes first: it goes on waiting, and is not offered for ever.
+    // Its node has a slot, which another job takes first: it keeps waiting, and is not offered in a loop.
     const freed = {
       offers: offersOf([{ services: [] }]),
       isOpen: (nodeId: string) => nodeId === "n",

@@ -24,7 +24,7 @@ const DESIGN: Record<JobEvent, { from: readonly JobPlace[]; to: JobState }> = {
 };
 
 describe("the table of states", () => {
-  test.each(JOB_EVENTS)("%s changes what the design says, and nothing else", (event) => {
+  test.each(JOB_EVENTS)("%s leads to the states of the design, and to no other", (event) => {
     const { from, to } = DESIGN[event];
     for (const place of JOB_PLACES) {
       const cell = cellOf(place, event);

@@ -14,7 +14,7 @@ const node = (nodeId: string, words: Partial<Candidate> = {}): Candidate => ({
   ...words,
 });
 
-/** Gives the fractions it is told, over and over. */
+/** Returns these fractions, over and over. */
 function loaded(...fractions: number[]): Random {
   let at = 0;
   return {
@@ -62,7 +62,7 @@ describe("choosing a node", () => {
     expect(pickNode([failed], wanted, never)).toBe(failed);
   });
 
-  test("chooses nobody when all are left out, and counts why", () => {
+  test("no node is picked when all are excluded, and the reasons are counted", () => {
     const nodes = [
       node("gone", { online: false }),
       node("elsewhere", { pools: new Set(["cpu"]) }),

@@ -37,7 +37,7 @@ test("a job without a record leaves the index", () => {
   expect(recoveryAction(undefined, NOW_MS)).toEqual({ do: "leave" });
 });
 
-test("a job nobody has in hand is bound if need be, then placed, and given up past its time", () => {
+test("an orphaned job that waits is bound if it is not, then placed, and given up after its limit", () => {
   expect(after(2_000, { persisted: false })).toEqual({ do: "bind" });
   expect(after(2_000, {})).toEqual({ do: "adopt" });
   expect(after(10_000, {})).toEqual({ do: "give_up" });
@@ -54,7 +54,7 @@ test("a job on a node is looked at again, at the latest a moment after its deadl
   expect(after(5_500, { state })).toEqual({ do: "check_slot", inMs: 1_000 });
 });
 
-test("past its deadline it goes elsewhere; that nobody sent it again is not its fault", () => {
+test("an orphaned job past its deadline is retried; an attempt that was never acknowledged does not count", () => {
   expect(after(6_000, { state: "DISPATCHED" })).toEqual({ do: "retry", reason: "instance_lost" });
   for (const state of ["ACCEPTED", "RUNNING"] as const) {
     expect(after(6_000, { state })).toMatchObject({ do: "check_slot" });
@@ -62,7 +62,7 @@ test("past its deadline it goes elsewhere; that nobody sent it again is not its 
   }
 });
 
-test("what has ended is concluded, however late", () => {
+test("a job that has ended is concluded, however late", () => {
   expect(after(0, { state: "FINISHED" })).toEqual({ do: "conclude", released: false });
   expect(after(1e9, { state: "RELEASED" })).toEqual({ do: "conclude", released: true });
 });

@@ -62,7 +62,7 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
     expect(await sweepEnded(store.hot, shard)).toEqual({ jobs: 0, units: 0, firstInMs: undefined });
   });
 
-  test("one that leaves the due index leaves it in the same step", async () => {
+  test("a job that is done leaves the recovery index in the same step", async () => {
     const shard = nextShard();
     const [job] = jobsOf(shard, [100]);
     await enterRecoveryIndex(store.hot, [{ jobId: job!.jobId, inMs: 60_000 }]);
@@ -113,7 +113,7 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
     expect(await client.exists(keys.timeline)).toBe(0);
   });
 
-  test("one instance sweeps until its lease runs out, the others take its figures", async () => {
+  test("one instance sweeps until its lease expires, and the others read its figures", async () => {
     const ask = (instanceId: string, jobs?: number) =>
       leadSweep(store.hot, {
         ...{ instanceId, leaseMs: 5_000 },
@@ -131,7 +131,7 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
   });
 
   if (kind !== "memory")
-    test("all its keys expire", async () => {
+    test("all keys of ended jobs expire", async () => {
       const { client, prefix } = store.hot as RedisStore;
       const shards = Array.from({ length: RECOVERY_SHARDS }, (_, shard) => shard);
       const keys = shards.flatMap((shard) => [

@@ -31,7 +31,7 @@ describe.each(HOT_STORES)("an attempt that was ended for the loss of its node, o
     forgiveAttempt(store.hot, { jobId, attemptId, nodeId });
   const counted = async (jobId: string) => (await readJob(store.hot, jobId))?.countedAttempts;
 
-  test("is taken off the count once, at the word of that node only", async () => {
+  test("a lost attempt is taken off the count once, for its own node only", async () => {
     const jobId = await job([NODE_A, nodeLost], [NODE_B, nodeLost], [NODE_A, nodeLost]);
     expect(await counted(jobId)).toBe(3);
     expect(await forgive(jobId, 2, NODE_A)).toBeUndefined();

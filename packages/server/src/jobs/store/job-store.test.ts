@@ -34,7 +34,7 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
   });
   const everything = { payload: true, result: true, timeline: true };
 
-  test("a record gives back what was asked for, and its payload as it was", async () => {
+  test("a record returns its spec, and its payload unchanged", async () => {
     const payload = JSON.stringify({ text: "x".repeat(1_000), odd: '"\\\u0000\ud800é' });
     const job = newJob({
       payload,
@@ -83,7 +83,7 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
     expect((await readJob(store.hot, job.jobId, { payload: true }))?.payload).toBe(job.payload);
   });
 
-  test("the same record written again is a duplicate and changes nothing", async () => {
+  test("a record that is written again is a duplicate, and nothing changes", async () => {
     const job = newJob();
     await createJob(store.hot, job);
     const before = await readJob(store.hot, job.jobId, everything);
@@ -125,7 +125,7 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
   });
 
   if (kind !== "memory")
-    test("expiries: until somebody keeps it, none while it lives, and then its retention", async () => {
+    test("a record expires until it is persisted, not while its job is open, and after its retention", async () => {
       const ttl = ttlsOf(store);
       const job = newJob();
       await createJob(store.hot, job);
@@ -149,13 +149,13 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
         expect(await ttl(key)).toBeGreaterThan(RETENTION_MS / 2);
         expect(await ttl(key)).toBeLessThanOrEqual(RETENTION_MS);
       }
-      // Somebody who is late: it learns of its turn, and runs out all the same.
+      // A late call: the record gets its turn, and expires all the same.
       expect(await persistJob(store.hot, job.jobId, { turnId: "t1" })).toBe("persisted");
       expect(await readJob(store.hot, job.jobId)).toMatchObject({ turnId: "t1" });
       expect(await ttl(keys.fsm)).toBeGreaterThan(RETENTION_MS / 2);
     });
 
-  test("a job runs out unless somebody keeps it; any first step does", async () => {
+  test("a job expires unless it is persisted; any first step persists it", async () => {
     const [forgotten, kept, advanced] = [newJob(), newJob(), newJob()];
     for (const job of [forgotten, kept, advanced]) await createJob(store.hot, job);
     await persistJob(store.hot, kept.jobId);
@@ -196,7 +196,7 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
     expect(await readBinding(store.hot, first)).toEqual({ jobId: first.jobId, bodyHash: "hash" });
   });
 
-  test("the same id with another body is told so; another tenant has a job of its own", async () => {
+  test("the same request id with another body is refused; another tenant has a job of its own", async () => {
     const first = newJob({ requestId: "body" });
     await bind(store.hot, suitor(first));
     expect(await bind(store.hot, suitor(newJob({ requestId: "body", bodyHash: "other" })))).toEqual(
@@ -228,7 +228,7 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
     expect(await voidJob(store.hot, lostOne!.jobId)).toBe("void");
     expect(await voidJob(store.hot, lostOne!.jobId)).toBe("void");
     expect(await bind(store.hot, suitor(next!), lostOne!.jobId)).toEqual({ outcome: "bound" });
-    // Compare-and-set: whoever found the same hole a moment later follows.
+    // Compare-and-set: an instance that found the same gap a moment later follows.
     expect(await bind(store.hot, suitor(third!), lostOne!.jobId)).toEqual({
       outcome: "taken",
       jobId: next!.jobId,

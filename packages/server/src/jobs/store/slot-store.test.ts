@@ -67,7 +67,7 @@ describe.each(HOT_STORES)("slots: %s", (kind) => {
     expect(answers.indexOf("full")).toBe(9_999);
   });
 
-  test("a slot nobody renews runs out; a heartbeat keeps it", async () => {
+  test("a slot that is not renewed expires; a heartbeat renews it", async () => {
     const [kept, left] = slots(2);
     await reserve(2, [kept!, left!]);
     store.advance(TTL_MS - 1);
@@ -149,7 +149,7 @@ describe.each(HOT_STORES)("slots: %s", (kind) => {
     expect(await count()).toBe(0);
   });
 
-  test("the storm guard leaves a node out for one service, for everybody, and only for a while", async () => {
+  test("the storm guard leaves a node out for one service, on all instances, and only for a while", async () => {
     const report = {
       nodeId,
       service: "asr",

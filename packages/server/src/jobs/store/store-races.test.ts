@@ -49,7 +49,7 @@ describe.each(HOT_STORES)("races at two instances: %s", (kind) => {
   test(`I4: ${RIVALS} submissions of one request id, ${REQUESTS} ids: as many jobs as ids`, async () => {
     for (let n = 0; n < REQUESTS; n++) {
       const requestId = `request-${n}`;
-      // Whoever binds first writes its record last: the others must not take it for lost.
+      // The first to bind writes its record last: the others have to follow it.
       const rivals = Array.from({ length: RIVALS }, (_, rival) =>
         submit(hots[rival % 2]!, requestId, Math.max(0, 3 - Math.floor(rival / 4))),
       );
@@ -181,9 +181,11 @@ describe.each(HOT_STORES)("races at two instances: %s", (kind) => {
     const spoken: { turnId: string; placed: Set<string> }[] = [];
     for (let turn = 0; turn < 3; turn++) {
       const burst = await Promise.all(
-        Array.from({ length: 20 }, (_, n) => say(sessionId, { n, nodes, finalize: false })),
+        Array.from({ length: 20 }, (_, n) =>
+          joinAndPlace(sessionId, { n, nodes, finalize: false }),
+        ),
       );
-      const closing = await say(sessionId, { n: turn, nodes, finalize: true });
+      const closing = await joinAndPlace(sessionId, { n: turn, nodes, finalize: true });
       const { turnId } = closing;
       expect(new Set(burst.map((job) => job.turnId))).toEqual(new Set([turnId]));
       spoken.push({ turnId, placed: new Set([...burst, closing].map((job) => job.nodeId)) });
@@ -193,7 +195,7 @@ describe.each(HOT_STORES)("races at two instances: %s", (kind) => {
     return spoken;
   }
 
-  async function say(
+  async function joinAndPlace(
     sessionId: string,
     { n, nodes, finalize }: { n: number; nodes: string[]; finalize: boolean },
   ): Promise<{ turnId: string; nodeId: string }> {

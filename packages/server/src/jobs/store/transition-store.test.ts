@@ -222,7 +222,7 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
     });
   });
 
-  test("whoever listens is named to whoever ends the job, once and within bounds", async () => {
+  test("the call that ends a job gets its listeners, once and within bounds", async () => {
     const { jobId } = newJob();
     expect(await listen(store.hot, jobId, "i1")).toBeUndefined();
     await createJob(store.hot, newJob({ jobId }));
@@ -296,7 +296,7 @@ describe.each(HOT_STORES)("the states of a job: %s", (kind) => {
   });
 });
 
-/** What `advance` says of a record besides its answers. */
+/** The state that `advance` returns besides its answers. */
 function summaryOf(record: JobRecord) {
   const { state, attemptId, countedAttempts, nodeId } = record;
   const jobOutcome = record.outcome;

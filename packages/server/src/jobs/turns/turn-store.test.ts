@@ -116,7 +116,7 @@ describe.each(HOT_STORES)("turns: %s", (kind) => {
     });
   });
 
-  test("I8: 64 placements of one turn in the same instant: all are told one node", async () => {
+  test("I8: 64 placements of one turn in the same instant all get one node", async () => {
     const turn = turnId();
     const nodes = Array.from({ length: 64 }, (_, n) => String(n).padStart(44, "A"));
     const placed = await Promise.all(nodes.map((node) => place(turn, node)));

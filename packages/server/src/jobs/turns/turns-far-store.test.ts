@@ -46,7 +46,7 @@ describe(`with Redis ${ROUND_TRIP_MS} ms away`, () => {
       turns.set(turn_id, (turns.get(turn_id) ?? 0) + 1);
       expect(await client.result(request)).toMatchObject({ outcome: "succeeded" });
     }
-    // In the order they were said.
+    // In the order they were submitted.
     expect([...turns.values()]).toEqual([61, 1, 1, 1, 1, 1]);
   }, 60_000);
 });

@@ -49,7 +49,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
 
   const workers = (words: Record<string, unknown> = {}) =>
     Promise.all([a, b, a, b].map((at) => fleet.node(at, { capacity: 50, ...words })));
-  const say = async (speaker: JobSession, words: Record<string, unknown> = {}) =>
+  const submit = async (speaker: JobSession, words: Record<string, unknown> = {}) =>
     speaker.accepted(speaker.submit({ turn: true, ...words }));
 
   test("I8: jobs of one turn go to one node, also the first two in the same instant", async () => {
@@ -86,8 +86,8 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     const nodes = await workers();
     const speakers = await Promise.all([a, b, a, b].map((at) => fleet.session(at)));
     const turnOf = async (speaker: JobSession) => {
-      const first = await say(speaker);
-      const last = await say(speaker, { finalize: "manual" });
+      const first = await submit(speaker);
+      const last = await submit(speaker, { finalize: "manual" });
       expect(last.turn_id).toBe(first.turn_id);
       expect(await nodeOf(nodes, last.job_id)).toBe(await nodeOf(nodes, first.job_id));
       return first.turn_id!;
@@ -105,10 +105,10 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
   test("a job waits for the turn's node, though another one is free", async () => {
     const first = await fleet.node(a, { capacity: 1 });
     const speaker = await fleet.session(a);
-    await say(speaker);
+    await submit(speaker);
     const assigned = await first.assigned();
     const other = await fleet.node(b, { capacity: 5 });
-    const patient = await say(speaker);
+    const patient = await submit(speaker);
     first.finish(assigned);
     first.finish(await first.assigned(1, patient.job_id));
     await speaker.result(patient);
@@ -119,24 +119,24 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
   test("when the turn's node is gone the next job goes elsewhere at once", async () => {
     const first = await fleet.node(a);
     const speaker = await fleet.session(a);
-    const opening = await say(speaker);
+    const opening = await submit(speaker);
     first.finish(await first.assigned());
     await speaker.result(opening);
     const other = await fleet.node(b, { capacity: 5 });
     await first.close();
-    const next = await say(speaker);
+    const next = await submit(speaker);
     await other.assigned(1, next.job_id);
     expect((await read(next.job_id)).affinity).toBe("offline");
     expect((await readTurn(opening.turn_id!)).body.affinity_node_id).toBe(first.key.address);
     const elsewhere = await fleet.node(a, { pools: ["elsewhere"], capacity: 5 });
-    const far = await say(speaker, { pool: "elsewhere" });
+    const far = await submit(speaker, { pool: "elsewhere" });
     await elsewhere.assigned(1, far.job_id);
   });
 
-  test("a closing job that waits: what is said next is in a new turn", async () => {
+  test("a job submitted after a closing job that waits is in a new turn", async () => {
     const node = await fleet.node(a, { capacity: 1 });
     const speaker = await fleet.session(a);
-    const opening = await say(speaker);
+    const opening = await submit(speaker);
     const assigned = await node.assigned();
     // All at once, and in this order.
     const closing = speaker.submit({ turn: true, finalize: "manual" });
@@ -153,14 +153,14 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     });
   });
 
-  test("turn_finalize ends it, with each reason; without a turn it says so; a repeat touches nothing", async () => {
+  test("turn_finalize ends a turn, with each reason; without a turn it is NOT_FOUND; a repeat changes nothing", async () => {
     const node = await fleet.node(a, { capacity: 9 });
     node.obey();
     const speaker = await fleet.session(a);
     speaker.send({ type: "turn_finalize", reason: "manual" });
     expect(await speaker.receive("error")).toMatchObject({ code: "NOT_FOUND" });
     for (const reason of ["manual", "timeout"]) {
-      const { turn_id, request_id, job_id } = await say(speaker);
+      const { turn_id, request_id, job_id } = await submit(speaker);
       await speaker.result({ job_id });
       speaker.send({ type: "turn_finalize", reason });
       await until(
@@ -175,7 +175,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
         ended: reason,
         affinity_node_id: null,
       });
-      const today = await say(speaker);
+      const today = await submit(speaker);
       speaker.send({
         type: "job_submit",
         request_id,
@@ -191,19 +191,19 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
           ),
         { what: "the old job" },
       );
-      expect((await say(speaker)).turn_id).toBe(today.turn_id);
+      expect((await submit(speaker)).turn_id).toBe(today.turn_id);
       speaker.send({ type: "turn_finalize", reason: "manual" });
       await until(async () => (await readTurn(today.turn_id!)).body.ended, { what: "the end" });
     }
   });
 
-  test("what was said before the end goes to one node, though it has none yet when the turn ends", async () => {
+  test("jobs submitted before the end of a turn go to one node, also if it has none yet when the turn ends", async () => {
     const speaker = await fleet.session(a);
-    const jobs: Awaited<ReturnType<typeof say>>[] = [];
-    for (let n = 0; n < 8; n++) jobs.push(await say(speaker));
+    const jobs: Awaited<ReturnType<typeof submit>>[] = [];
+    for (let n = 0; n < 8; n++) jobs.push(await submit(speaker));
     speaker.send({ type: "turn_finalize", reason: "manual" });
     await speaker.receive("turn_finalized");
-    const next = await say(speaker);
+    const next = await submit(speaker);
     expect(next.turn_id).not.toBe(jobs[0]!.turn_id);
     const nodes = await workers();
     const placed = new Set();
@@ -218,25 +218,25 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     const node = await fleet.node(a, { capacity: 9 });
     node.obey();
     const speaker = await fleet.session(a, { turn_pause_ms: 300 });
-    const { turn_id } = await say(speaker);
+    const { turn_id } = await submit(speaker);
     expect(await speaker.receive("turn_finalized")).toEqual({
       type: "turn_finalized",
       turn_id,
       reason: "timeout",
     });
-    expect((await say(speaker)).turn_id).not.toBe(turn_id);
+    expect((await submit(speaker)).turn_id).not.toBe(turn_id);
   });
 
   test("a session that resumes continues its turn, on the same node", async () => {
     const nodes = await workers();
     for (const node of nodes) node.obey();
     const speaker = await fleet.session(a);
-    const { turn_id, job_id } = await say(speaker);
+    const { turn_id, job_id } = await submit(speaker);
     const node = await nodeOf(nodes, job_id);
     await speaker.close();
     const { sessionId: session_id, resumeToken: resume_token } = speaker;
     const back = await fleet.session(b, { session_id, resume_token });
-    const next = await say(back);
+    const next = await submit(back);
     expect(next.turn_id).toBe(turn_id);
     expect(await nodeOf(nodes, next.job_id)).toBe(node);
     const metrics = await (await fetch(new URL("/metrics", a.url))).text();
@@ -247,7 +247,7 @@ describe.each(HOT_STORES)("turns, on %s", (kind) => {
     test("the seed's contract, as the store has it", async () => {
       const nodes = await workers();
       const speaker = await fleet.session(a);
-      const { turn_id, job_id } = await say(speaker);
+      const { turn_id, job_id } = await submit(speaker);
       const node = await nodeOf(nodes, job_id);
       const store = (await openTestPeer(kind, fleet.prefix)) as RedisStore;
       try {
@@ -326,7 +326,7 @@ describe.each(HOT_STORES)("a closing job that ends before it is in its turn, on 
       instances: kind === "memory" ? 1 : 2,
       env: {
         TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "3",
-        // The sweep, which would end such a turn some day, does not come as long as this lasts; and it says `timeout`.
+        // The sweep, which would end such a turn with `timeout`, does not run within this test.
         TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "300",
       },
     });
@@ -392,7 +392,7 @@ describe.each(HOT_STORES)("a closing job that ends before it is in its turn, on 
     const opening = await speaker.accepted(speaker.submit({ turn: true }));
     let jobId: string | undefined;
     const outcome = async () => (jobId ? (await read(jobId)).outcome : undefined);
-    // Neither its submitter nor whoever adopts it gets it into its turn before its time is over.
+    // Neither its submit nor its recovery joins the turn before its limit is over.
     armFailpoint("turn.before-join", async () => {
       if (!(await outcome())) throw new Error("not now");
     });
@@ -415,7 +415,7 @@ describe.each(HOT_STORES)("a job that joined its turn and was not written down, 
   afterEach(() => disarmAll());
   afterAll(() => fleet.stop());
 
-  test("joins again: whoever reads its record knows its turn", async () => {
+  test("a job whose join failed joins again, and its record has the turn", async () => {
     const node = await fleet.node(a, { capacity: 5 });
     node.obey();
     const speaker = await fleet.session(a);
@@ -450,7 +450,7 @@ describe.each(HOT_STORES)("a speaker who vanishes mid-turn, on %s", (kind) => {
     const { turn_id } = await speaker.accepted(speaker.submit({ turn: true }));
     expect((await readTurn(turn_id!)).status).toBe(200);
     await speaker.close();
-    // Its session is forgotten, so nobody may read the turn any more; and nothing of it is left over.
+    // Its session is gone, so the turn cannot be read any more; and nothing of it is left.
     await until(async () => (await readTurn(turn_id!)).status === 404, {
       what: "a forgotten session",
       deadlineMs: 60_000,
