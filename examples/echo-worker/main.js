@@ -1,4 +1,4 @@
-// A worker that gives back what it gets. Run it by hand, or let the fleet run it as a deployment:
+// A worker that returns its payload. Run it by hand, or let the fleet run it as a deployment:
 //
 //   npm start                                         (in another terminal)
 //   node examples/echo-worker/main.js
@@ -6,8 +6,8 @@
 //
 //   tenure deployment create --name echo --command node --arg "$PWD/examples/echo-worker/main.js" --count 2
 //
-// As a deployment it is told where the server is (TENURE_URL), which deployment it is (TENURE_DEPLOYMENT_ID) and the
-// number of its term (TENURE_FENCING_TOKEN), which only rises: whatever it writes elsewhere should carry that number.
+// As a deployment it gets the URL of the server (TENURE_URL), its deployment id (TENURE_DEPLOYMENT_ID) and the number of its
+// term (TENURE_FENCING_TOKEN), which only rises. Its writes to other systems should carry that number.
 
 import { setTimeout as wait } from "node:timers/promises";
 import { closeOnSignal, modelNotAvailable, Worker } from "@tenure/sdk";
@@ -24,9 +24,9 @@ const {
 
 /**
  * @typedef {object} Wish
- * @property {unknown} [say] What to give back.
+ * @property {unknown} [say] The text to return.
  * @property {number} [work_ms] How long to work on it.
- * @property {number} [steps] How often to tell how it goes.
+ * @property {number} [steps] How often to report progress.
  * @property {string} [fail] Fail with these words instead.
  * @property {string} [missing] Act as if this service were not here.
  */
@@ -56,5 +56,5 @@ const worker = new Worker({
   },
 });
 
-// What runs may end; then it leaves. What does not end in time goes to another worker.
+// Running jobs may end before it disconnects. Jobs that do not end in time go to another worker.
 closeOnSignal(worker, { withinMs: 8_000 });

@@ -1,10 +1,10 @@
-// A session that submits jobs to the echo workers and tells how they end.
+// A session that submits jobs to the echo workers and prints their results.
 //
 //   node examples/echo-worker/send.js                 20 jobs, 10 a second
 //   node examples/echo-worker/send.js 1000 50
 //   node examples/echo-worker/send.js forever 5       until Ctrl-C
 //
-// Stop a worker, an agent or the server meanwhile: every job is answered once all the same.
+// Stop a worker, an agent or the server meanwhile: every job is still answered once.
 
 import { setTimeout as wait } from "node:timers/promises";
 import { Session } from "@tenure/sdk";
@@ -40,7 +40,8 @@ async function send(n) {
       pool: ECHO_POOL,
       payload: { say, work_ms: 100 },
     });
-    if (/** @type {{ say?: string }} */ (body).say !== say) throw new Error("not what was said");
+    if (/** @type {{ say?: string }} */ (body).say !== say)
+      throw new Error("the answer is not the text that was sent");
     byNode.set(node_id, (byNode.get(node_id) ?? 0) + 1);
     const tookMs = Math.round(performance.now() - startedMs);
     console.log(`${say}: ${node_id.slice(0, 8)} attempt ${attempt_id}, ${tookMs} ms`);
@@ -61,5 +62,5 @@ await Promise.all(open);
 await session.close();
 
 const shares = [...byNode].map(([node, jobs]) => `${node.slice(0, 8)} ${jobs}`).join(", ");
-console.log(`answered by ${shares || "nobody"}; ${failed} failed`);
+console.log(`answered by ${shares || "no worker"}; ${failed} failed`);
 process.exitCode = failed === 0 ? 0 : 1;

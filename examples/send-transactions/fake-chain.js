@@ -1,14 +1,14 @@
-// A chain that is not one: it keeps the nonce rules of an EVM node and nothing else, and misbehaves on request.
+// A fake chain: it has the nonce rules of an EVM node and nothing else, and fails on request.
 
 /**
  * @typedef {{ hash: string, from: string, nonce: number, fee: number }} Transaction
  * @typedef {{ mined: Transaction[], pool: Map<number, Transaction> }} Account
  */
 
-/** The transaction was taken; the answer was lost on the way. Whoever sees this does not know which. */
+/** The transaction was accepted, but its answer was lost: the sender does not know the outcome. */
 export class TimedOut extends Error {}
 
-/** The node said no: this transaction is nowhere. */
+/** The node refused the transaction. */
 export class Refused extends Error {}
 
 export class FakeChain {
@@ -26,7 +26,7 @@ export class FakeChain {
   }
 
   /**
-   * Takes a transaction into the pool, or says why not. It waits there as "queued" behind a gap, else as "pending".
+   * Takes a transaction into the pool, or throws. It waits there as "queued" behind a gap, else as "pending".
    * @param {{ from: string, nonce: number, fee?: number, hash?: string }} transaction
    */
   send({ from, nonce, fee = 1, hash = `0x${(++this.#sent).toString(16).padStart(64, "0")}` }) {
@@ -44,7 +44,7 @@ export class FakeChain {
     return hash;
   }
 
-  /** The next `count` transactions are taken, but their senders hear nothing. @param {number} count */
+  /** The next `count` transactions are accepted, but their senders get no answer. @param {number} count */
   loseAnswers(count) {
     this.#loseAnswers += count;
   }
@@ -54,7 +54,7 @@ export class FakeChain {
     return this.#account(from).pool.delete(nonce);
   }
 
-  /** Mines what has no gap below it. @returns {Transaction[]} */
+  /** Mines the transactions without a gap below them. @returns {Transaction[]} */
   mine() {
     /** @type {Transaction[]} */
     const block = [];
@@ -75,7 +75,7 @@ export class FakeChain {
     return this.#account(address).mined.map(({ hash }) => hash);
   }
 
-  /** Numbers in the pool: those that could be mined now, and those behind a gap. @param {string} address */
+  /** Nonces in the pool: those that could be mined now, and those behind a gap. @param {string} address */
   pool(address) {
     const { mined, pool } = this.#account(address);
     const numbers = [...pool.keys()].sort((a, b) => a - b);

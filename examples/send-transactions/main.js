@@ -1,4 +1,4 @@
-// Ten payments from one account by three senders, on a chain that loses answers, with Tenure handing out the numbers.
+// Ten payments from one account by three senders, on a chain that loses answers. Tenure allocates the nonces.
 //
 //   npm start                                         (in another terminal)
 //   node examples/send-transactions/main.js
@@ -20,19 +20,19 @@ const chain = new FakeChain();
 const nonces = createNonces({ url, token });
 const admin = createAdmin({ url, token });
 
-/** Sends one payment under its own name: sent again, it is the same payment with the same number. */
+/** Sends one payment under its own request id: sent again, it is the same payment with the same nonce. */
 async function pay(/** @type {string} */ payment) {
   try {
     const { nonce, broadcast } = await nonces.withNonce(
       signer,
       async ({ nonce }) => {
-        // Known for sure before anything left: the number is free for somebody else.
+        // Certainly not broadcast: the nonce is free again.
         if (payment === "payment-3") return { unsent: "the balance is too low" };
         try {
           return { txHash: chain.send({ from: address, nonce }) };
         } catch (error) {
           if (error instanceof Refused) return { unsent: error.message };
-          throw error; // taken or not? Nobody knows, and withNonce does not guess
+          throw error; // the outcome is unknown, so withNonce keeps the nonce
         }
       },
       { requestId: payment },
@@ -51,18 +51,18 @@ await Promise.all(payments.slice(0, 5).map(pay));
 chain.loseAnswers(2);
 await Promise.all(payments.slice(5).map(pay));
 
-// The chain settles what the senders could not know: what is mined is used.
+// The chain resolves unknown outcomes: a mined nonce is used.
 const account = {
-  /** viem's createPublicClient gives the same method for a real chain. */
+  /** viem's createPublicClient has the same method for a real chain. */
   getTransactionCount: async (/** @type {{ address: string }} */ { address }) =>
     Number(await chain.request({ method: "eth_getTransactionCount", params: [address, "latest"] })),
 };
 for (;;) {
   chain.mine();
   const { minedCount, resolved, blocking } = await probeSigner(admin, viemChain(account), signer);
-  if (resolved.length > 0) console.log(`the chain settled ${resolved.join(", ")}`);
+  if (resolved.length > 0) console.log(`resolved by the chain: ${resolved.join(", ")}`);
   for (const nonce of blocking) {
-    // A number nobody will send: fill it, so that the ones above can be mined.
+    // A nonce that no sender will use: fill it, so that the ones above can be mined.
     const { items } = await admin.call(ROUTES.listNonces, {
       params: { signer },
       query: { status: "RELEASED" },

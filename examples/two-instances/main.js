@@ -13,7 +13,7 @@ import { fileURLToPath } from "node:url";
 import { createAdmin, ROUTES, Session, Worker } from "@tenure/sdk";
 import { openStores } from "./stores.js";
 
-/** What the session must hear of its job, in this order. */
+/** The states that the session must receive, in this order. */
 const STATES = ["DISPATCHED", "ACCEPTED", "RUNNING"];
 const READY_WITHIN_MS = 60_000;
 
@@ -28,7 +28,7 @@ try {
 
 async function main() {
   const stores = await openStores();
-  /** @type {Stoppable[]} Newest first: whoever needs another is stopped before it. */
+  /** @type {Stoppable[]} Newest first: a process is stopped before those it depends on. */
   const running = [stores];
   try {
     const a = await startInstance("a", { port: process.env.A_PORT, env: stores.env });
@@ -43,16 +43,16 @@ async function main() {
 
 /** @param {string} urlA @param {string} urlB */
 async function smokeTest(urlA, urlB) {
-  let hear = () => {};
-  const heard = new Promise((resolve) => {
-    hear = () => resolve(undefined);
+  let markReceived = () => {};
+  const received = new Promise((resolve) => {
+    markReceived = () => resolve(undefined);
   });
   const worker = new Worker({
     url: urlA,
     pools: ["smoke"],
     capacity: 1,
     async run({ payload }) {
-      await heard; // A job that ends in the same moment has no states in between to tell of.
+      await received; // A job that ends at once would have no states in between.
       return { echo: payload };
     },
     on: { ready: ({ instance_id }) => console.log(`worker connected to ${instance_id}`) },
@@ -67,13 +67,13 @@ async function smokeTest(urlA, urlB) {
     const states = [];
     for await (const event of job) {
       if (event.type === "job_update") states.push(event.state);
-      if (states.includes("RUNNING")) hear();
+      if (states.includes("RUNNING")) markReceived();
       console.log(`  ${event.type} ${event.type === "job_update" ? event.state : ""}`);
     }
     const { job_id, node_id, body } = await job;
     console.log(`  job_result ${JSON.stringify(body)} from ${node_id}`);
     const seen = STATES.filter((state) => states.includes(state));
-    if (seen.join() !== STATES.join()) throw new Error(`the session heard only of ${states}`);
+    if (seen.join() !== STATES.join()) throw new Error(`the session received only ${states}`);
     await showTimeline(urlA, job_id);
     console.log("the job went from b to a and back: it works");
   } finally {

@@ -10,7 +10,7 @@ import { setTimeout as wait } from "node:timers/promises";
 
 const ANSWERS_WITHIN_MS = 30_000;
 
-/** The settings for both instances, and how to end what was started for them. */
+/** The settings for both instances, and a function that stops the stores. */
 export async function openStores() {
   const directory = mkdtempSync(join(tmpdir(), "two-instances-"));
   /** @type {(() => Promise<void>)[]} */
@@ -132,7 +132,7 @@ function find(name, directories) {
 
 const pathDirectories = () => (process.env.PATH ?? "").split(delimiter);
 
-/** Debian keeps initdb out of the way. */
+/** Debian does not have initdb in the path. */
 function debianDirectories() {
   const root = "/usr/lib/postgresql";
   return existsSync(root) ? readdirSync(root).map((version) => join(root, version, "bin")) : [];

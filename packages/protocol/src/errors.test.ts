@@ -7,7 +7,7 @@ import { fromErrorMessage, toErrorMessage } from "./shared-messages.ts";
 const held = () =>
   new TenureError("LEASE_HELD", { signer: "eip155:1:0xabc", owner_node: "a:boot-1" });
 
-test("docs/errors.md says of every code its status and whether to retry, and of no other", () => {
+test("docs/errors.md lists every code with its status and retryable, and no other", () => {
   const page = readFileSync(new URL("../../../docs/errors.md", import.meta.url), "utf8");
   const headings = [...page.matchAll(/^### (.+)$/gm)].map((match) => match[1]);
   const entries = page.matchAll(
@@ -25,7 +25,7 @@ test("docs/errors.md says of every code its status and whether to retry, and of 
   expect(Object.fromEntries(documented)).toEqual(Object.fromEntries(existing));
 });
 
-test("an error knows its status and speaks of its details", () => {
+test("an error has its status, and its details in the message", () => {
   expect(held()).toMatchObject({
     name: "TenureError",
     code: "LEASE_HELD",
@@ -97,7 +97,7 @@ describe("over the wire", () => {
     expect(received.message).toContain("502");
   });
 
-  test("a surprise tells the caller nothing", () => {
+  test("an unexpected error is hidden from the caller", () => {
     const body = toErrorBody(new Error("password=hunter2 in /etc/secret"));
     expect(body.error).toEqual({
       code: "INTERNAL",

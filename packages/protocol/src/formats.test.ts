@@ -109,7 +109,7 @@ describe("ids", () => {
 });
 
 describe("a node's address", () => {
-  test("is 32 bytes in base58, whatever the bytes", () => {
+  test("is any 32 bytes in base58", () => {
     for (const byte of [0, 1, 255]) {
       expect(accepts(NodeAddress, encodeBase58(new Uint8Array(32).fill(byte)))).toBe(true);
     }
@@ -166,7 +166,7 @@ describe("text and JSON", () => {
     expect(accepts(Json, undefined)).toBe(false);
   });
 
-  test("JSON that would break the stack of whoever writes it is refused", () => {
+  test("JSON that would overflow the stack of its writer is refused", () => {
     const nested = (depth: number) => JSON.parse("[".repeat(depth) + "]".repeat(depth));
     expect(accepts(Json, nested(JSON_DEPTH_MAX))).toBe(true);
     expect(accepts(Json, nested(JSON_DEPTH_MAX + 1))).toBe(false);

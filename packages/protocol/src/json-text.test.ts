@@ -196,7 +196,7 @@ test("what JSON.stringify indents compacts to what it writes without", () => {
   );
 });
 
-test("a text that is no JSON ends the scan as well, without an error", () => {
+test("a text that is not JSON ends the scan without an error", () => {
   const noise = fc.string({
     unit: fc.constantFrom("{", "}", "[", "]", '"', "\\", ":", ",", " ", "u", "1", "payload"),
     maxLength: 60,

@@ -266,7 +266,7 @@ describe.each(cases)("$direction: $name", ({ schema, message }) => {
     }
   });
 
-  test("is refused under a type nobody knows", () => {
+  test("is refused under an unknown type", () => {
     expect(accepts({ ...message, type: "job_unheard_of" })).toBe(false);
   });
 });

@@ -48,7 +48,7 @@ describe("a frame", () => {
     expect(refusal(() => parseMessage(SessionToServer, frame)).code).toBe("INVALID_MESSAGE");
   });
 
-  test("with a wrong field is told which", () => {
+  test("with a wrong field gets its path", () => {
     const error = refusal(() =>
       parseMessage(SessionToServer, '{"type":"turn_finalize","reason":"bored"}'),
     );

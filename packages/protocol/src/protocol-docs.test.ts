@@ -73,7 +73,7 @@ test("docs/protocol.md lists exactly the routes that exist, with their roles", (
   expect(documented).toEqual(existing);
 });
 
-// --- what the source says ---
+// --- the source ---
 
 /** `z.discriminatedUnion` may hold another one: calls are divided once more, by method. */
 function messageFields(union: { options: readonly z.core.$ZodType[] }): Record<string, string[]> {
@@ -113,7 +113,7 @@ function walk(schema: JsonSchema, prefix: string): string[] {
   ]);
 }
 
-// --- what the page says ---
+// --- the page ---
 
 function documentedFields(heading: string): Record<string, string[]> {
   const parts = Object.entries(sections(section(page, heading), 3));

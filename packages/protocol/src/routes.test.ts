@@ -34,7 +34,7 @@ describe("roles", () => {
   const callable = (role: Role) =>
     ROUTE_LIST.filter((route) => route.roles !== "public" && mayCall(route, role));
 
-  test("admin may do everything, and nobody without a token more than the public routes", () => {
+  test("admin may do everything, and a caller without a token only the public routes", () => {
     expect(ROUTE_LIST.every((route) => mayCall(route, "admin"))).toBe(true);
     expect(ROUTE_LIST.filter((route) => mayCall(route, undefined)).map(({ path }) => path)).toEqual(
       ["/api/v1/login", "/health/live", "/health/ready", "/openapi.json"],
@@ -49,7 +49,7 @@ describe("roles", () => {
     expect(writes.map(({ name }) => name)).toEqual(["logout"]);
   });
 
-  test("node may only ask for a fence", () => {
+  test("node may only read a fence", () => {
     expect(callable("node").map(({ name }) => name)).toEqual(["checkFence"]);
   });
 
@@ -90,7 +90,7 @@ describe("roles", () => {
 });
 
 describe("queries", () => {
-  test("a list has 50 items unless told, and never more than 500", () => {
+  test("a list has 50 items by default, and never more than 500", () => {
     expect(ListQuery.parse({})).toEqual({ limit: 50 });
     expect(ListQuery.parse({ limit: "500", cursor: "c", unknown: "x" })).toEqual({
       limit: 500,

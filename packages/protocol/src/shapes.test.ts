@@ -40,8 +40,8 @@ describe("deployments", () => {
 
   test("R11, R12: a row with a bad type or a stray address can still be read", () => {
     expect(ListedDeployment.parse({ ...row, type: "cron" }).type).toBe("cron");
-    expect(ListedDeployment.parse({ ...row, type: "daemon", address: "nobody" }).address).toBe(
-      "nobody",
+    expect(ListedDeployment.parse({ ...row, type: "daemon", address: "unknown" }).address).toBe(
+      "unknown",
     );
   });
 
@@ -83,7 +83,7 @@ describe("nonces", () => {
     );
   });
 
-  test("an operator settles a number as used or free, with a reason", () => {
+  test("an operator marks a nonce as used or free, with a reason", () => {
     expect(NonceResolve.safeParse({ status: "CONSUMED", reason: "mined" }).success).toBe(true);
     expect(NonceResolve.safeParse({ status: "HELD", reason: "mined" }).success).toBe(false);
     expect(NonceResolve.safeParse({ status: "RELEASED", reason: "" }).success).toBe(false);

@@ -3,7 +3,7 @@ import { build } from "vite";
 import { afterEach, beforeEach, describe, expect, onTestFinished, vi } from "vitest";
 import { WebSocket } from "ws";
 import { createArrivals } from "../testing/arrivals.ts";
-import { ack, finalized, meet, nextTurn, test } from "../testing/connection-fixture.ts";
+import { ack, finalized, meet, nextTick, test } from "../testing/connection-fixture.ts";
 import type { ManualClock } from "../testing/manual-clock.ts";
 import type { Peer } from "../testing/peer.ts";
 import { openSocket } from "./connection/websocket-browser.ts";
@@ -34,7 +34,7 @@ const isNodes = (file: string): boolean =>
   /node_modules\/ws\/|websocket-node|^node:|__vite-browser-external/.test(file);
 
 describe("the SDK in a bundle for browsers", () => {
-  test("has neither ws nor anything of Node in it", async () => {
+  test("contains neither ws nor Node modules", async () => {
     const { code, imports, files } = await bundle(["browser"]);
 
     expect(files.some((file) => file.endsWith("/websocket-browser.ts"))).toBe(true);
@@ -44,7 +44,7 @@ describe("the SDK in a bundle for browsers", () => {
     expect(files.filter(isNodes)).toEqual([]);
   });
 
-  test("would have, had package.json not chosen", async () => {
+  test("would contain them without the conditions of package.json", async () => {
     const { files } = await bundle(["node"]);
 
     const nodes = files.filter(isNodes).join("\n");
@@ -54,7 +54,7 @@ describe("the SDK in a bundle for browsers", () => {
 });
 
 // The `ws` package has the interface of browsers too, so it can stand in for theirs on a real network. Theirs
-// does not throw when nobody listens for its errors.
+// does not throw when it has no error listener.
 class BrowserWebSocket extends WebSocket {
   constructor(url: string) {
     super(url);
@@ -82,7 +82,7 @@ describe("the WebSocket of a browser", () => {
     expect(await socket.closed).toMatchObject({ code: 1000 });
   });
 
-  test("tells why it was closed", async ({ peer, connect }) => {
+  test("reports the close code and reason", async ({ peer, connect }) => {
     const client = connect([peer.url], { openSocket });
     (await meet(peer, client)).raw.close(4403, "a viewer's token");
 
@@ -90,7 +90,7 @@ describe("the WebSocket of a browser", () => {
     expect(down).toMatchObject({ kind: "forbidden", code: 4403, reason: "a viewer's token" });
   });
 
-  test("tells that nobody is there", async ({ connect }) => {
+  test("reports that no server listens", async ({ connect }) => {
     const { downs } = connect(["http://127.0.0.1:1"], { openSocket });
 
     expect(await downs.next()).toMatchObject({ kind: "unreachable", code: 1006 });
@@ -107,7 +107,7 @@ describe("the WebSocket of a browser", () => {
     await socket.closed;
   });
 
-  test("cannot ping, so with a server that answers no session_ping silence does not end it", async ({
+  test("stays with a silent server that does not know session_ping", async ({
     peer,
     clock,
     connect,
@@ -144,22 +144,22 @@ describe("the WebSocket of a browser", () => {
     return { session, ready, downs };
   }
 
-  test("asks by message, and leaves a line that has gone silent", async ({ peer, clock }) => {
+  test("pings by message, and leaves a silent server", async ({ peer, clock }) => {
     const client = start(peer.url, clock);
     const socket = await take(peer, client);
     for (let answered = 0; answered < 3; answered++) {
       clock.advance(5_000);
       expect(await socket.receive()).toEqual({ type: "session_ping" });
       socket.send({ type: "session_pong" });
-      await nextTurn();
-      await nextTurn();
+      await nextTick();
+      await nextTick();
     }
     expect(client.session.state).toBe("ready");
     clock.advance(15_000);
     expect(await client.downs.next()).toMatchObject({ kind: "silent" });
   });
 
-  test("stays in a page whose timers run once a minute, while the server answers", async ({
+  test("stays connected in a page whose timers run once a minute, while the server answers", async ({
     peer,
     clock,
   }) => {
@@ -169,8 +169,8 @@ describe("the WebSocket of a browser", () => {
       clock.freeze(60_000);
       expect(await socket.receive()).toEqual({ type: "session_ping" });
       socket.send({ type: "session_pong" });
-      await nextTurn();
-      await nextTurn();
+      await nextTick();
+      await nextTick();
     }
     expect(client.session.state).toBe("ready");
   });

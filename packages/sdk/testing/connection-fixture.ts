@@ -60,7 +60,7 @@ export const test = base.extend<{
       return client;
     });
     const closing = connections.map((connection) => connection.close());
-    clock.advance(10_000); // Nobody waits for a peer that a failed test has left silent.
+    clock.advance(10_000); // Ends the wait for a peer that a failed test left silent.
     await Promise.all(closing);
   },
 });
@@ -111,5 +111,5 @@ export async function deadUrl(): Promise<string> {
   return peer.url;
 }
 
-/** The event loop turns once: what the network has delivered by now is handled. */
-export const nextTurn = () => new Promise((resolve) => setImmediate(resolve));
+/** Waits for one tick of the event loop, in which delivered frames are handled. */
+export const nextTick = () => new Promise((resolve) => setImmediate(resolve));

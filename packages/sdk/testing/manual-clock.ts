@@ -1,11 +1,11 @@
 import type { Clock } from "../src/clock.ts";
 
 export interface ManualClock extends Clock {
-  /** Time passes; whatever falls due on the way happens, in order. */
+  /** Advances the time and runs the timers that fall due, in order. */
   advance(ms: number): void;
-  /** The process is stopped for so long; then everything that fell due happens at once. */
+  /** Suspends the process for so long; then every due timer runs at once. */
   freeze(ms: number): void;
-  /** Timers that are set and not taken back. */
+  /** Number of pending timers. */
   readonly timers: number;
 }
 

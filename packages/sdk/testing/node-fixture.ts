@@ -87,7 +87,7 @@ export const test = base.extend<NodeFixtures>({
       return node;
     });
     const closing = nodes.map(({ connection }) => connection.close());
-    clock.advance(10_000); // Nobody waits for a peer that a failed test has left silent.
+    clock.advance(10_000); // Ends the wait for a peer that a failed test left silent.
     await Promise.all(closing);
   },
 });
@@ -110,7 +110,7 @@ function start(
   const connection = createNodeConnection({
     bootId: BOOT_ID,
     random: () => 0.5,
-    // Whether the peer lives is another test's matter; here time may pass without real pongs.
+    // No pings: here time passes without real pongs.
     limits: { pingEveryMs: 10_000_000 },
     describe: () => ({ name: "rack-7", version: "1.0.0", tags: { node_unit: true } }),
     on: {
@@ -130,7 +130,7 @@ function start(
   return { ...node, connection };
 }
 
-/** The server's part of the way in, up to and including the first heartbeat. */
+/** The server's part of the handshake, up to the first heartbeat. */
 export async function admit(
   peer: Peer,
   node: Node,

@@ -1,7 +1,7 @@
 import { type WebSocket, WebSocketServer } from "ws";
 import { type Arrivals, createArrivals } from "./arrivals.ts";
 
-/** A real server that says what the test tells it to say: the other end of the protocol, word by word. */
+/** A real WebSocket server that sends the messages a test gives it. */
 export interface Peer {
   url: string;
   /** The next client that connects. */
@@ -19,7 +19,7 @@ export interface PeerSocket {
   send(...messages: (object | string)[]): void;
   /** The next message of the client. */
   receive(): Promise<Record<string, unknown>>;
-  /** Messages that came and that the test did not ask for. */
+  /** Messages that the test has not read. */
   unread(): Record<string, unknown>[];
   closed: Promise<{ code: number; reason: string }>;
 }
@@ -49,8 +49,8 @@ function wrap(raw: WebSocket, path: string): PeerSocket {
   return {
     path,
     raw,
-    send(...said) {
-      for (const message of said)
+    send(...sent) {
+      for (const message of sent)
         raw.send(typeof message === "string" ? message : JSON.stringify(message));
     },
     receive: messages.next,

@@ -43,7 +43,7 @@ export const test = base.extend<{
       return client;
     });
     const closing = clients.map(({ session }) => session.close());
-    clock.advance(10_000); // Nobody waits for a peer that a failed test has left silent.
+    clock.advance(10_000); // Ends the wait for a peer that a failed test left silent.
     await Promise.all(closing);
   },
 });

@@ -9,7 +9,7 @@ export interface SilentServer {
 }
 
 /**
- * Completes the upgrade by hand, says its lines and then nothing more: no pong, no close, like a machine whose
+ * Completes the upgrade by hand, sends its lines and then nothing more: no pong, no close, like a machine whose
  * cable was pulled. A WebSocket library would answer pings by itself.
  */
 export async function startSilentServer(lines: object[]): Promise<SilentServer> {

@@ -23,7 +23,7 @@ export const assign = (fields: object = {}) => ({
   ...fields,
 });
 
-/** A job that runs until the test says how it ends. */
+/** A job that runs until the test ends it. */
 export interface Running {
   job: WorkerJob;
   context: RunContext;
@@ -63,7 +63,7 @@ export const test = base.extend<{
   },
 });
 
-/** Closes it without waiting for real time: whatever it waits for on the way is over. */
+/** Closes it without waiting for real time. */
 export async function fire(worker: Worker, clock: ManualClock): Promise<void> {
   const closed = worker.close({ withinMs: 0 });
   let isClosed = false;
@@ -97,7 +97,7 @@ function start(options: Partial<WorkerOptions> & Pick<WorkerOptions, "url">): Hi
   return { ...hired, worker };
 }
 
-/** The server's part of the way in, up to and including the first heartbeat; and what the worker said of itself. */
+/** The server's part of the handshake, up to the first heartbeat. Returns the registration of the worker. */
 export async function admit(
   peer: Peer,
   { ready }: Hired,
@@ -120,7 +120,7 @@ export async function admit(
 }
 
 /** The next message that is no heartbeat. */
-export async function said(socket: PeerSocket): Promise<Record<string, unknown>> {
+export async function received(socket: PeerSocket): Promise<Record<string, unknown>> {
   for (;;) {
     const message = await socket.receive();
     if (message.type !== "node_heartbeat") return message;

@@ -119,6 +119,6 @@ test("examples/send-transactions ends with every number used and nothing open", 
   expect(await program.exited).toEqual({ code: 0, signal: null });
   expect(program.stdout()).toMatch(/payment-3: nonce \d given back/);
   expect(program.stdout().match(/kept, its outcome is unknown/g)).toHaveLength(2);
-  expect(program.stdout()).toMatch(/the chain settled/);
+  expect(program.stdout()).toMatch(/resolved by the chain/);
   expect(program.stdout()).toMatch(/done: 9 mined, next nonce (9|10), nothing open$/);
 });

@@ -1,10 +1,10 @@
 import { describe, expect } from "vitest";
-import { ack, deadUrl, meet, nextTurn, test } from "../../testing/connection-fixture.ts";
+import { ack, deadUrl, meet, nextTick, test } from "../../testing/connection-fixture.ts";
 import { startSilentServer } from "../../testing/silent-server.ts";
 import type { ConnectionState, Down } from "./connection.ts";
 
 describe("close", () => {
-  test("says goodbye, and there is no more of it", async ({ peer, clock, connect }) => {
+  test("sends its last message, and never connects again", async ({ peer, clock, connect }) => {
     const client = connect([peer.url]);
     const socket = await meet(peer, client);
     await client.connection.close({ type: "session_close" });
@@ -19,7 +19,7 @@ describe("close", () => {
     expect(client.connection.state).toBe("closed");
   });
 
-  test("ends the waiting too", async ({ clock, connect }) => {
+  test("cancels the next attempt", async ({ clock, connect }) => {
     const client = connect([await deadUrl()]);
     await client.downs.next();
     await client.connection.close();
@@ -28,7 +28,7 @@ describe("close", () => {
     expect(client.states.rest()).toEqual(["connecting", "waiting", "closed"]);
   });
 
-  test("ends an attempt that hangs", async ({ peer, connect }) => {
+  test("cancels an attempt that hangs", async ({ peer, connect }) => {
     const client = connect([peer.url]);
     await client.connection.close();
 
@@ -48,7 +48,7 @@ describe("close", () => {
       },
     });
     (await peer.accept()).raw.terminate();
-    while (client.connection.state !== "closed") await nextTurn();
+    while (client.connection.state !== "closed") await nextTick();
     clock.advance(1_000_000);
 
     expect(states).toEqual(["connecting", "handshake", "waiting", "closed"]);

@@ -1,8 +1,8 @@
 import type { SessionToServer } from "@tenure/protocol";
 import { describe, expect } from "vitest";
-import { finalized, meet, nextTurn, test } from "../../testing/connection-fixture.ts";
+import { finalized, meet, nextTick, test } from "../../testing/connection-fixture.ts";
 
-describe("what a server should not send", () => {
+describe("an invalid frame of a server", () => {
   test.for([
     ["no JSON", "{", "not JSON"],
     ["no object", "[1]", "expected object"],
@@ -98,7 +98,7 @@ describe("what a server should not send", () => {
   });
 });
 
-describe("what is sent", () => {
+describe("an outgoing message", () => {
   const submit = (bytes: number): SessionToServer => ({
     type: "job_submit",
     request_id: "r-1",
@@ -106,7 +106,7 @@ describe("what is sent", () => {
     payload: "x".repeat(bytes),
   });
 
-  test("is nothing while there is no connection", async ({ peer, connect }) => {
+  test("is refused while there is no connection", async ({ peer, connect }) => {
     const { connection } = connect([peer.url]);
 
     expect(connection.send(submit(1))).toBe("not_connected");
@@ -115,7 +115,7 @@ describe("what is sent", () => {
     expect(socket.unread()).toEqual([]);
   });
 
-  test("is at most a frame that the server takes", async ({ peer, connect }) => {
+  test("is at most as large as the server allows", async ({ peer, connect }) => {
     const client = connect([peer.url]);
     const socket = await meet(peer, client);
     const overhead = JSON.stringify(submit(0)).length;
@@ -140,7 +140,7 @@ describe("what is sent", () => {
     // What the kernel takes is not ours to bound; it is a few MB at most.
     while (client.connection.send(submit(500_000)) === "sent" && sent < 100) {
       sent += 1;
-      await nextTurn();
+      await nextTick();
     }
 
     expect(client.connection.send(submit(500_000))).toBe("queue_full");

@@ -5,7 +5,7 @@ import { describe, expect } from "vitest";
 import { ack, deadUrl, finalized, goAway, meet, test } from "../../testing/connection-fixture.ts";
 
 describe("a connection", () => {
-  test("is ready after the handshake, and then hears what was said behind it", async ({
+  test("is ready after the handshake, and then receives the messages that followed it", async ({
     peer,
     connect,
   }) => {
@@ -37,7 +37,7 @@ describe("a connection", () => {
     expect(client.connection.state).toBe("ready");
   });
 
-  test("comes back after its server was gone, on the other instance", async ({
+  test("reconnects to the other instance after its server was lost", async ({
     peer,
     other,
     clock,
@@ -68,7 +68,7 @@ describe("a connection", () => {
     expect(waits).toEqual([50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
   });
 
-  test("does not try before its time", async ({ clock, connect, peer }) => {
+  test("does not retry early", async ({ clock, connect, peer }) => {
     const client = connect([await deadUrl(), peer.url]);
     const { retryInMs } = await client.downs.next();
 
@@ -123,7 +123,7 @@ describe("a connection", () => {
 });
 
 describe("an instance that stops", () => {
-  test("is left when it said, for the instances it named, without growing back-off", async ({
+  test("is left at the time it named, for the instances it named, without growing back-off", async ({
     peer,
     other,
     clock,
@@ -149,7 +149,7 @@ describe("an instance that stops", () => {
     await meet(other, client);
   });
 
-  test("is waited for as long as it said, also when it closes at once", async ({
+  test("is avoided for as long as it asked, also when it closes at once", async ({
     peer,
     other,
     clock,
@@ -166,7 +166,7 @@ describe("an instance that stops", () => {
     await meet(other, client);
   });
 
-  test("cannot send everybody away for a month", async ({ peer, connect }) => {
+  test("cannot send its clients away for a month", async ({ peer, connect }) => {
     const client = connect([peer.url]);
     const socket = await meet(peer, client);
     socket.send(goAway({ retry_after_ms: 2_147_483_647 }));
@@ -175,7 +175,7 @@ describe("an instance that stops", () => {
     expect((await client.downs.next()).retryInMs).toBe(305_000);
   });
 
-  test("before it was ready has failed, and so does the next", async ({ peer, clock, connect }) => {
+  test("before it was ready counts as a failure", async ({ peer, clock, connect }) => {
     const client = connect([peer.url]);
     const waits: number[] = [];
     for (let round = 0; round < 3; round++) {
@@ -232,7 +232,7 @@ describe("a close code", () => {
 });
 
 describe("an error before it is ready", () => {
-  test("is why it failed, and its wait is kept", async ({ peer, connect }) => {
+  test("is the reason of the failure, and its wait is kept", async ({ peer, connect }) => {
     const client = connect([peer.url]);
     const socket = await peer.accept();
     socket.send({
@@ -249,7 +249,7 @@ describe("an error before it is ready", () => {
     await socket.closed;
   });
 
-  test("says more than the close code behind it", async ({ peer, connect }) => {
+  test("wins over the close code that follows", async ({ peer, connect }) => {
     const client = connect([peer.url]);
     const socket = await peer.accept();
     socket.send({
@@ -265,9 +265,7 @@ describe("an error before it is ready", () => {
     expect(down.error?.code).toBe("UNSUPPORTED_VERSION");
   });
 
-  test("says more also when the close is read before anybody could act on it", async ({
-    connect,
-  }) => {
+  test("wins also when the close is read before the error is handled", async ({ connect }) => {
     const { downs } = connect(["http://127.0.0.1:1"], {
       openSocket(_url, { on }) {
         queueMicrotask(() => {
@@ -333,7 +331,7 @@ async function startRefusing(status: number) {
   };
 }
 
-test("a page that may not connect there learns it like any other failure", async ({ connect }) => {
+test("a page that may not connect gets a failure like any other", async ({ connect }) => {
   const { downs } = connect(["http://127.0.0.1:1"], {
     openSocket() {
       throw new Error("SecurityError");
@@ -343,7 +341,7 @@ test("a page that may not connect there learns it like any other failure", async
   expect(await downs.next()).toMatchObject({ kind: "unreachable", reason: "Error: SecurityError" });
 });
 
-test("a handshake that breaks on our side is a failed attempt", async ({ peer, connect }) => {
+test("a handshake that throws is a failed attempt", async ({ peer, connect }) => {
   const { downs } = connect([peer.url], {
     handshake: () => Promise.reject(new Error("the key is locked")),
   });

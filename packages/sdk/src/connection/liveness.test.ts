@@ -5,7 +5,7 @@ import { ack, meet, test } from "../../testing/connection-fixture.ts";
 import { startSilentServer } from "../../testing/silent-server.ts";
 import type { OpenSocket } from "./socket.ts";
 
-describe("a peer that is gone without a word", () => {
+describe("a peer that is lost without a close", () => {
   test("is noticed 10 s after the last sign of life", async ({ clock, connect }) => {
     const server = await startSilentServer([ack]);
     const client = connect([server.url]);
@@ -24,11 +24,7 @@ describe("a peer that is gone without a word", () => {
     await server.close();
   });
 
-  test("is not taken for one that answers pings and says nothing else", async ({
-    peer,
-    clock,
-    connect,
-  }) => {
+  test("is not confused with one that only answers pings", async ({ peer, clock, connect }) => {
     const { openSocket, heartbeats } = watchHeartbeats();
     const client = connect([peer.url], { openSocket });
     await meet(peer, client);
@@ -41,7 +37,7 @@ describe("a peer that is gone without a word", () => {
     expect(client.connection.state).toBe("ready");
   });
 
-  test("is not taken for one that pings us", async ({ peer, clock, connect }) => {
+  test("is not confused with one that pings", async ({ peer, clock, connect }) => {
     const { openSocket, heartbeats } = watchHeartbeats();
     const client = connect([peer.url], { openSocket, limits: { pingEveryMs: 4_000 } });
     const socket = await meet(peer, client);

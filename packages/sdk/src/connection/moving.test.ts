@@ -1,6 +1,6 @@
 import { CLOSE_CODES } from "@tenure/protocol";
 import { describe, expect } from "vitest";
-import { ack, meet, nextTurn, test } from "../../testing/connection-fixture.ts";
+import { ack, meet, nextTick, test } from "../../testing/connection-fixture.ts";
 import type { Readiness } from "./mover.ts";
 
 // A connection to an instance that answers and cannot do its work, while another one can.
@@ -14,7 +14,7 @@ const FIRST_CHECK_MS = 1_000;
 
 /** Lets the promises of a check settle; nothing of it waits for the clock. */
 async function settled(): Promise<void> {
-  for (let turn = 0; turn < 5; turn++) await nextTurn();
+  for (let turn = 0; turn < 5; turn++) await nextTick();
 }
 
 describe("a connection in trouble", () => {
@@ -50,12 +50,7 @@ describe("a connection in trouble", () => {
     expect(client.states.rest()).not.toContain("waiting");
   });
 
-  test("stays where it is while no instance is ready, for as long as it takes", async ({
-    peer,
-    other,
-    clock,
-    connect,
-  }) => {
+  test("stays while no instance is ready", async ({ peer, other, clock, connect }) => {
     let checks = 0;
     const checkReady = async (): Promise<Readiness> => {
       checks += 1;
@@ -73,7 +68,7 @@ describe("a connection in trouble", () => {
     expect(client.downs.rest()).toEqual([]);
   });
 
-  test("does not move to the instance it is at, also under another name", async ({
+  test("does not move to its own instance under another URL", async ({
     peer,
     other,
     clock,
@@ -173,7 +168,7 @@ describe("a connection in trouble", () => {
     expect(client.downs.rest()).toEqual([]);
   });
 
-  test("is not taken for another process when its own new socket replaces the old one", async ({
+  test("is not replaced by another process when its own new socket replaces the old one", async ({
     peer,
     other,
     clock,
@@ -184,7 +179,7 @@ describe("a connection in trouble", () => {
     client.connection.trouble("presence");
     clock.advance(FIRST_CHECK_MS);
     const socket = await other.accept();
-    // The old instance hears of the new registration before its acknowledgement is here.
+    // The old instance learns of the new registration before its acknowledgement arrives.
     old.raw.close(CLOSE_CODES.REPLACED);
     expect(await client.downs.next()).toMatchObject({ kind: "restarted" });
     socket.send(otherAck);
@@ -192,7 +187,7 @@ describe("a connection in trouble", () => {
     expect(client.connection.state).toBe("ready");
   });
 
-  test("goes where it may not ask only when no other is known to be ready", async ({
+  test("moves to an unchecked instance only when no other is known to be ready", async ({
     peer,
     other,
     clock,

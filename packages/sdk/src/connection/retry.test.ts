@@ -6,7 +6,7 @@ const fresh = { failures: 0, readyForMs: undefined, askedMs: 0 };
 const loss = (kind: LossKind) => ({ kind, reason: "because" });
 const almostOne = 1 - Number.EPSILON;
 
-describe("how long to wait", () => {
+describe("the wait before a retry", () => {
   test("grows from 100 ms to 10 s, anywhere between nothing and the limit", () => {
     const limits: number[] = [];
     let failures = 0;
@@ -71,7 +71,7 @@ describe("how long to wait", () => {
     });
   });
 
-  test("keeps what the server asks for, and spreads the crowd after it", () => {
+  test("is at least as long as the server asks for, and jittered after it", () => {
     const past = { failures: 0, readyForMs: 60_000, askedMs: 500 };
 
     expect(planRetry(loss("stopping"), { ...past, random: 0 }).waitMs).toBe(500);
@@ -79,7 +79,7 @@ describe("how long to wait", () => {
   });
 });
 
-describe("what a close means", () => {
+describe("a close", () => {
   test.for([
     [1006, "lost", undefined],
     [1000, "lost", undefined],
@@ -98,13 +98,13 @@ describe("what a close means", () => {
     expect(seen.reason).not.toBe("");
   });
 
-  test("what the server said before it closed is the error", () => {
+  test("after an error of the server has that error", () => {
     const error = new TenureError("NODE_ADDRESS_IN_USE", { address: "another" });
 
     expect(lossOfClose({ code: 4409, reason: "" }, { opened: true, error }).error).toBe(error);
   });
 
-  test("what it said is not why the network failed", () => {
+  test("of the network is not explained by an older error", () => {
     const error = new TenureError("RATE_LIMITED", { retry_after_ms: 1 });
 
     expect(lossOfClose({ code: 1006, reason: "" }, { opened: true, error })).toEqual({
@@ -114,7 +114,7 @@ describe("what a close means", () => {
     });
   });
 
-  test("an HTTP status that refuses the upgrade is as good as a code", () => {
+  test("by an HTTP status that refuses the upgrade has the meaning of a code", () => {
     const answered = (status: number) =>
       lossOfClose({ code: 1006, reason: "", status }, { opened: false }).kind;
 
@@ -127,7 +127,7 @@ describe("what a close means", () => {
   });
 });
 
-describe("what a failed handshake means", () => {
+describe("a failed handshake", () => {
   test.for([
     [new TenureError("UNAUTHENTICATED", { reason: "" }), "unauthenticated"],
     [new TenureError("FORBIDDEN", { reason: "" }), "forbidden"],

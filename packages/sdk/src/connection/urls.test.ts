@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { createUrlRing, socketUrl } from "./urls.ts";
 
-describe("where the socket is", () => {
+describe("the socket URL", () => {
   test.for([
     ["http://127.0.0.1:7070", "ws://127.0.0.1:7070/ws/node"],
     ["https://tenure.example", "wss://tenure.example/ws/node"],
@@ -28,16 +28,16 @@ describe("where the socket is", () => {
   });
 });
 
-describe("which URL is next", () => {
+describe("the ring of URLs", () => {
   const hosts = (...names: string[]) => names.map((name) => `ws://${name}/ws/session`);
 
-  test("all in turn, then the first again", () => {
+  test("returns all in order, then the first again", () => {
     const ring = createUrlRing(["http://a", "http://b", "http://c"], "/ws/session");
 
     expect([1, 2, 3, 4].map(() => ring.next())).toEqual(hosts("a", "b", "c", "a"));
   });
 
-  test("the ones a stopping instance names come first, once, and not itself", () => {
+  test("returns the URLs of a stopping instance first, once, and not its own", () => {
     const ring = createUrlRing(["http://a", "http://b"], "/ws/session");
     ring.next();
     ring.prefer(["http://a", "http://x", "nonsense", "http://y"]);
@@ -45,7 +45,7 @@ describe("which URL is next", () => {
     expect([1, 2, 3, 4].map(() => ring.next())).toEqual(hosts("x", "y", "b", "a"));
   });
 
-  test("nobody is talked out of TLS", () => {
+  test("ignores URLs without TLS after one with TLS", () => {
     const ring = createUrlRing(["https://a", "https://b"], "/ws/session");
     ring.next();
     ring.prefer(["http://evil", "https://c"]);
@@ -54,7 +54,7 @@ describe("which URL is next", () => {
     expect(ring.next()).toBe("wss://b/ws/session");
   });
 
-  test("a server that names thousands is not believed", () => {
+  test("ignores most of thousands of URLs", () => {
     const ring = createUrlRing(["http://a"], "/ws/session");
     ring.next();
     ring.prefer(Array.from({ length: 5_000 }, (_, index) => `http://x${index}`));
@@ -63,7 +63,7 @@ describe("which URL is next", () => {
     expect(tried.at(-1)).toBe("ws://a/ws/session");
   });
 
-  test("no URL, or one that is none, is refused at once and not repeated", () => {
+  test("refuses an empty list or an invalid URL at once, without quoting it", () => {
     expect(() => createUrlRing([], "/ws/node")).toThrow("no URL to connect to");
     expect(() => createUrlRing(["user:SECRET@host"], "/ws/node")).toThrow(/^(?!.*SECRET)/);
   });

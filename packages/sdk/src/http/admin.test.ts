@@ -6,7 +6,7 @@ import { type AdminOptions, allPages, createAdmin } from "./admin.ts";
 
 const READY = { status: "ready", instance_id: "i-1", dependencies: [] } as const;
 
-describe("what is sent", () => {
+describe("a request", () => {
   test("goes to the route's own path, with the token, and the names cannot leave their place", async () => {
     const { admin, requests } = await serve({ token: "s3cret" }, reply(200, drained));
     await admin.call(ROUTES.drainNode, { params: { id: "../a b?c#d" } }).catch(() => {});
@@ -17,7 +17,7 @@ describe("what is sent", () => {
     });
   });
 
-  test("has the query as asked, without what was left out", async () => {
+  test("has the query without undefined fields", async () => {
     const { admin, requests } = await serve({}, reply(200, { items: [], next_cursor: null }));
     const query = { limit: 5, subject: "a&b=c", event: undefined };
     await admin.call(ROUTES.listEvents, { query });
@@ -28,19 +28,19 @@ describe("what is sent", () => {
   const drained = { node: {} };
 });
 
-describe("what comes back", () => {
+describe("an answer", () => {
   test("is the reply, as the route describes it", async () => {
     const { admin } = await serve({}, reply(200, { ...READY, news: "of a later version" }));
     expect(await admin.call(ROUTES.healthReady, {})).toEqual(READY);
   });
 
-  test("a status that was asked for is an answer, not an error", async () => {
+  test("with an accepted status is not an error", async () => {
     const sick = { ...READY, status: "not_ready" };
     const { admin } = await serve({}, reply(503, sick));
     expect(await admin.call(ROUTES.healthReady, { accept: [503] })).toEqual(sick);
   });
 
-  test("the server's refusal is thrown with its code, message, details and status", async () => {
+  test("with an error is thrown with its code, message, details and status", async () => {
     const error = {
       code: "LEASE_HELD",
       message: "held",
@@ -53,7 +53,7 @@ describe("what comes back", () => {
     expect(thrown).toMatchObject({ ...error, status: 409 });
   });
 
-  test("a code of a newer server keeps its name, its sentence and whether to try again", async () => {
+  test("with a code of a newer server keeps its code, message and retryable", async () => {
     const error = { code: "MOON_PHASE", message: "not tonight", retryable: true, details: {} };
     const { admin } = await serve({}, reply(425, { error }));
     expect(await failureOf(admin.call(ROUTES.readCluster, {}))).toMatchObject({
@@ -69,7 +69,7 @@ describe("what comes back", () => {
     ["a proxy's page", 502, "<h1>Bad Gateway</h1>", "text/html"],
     ["half a body of ours", 500, '{"error":{"code":', "application/json"],
     ["nothing", 500, "", "application/json"],
-  ])("%s instead of an error is an error that says so", async (_, status, body, type) => {
+  ])("that is %s instead of an error is INTERNAL with its status", async (_, status, body, type) => {
     const { admin } = await serve({}, raw(status, body, type));
     expect(await failureOf(admin.call(ROUTES.readCluster, {}))).toMatchObject({
       code: "INTERNAL",
@@ -82,7 +82,7 @@ describe("what comes back", () => {
     ["another program's page", 200, "<h1>It works!</h1>", "text/html"],
     ["JSON of another program", 200, '{"hello":"world"}', "application/json"],
     ["a proxy's page under a status that was asked for", 503, "<h1>Sorry</h1>", "text/html"],
-  ])("%s instead of a reply is an error that says so", async (_, status, body, type) => {
+  ])("that is %s instead of a reply is INTERNAL with its status", async (_, status, body, type) => {
     const { admin } = await serve({}, raw(status, body, type));
     expect(await failureOf(admin.call(ROUTES.healthReady, { accept: [503] }))).toMatchObject({
       code: "INTERNAL",
@@ -92,7 +92,7 @@ describe("what comes back", () => {
 });
 
 describe("a server that does not answer", () => {
-  test("because nobody is there is DEPENDENCY_DOWN with the address and the reason", async () => {
+  test("because none listens is DEPENDENCY_DOWN with the address and the reason", async () => {
     const { admin, url, close } = await serve({}, reply(200, READY));
     await close();
     expect(await failureOf(admin.call(ROUTES.healthReady, {}))).toMatchObject({
@@ -102,12 +102,12 @@ describe("a server that does not answer", () => {
     });
   });
 
-  test("in time is given up", async () => {
+  test("in time is DEPENDENCY_DOWN", async () => {
     const { admin } = await serve({ timeoutMs: 50 }, () => {});
     await expectTimeout(admin.call(ROUTES.healthReady, {}));
   });
 
-  test("in time with the rest of its body is given up too", async () => {
+  test("in time with the rest of its body is DEPENDENCY_DOWN too", async () => {
     const { admin } = await serve({ timeoutMs: 50 }, (_, response) => {
       response.writeHead(200, { "content-type": "application/json" });
       response.write('{"status":');
@@ -115,7 +115,7 @@ describe("a server that does not answer", () => {
     await expectTimeout(admin.call(ROUTES.healthReady, {}));
   });
 
-  test("to the end breaks off with DEPENDENCY_DOWN, and is not asked again", async () => {
+  test("to the end is DEPENDENCY_DOWN, and is not called again", async () => {
     const { admin, requests } = await serve({}, (request, response) => {
       response.writeHead(200, { "content-type": "application/json", "content-length": "100" });
       response.write("{", () => request.socket.resetAndDestroy());

@@ -55,7 +55,7 @@ async function refusing(): Promise<string> {
 }
 
 describe("an admin client with several URLs", () => {
-  test("passes over a server that refuses connections, and calls the good one first from then on", async () => {
+  test("skips a server that refuses connections, and calls the good one first from then on", async () => {
     const bad = await serve(breaksOff);
     const good = await serve(answers(200, READY));
     const admin = createAdmin({ url: `${await refusing()}, ${bad.url},${good.url}` });
@@ -83,7 +83,7 @@ describe("an admin client with several URLs", () => {
     expect([bad.requests.length, good.requests.length]).toEqual([1, 0]);
   });
 
-  test("sends what a name or a request id makes once again after an unknown outcome", async () => {
+  test("sends an idempotent write again after an unknown outcome", async () => {
     const bad = await serve(breaksOff);
     const refused = toErrorBody(new TenureError("CONFLICT", { reason: "taken" }));
     const good = await serve(answers(409, refused));
@@ -98,7 +98,7 @@ describe("an admin client with several URLs", () => {
     expect([bad.requests.length, good.requests.length]).toEqual([2, 2]);
   });
 
-  test("asks the next server when one cannot reach its stores", async () => {
+  test("calls the next server when one cannot reach its stores", async () => {
     const down = toErrorBody(new TenureError("DEPENDENCY_DOWN", { dependency: "postgres" }));
     const cutOff = await serve(answers(503, down));
     const good = await serve(answers(200, READY));
@@ -115,7 +115,7 @@ describe("an admin client with several URLs", () => {
   });
 });
 
-test("createNonces passes over a silent server, under the same request id", async () => {
+test("createNonces skips a silent server, under the same request id", async () => {
   const silent = await serve(isSilent);
   const good = await serve(answers(200, allocation));
   const nonces = createNonces({ url: [silent.url, good.url] });

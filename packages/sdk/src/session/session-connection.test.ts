@@ -54,7 +54,7 @@ const test = base.extend<{
       return client;
     });
     const closing = clients.map(({ connection }) => connection.detach());
-    clock.advance(10_000); // Nobody waits for a peer that a failed test has left silent.
+    clock.advance(10_000); // Ends the wait for a peer that a failed test left silent.
     await Promise.all(closing);
   },
 });
@@ -94,7 +94,7 @@ async function drop(socket: PeerSocket, { downs }: Client, clock: ManualClock): 
 }
 
 describe("a session", () => {
-  test("introduces itself, and is given the way back to keep", async ({ peer, open }) => {
+  test("sends session_init, and receives the credentials to resume", async ({ peer, open }) => {
     const client = open({ token: "SECRET", turnPauseMs: 2_000 });
     const { socket, asked } = await welcome(peer, first);
 
@@ -110,7 +110,7 @@ describe("a session", () => {
     expect(client.connection.resume).toEqual(first);
   });
 
-  test("comes back as itself", async ({ peer, clock, open }) => {
+  test("resumes after a lost connection", async ({ peer, clock, open }) => {
     const client = open();
     const { socket } = await welcome(peer, first);
     await client.origins.next();
@@ -122,7 +122,10 @@ describe("a session", () => {
     expect(client.resumes.rest()).toEqual([first]);
   });
 
-  test("comes back as itself after a restart of the application", async ({ peer, open }) => {
+  test("resumes with stored credentials after a restart of the application", async ({
+    peer,
+    open,
+  }) => {
     const client = open({ resume: first });
     const { asked } = await welcome(peer, { ...first, resume_token: "another-way-back-now" });
 
@@ -131,7 +134,7 @@ describe("a session", () => {
     expect(await client.resumes.next()).toMatchObject({ resume_token: "another-way-back-now" });
   });
 
-  test("hears about its jobs, and speaks", async ({ peer, open }) => {
+  test("receives messages about its jobs, and sends", async ({ peer, open }) => {
     const client = open();
     const { socket } = await welcome(peer, first);
     await client.origins.next();
@@ -143,7 +146,7 @@ describe("a session", () => {
     expect(await socket.receive()).toEqual({ type: "turn_finalize", reason: "timeout" });
   });
 
-  test("ends for good when it is closed", async ({ peer, open }) => {
+  test("ends when it is closed", async ({ peer, open }) => {
     const client = open();
     const { socket } = await welcome(peer, first);
     await client.origins.next();
@@ -152,7 +155,7 @@ describe("a session", () => {
     expect(await socket.receive()).toEqual({ type: "session_close" });
   });
 
-  test("may be resumed when it was only left", async ({ peer, open }) => {
+  test("can be resumed after detach", async ({ peer, open }) => {
     const client = open();
     const { socket } = await welcome(peer, first);
     await client.origins.next();
@@ -191,7 +194,7 @@ describe("a session that cannot be continued", () => {
     expect(await client.resumes.next()).toEqual(second);
   });
 
-  test("may be replaced by the server in the same breath", async ({ peer, open }) => {
+  test("may be replaced by the server in the same answer", async ({ peer, open }) => {
     const client = open({ resume: first });
     await welcome(peer, second);
 
@@ -199,7 +202,11 @@ describe("a session that cannot be continued", () => {
     expect(client.connection.resume).toEqual(second);
   });
 
-  test("is not given up when it was the token that is wrong", async ({ peer, clock, open }) => {
+  test("is kept when the token was refused and not the credentials", async ({
+    peer,
+    clock,
+    open,
+  }) => {
     const client = open({ resume: first });
     const kinds: string[] = [];
     const offered: unknown[] = [];

@@ -1,5 +1,5 @@
 import { describe, expect } from "vitest";
-import { nextTurn } from "../../testing/connection-fixture.ts";
+import { nextTick } from "../../testing/connection-fixture.ts";
 import type { Peer, PeerSocket } from "../../testing/peer.ts";
 import {
   accepted,
@@ -18,8 +18,8 @@ const TURN = "00000000-0000-7000-8000-0000000000aa";
 const NEXT_TURN = "00000000-0000-7000-8000-0000000000bb";
 const finalized = (turn_id: string) => ({ type: "turn_finalized", turn_id, reason: "manual" });
 
-/** A job of the turn, whose result nobody here waits for. */
-function say(turn: Turn, requestId: string, more: object = {}): void {
+/** Submits a job of the turn and ignores its result. */
+function submitIn(turn: Turn, requestId: string, more: object = {}): void {
   turn.submit({ pool: "asr", payload: requestId, requestId, ...more }).catch(() => {});
 }
 
@@ -34,7 +34,7 @@ const received = async (socket: PeerSocket, count: number) => {
 };
 
 describe("a turn", () => {
-  test("marks its jobs, and knows its name", async ({ peer, open }) => {
+  test("marks its jobs, and gets its id from the server", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
@@ -51,7 +51,7 @@ describe("a turn", () => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
-    for (const id of ["r-1", "r-2", "r-3"]) say(turn, id);
+    for (const id of ["r-1", "r-2", "r-3"]) submitIn(turn, id);
 
     expect(await received(socket, 3)).toHaveLength(3);
   });
@@ -63,17 +63,17 @@ describe("a turn", () => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
-    say(turn, "r-1");
+    submitIn(turn, "r-1");
     const over = turn.finalize("manual");
     const next = client.session.turn();
-    say(next, "r-2");
+    submitIn(next, "r-2");
     expect(await received(socket, 1)).toEqual([{ request_id: "r-1", turn: true }]);
-    await nextTurn();
+    await nextTick();
     expect(socket.unread()).toEqual([]);
 
     socket.send(accepted("r-1", ONE, { turn_id: TURN }));
     expect(await received(socket, 1)).toEqual([{ type: "turn_finalize", reason: "manual" }]);
-    await nextTurn();
+    await nextTick();
     expect(socket.unread()).toEqual([]);
 
     socket.send(finalized(TURN));
@@ -86,16 +86,16 @@ describe("a turn", () => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
-    say(turn, "r-1");
-    say(turn, "r-2", { finalize: "manual" });
+    submitIn(turn, "r-1");
+    submitIn(turn, "r-2", { finalize: "manual" });
     const next = client.session.turn();
-    say(next, "r-3");
+    submitIn(next, "r-3");
     expect(await received(socket, 1)).toEqual([{ request_id: "r-1", turn: true }]);
     socket.send(accepted("r-1", ONE, { turn_id: TURN }));
     expect(await received(socket, 1)).toEqual([
       { request_id: "r-2", turn: true, finalize: "manual" },
     ]);
-    await nextTurn();
+    await nextTick();
     expect(socket.unread()).toEqual([]);
 
     socket.send(accepted("r-2", TWO, { turn_id: TURN }));
@@ -115,23 +115,23 @@ describe("a turn", () => {
     });
   });
 
-  test("that nobody heard of ends without a word", async ({ peer, open }) => {
+  test("without a sent job ends without a message", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     await client.session.turn().finalize();
-    say(client.session.turn(), "r-1");
+    submitIn(client.session.turn(), "r-1");
 
     expect(await received(socket, 1)).toEqual([{ request_id: "r-1", turn: true }]);
   });
 
-  test("is ended by the next one, when nobody else does", async ({ peer, open }) => {
+  test("is ended by the next turn", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
-    say(turn, "r-1");
+    submitIn(turn, "r-1");
     await socket.receive();
     socket.send(accepted("r-1", ONE, { turn_id: TURN }));
-    say(client.session.turn(), "r-2");
+    submitIn(client.session.turn(), "r-2");
 
     expect(await received(socket, 1)).toEqual([{ type: "turn_finalize", reason: "manual" }]);
     socket.send(finalized(TURN));
@@ -142,7 +142,7 @@ describe("a turn", () => {
     const client = open({ turnPauseMs: 500 });
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
-    say(turn, "r-1");
+    submitIn(turn, "r-1");
     await socket.receive();
     socket.send(accepted("r-1", ONE, { turn_id: TURN }));
     socket.send({ ...finalized(TURN), reason: "timeout" });
@@ -151,11 +151,11 @@ describe("a turn", () => {
     expect(turn.ended).toBe("timeout");
   });
 
-  test("that the server does not know any more has ended", async ({ peer, open }) => {
+  test("that the server does not know has ended", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
-    say(turn, "r-1");
+    submitIn(turn, "r-1");
     await socket.receive();
     socket.send(accepted("r-1", ONE, { turn_id: TURN }));
     const over = turn.finalize();
@@ -172,9 +172,9 @@ describe("a turn whose connection or jobs fail", () => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
-    say(turn, "r-1");
-    say(turn, "r-2", { finalize: "manual" });
-    say(client.session.turn(), "r-3");
+    submitIn(turn, "r-1");
+    submitIn(turn, "r-2", { finalize: "manual" });
+    submitIn(client.session.turn(), "r-3");
     await socket.receive();
     const again = await reconnect(peer, client, { socket, clock });
 
@@ -185,7 +185,7 @@ describe("a turn whose connection or jobs fail", () => {
     expect(await received(again, 1)).toEqual([{ request_id: "r-3", turn: true }]);
   });
 
-  test("says its end again on a new connection", async ({ peer, clock, open }) => {
+  test("sends its end again on a new connection", async ({ peer, clock, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
@@ -202,18 +202,18 @@ describe("a turn whose connection or jobs fail", () => {
     await over;
   });
 
-  test("does not let a refused job slip into the turn after", async ({ peer, clock, open }) => {
+  test("does not let a refused job land in the next turn", async ({ peer, clock, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
-    say(turn, "r-1");
-    say(turn, "r-2");
+    submitIn(turn, "r-1");
+    submitIn(turn, "r-2");
     void turn.finalize();
     await received(socket, 2);
     const timers = clock.timers;
     socket.send(accepted("r-2", TWO, { turn_id: TURN }));
     socket.send(refusal("DEPENDENCY_DOWN", { request_id: "r-1", retryable: true }));
-    while (clock.timers === timers) await nextTurn();
+    while (clock.timers === timers) await nextTick();
     expect(socket.unread()).toEqual([]);
     clock.advance(100);
 
@@ -222,12 +222,12 @@ describe("a turn whose connection or jobs fail", () => {
     expect(await received(socket, 1)).toEqual([{ type: "turn_finalize", reason: "manual" }]);
   });
 
-  test("ends all the same when its closing job is refused", async ({ peer, open }) => {
+  test("ends also when its last job is refused", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const turn = client.session.turn();
-    say(turn, "r-1");
-    say(turn, "r-2", { finalize: "manual" });
+    submitIn(turn, "r-1");
+    submitIn(turn, "r-2", { finalize: "manual" });
     await socket.receive();
     socket.send(accepted("r-1", ONE, { turn_id: TURN }));
     await socket.receive();
@@ -237,7 +237,7 @@ describe("a turn whose connection or jobs fail", () => {
   });
 });
 
-describe("the end of a turn that the server cannot write", () => {
+describe("the end of a turn that the server refuses for now", () => {
   /** A turn whose only job is done: nothing else is open. */
   async function lastWord(client: Client, peer: Peer) {
     const socket = await welcome(peer, client);
@@ -253,7 +253,7 @@ describe("the end of a turn that the server cannot write", () => {
   }
   const away = { retryable: true };
 
-  test("is asked for again, also when no job is open", async ({ clock, peer, open }) => {
+  test("is retried, also when no job is open", async ({ clock, peer, open }) => {
     const client = open();
     const { socket, over, request_id } = await lastWord(client, peer);
     for (let times = 0; times < 3; times++) {
@@ -271,7 +271,7 @@ describe("the end of a turn that the server cannot write", () => {
     await over;
   });
 
-  test("is asked for again when the error of an older server names nothing", async ({
+  test("is retried when the error of an older server names no request", async ({
     clock,
     peer,
     open,
@@ -286,7 +286,7 @@ describe("the end of a turn that the server cannot write", () => {
     await over;
   });
 
-  test("is given up by who waits for it after a minute without an answer, and still said", async ({
+  test("rejects its callers after a minute without an answer, and is still retried", async ({
     clock,
     peer,
     open,
@@ -299,7 +299,7 @@ describe("the end of a turn that the server cannot write", () => {
     expect(socket.unread().every(({ type }) => type === "turn_finalize")).toBe(true);
   });
 
-  test("is over when the server knows of no turn", async ({ peer, open }) => {
+  test("is done when the server knows no turn", async ({ peer, open }) => {
     const client = open();
     const { socket, over, request_id } = await lastWord(client, peer);
     socket.send(refusal("NOT_FOUND", { request_id }));

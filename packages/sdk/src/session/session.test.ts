@@ -1,5 +1,5 @@
 import { describe, expect, onTestFinished, vi } from "vitest";
-import { nextTurn } from "../../testing/connection-fixture.ts";
+import { nextTick } from "../../testing/connection-fixture.ts";
 import {
   accepted,
   JOBS,
@@ -16,7 +16,7 @@ import { Session } from "./session.ts";
 const [ONE, TWO] = JOBS;
 
 describe("a job submitted by a session", () => {
-  test("is asked for, told of, answered, and acknowledged", async ({ peer, open }) => {
+  test("is sent, accepted, followed, answered and acknowledged", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const job = client.session.submit({
@@ -42,18 +42,18 @@ describe("a job submitted by a session", () => {
       timeout_ms: 5_000,
       trace_id: "t-1",
     });
-    const told = [
+    const sent = [
       accepted("r-1", ONE),
       { type: "job_update", job_id: ONE, state: "RUNNING", attempt_id: 1 },
       { type: "job_progress", job_id: ONE, attempt_id: 1, body: "half" },
     ];
-    socket.send(...told, succeeded("r-1", ONE, { text: "ih" }));
+    socket.send(...sent, succeeded("r-1", ONE, { text: "ih" }));
 
     expect(await job).toMatchObject({ job_id: ONE, outcome: "succeeded", body: { text: "ih" } });
     expect(job.jobId).toBe(ONE);
     expect(await socket.receive()).toEqual({ type: "job_result_ack", job_id: ONE });
     await followed;
-    expect(events).toEqual(told);
+    expect(events).toEqual(sent);
   });
 
   test("waits for the first connection", async ({ peer, open }) => {
@@ -67,7 +67,7 @@ describe("a job submitted by a session", () => {
     expect((await job).body).toBe("done");
   });
 
-  test("keeps what was asked, whatever happens to the object", async ({ peer, open }) => {
+  test("keeps its payload when the object changes later", async ({ peer, open }) => {
     const client = open();
     const payload = { text: "before" };
     const job = client.session.submit({ pool: "asr", payload });
@@ -79,7 +79,7 @@ describe("a job submitted by a session", () => {
     await job;
   });
 
-  test("that failed says why, with the worker's own code", async ({ peer, open }) => {
+  test("that failed rejects with the worker's own code", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const job = client.session.submit({ pool: "asr", payload: 1, requestId: "r-1" });
@@ -92,7 +92,7 @@ describe("a job submitted by a session", () => {
     expect((failure as JobFailed).result?.job_id).toBe(ONE);
   });
 
-  test("ends once, though its result comes twice, and both are acknowledged", async ({
+  test("ends once when its result arrives twice, and both are acknowledged", async ({
     peer,
     open,
   }) => {
@@ -107,7 +107,7 @@ describe("a job submitted by a session", () => {
     expect([await socket.receive(), await socket.receive()]).toEqual([ack, ack]);
   });
 
-  test("is the same handle when it is submitted twice, and another one is refused its name", async ({
+  test("has one handle when it is submitted twice, and its request id is refused to another job", async ({
     peer,
     open,
   }) => {
@@ -126,7 +126,7 @@ describe("a job submitted by a session", () => {
   });
 });
 
-describe("what cannot be asked", () => {
+describe("a job that cannot be submitted", () => {
   test.for([
     ["no pool", { pool: "", payload: 1 }],
     ["a priority above 9", { pool: "asr", payload: 1, priority: 10 }],
@@ -141,7 +141,7 @@ describe("what cannot be asked", () => {
     expect(socket.unread()).toEqual([]);
   });
 
-  test("more than one frame holds", async ({ peer, open }) => {
+  test("is larger than a frame", async ({ peer, open }) => {
     const client = open();
     await welcome(peer, client);
 
@@ -149,7 +149,7 @@ describe("what cannot be asked", () => {
     await expect(job).rejects.toMatchObject({ code: "PAYLOAD_TOO_LARGE" });
   });
 
-  test("waits for room among those that have not ended, in order", async ({ peer, open }) => {
+  test("waits for room under outstandingMax, in order", async ({ peer, open }) => {
     const client = open({ outstandingMax: 2 });
     const socket = await welcome(peer, client);
     const jobs = ["r-1", "r-2", "r-3", "r-4"].map((requestId) =>
@@ -159,7 +159,7 @@ describe("what cannot be asked", () => {
       { request_id: "r-1" },
       { request_id: "r-2" },
     ]);
-    await nextTurn();
+    await nextTick();
     expect(socket.unread()).toEqual([]);
     jobs[2]!.cancel();
     await expect(jobs[2]).rejects.toMatchObject({ code: "JOB_CANCELLED" });
@@ -171,7 +171,7 @@ describe("what cannot be asked", () => {
     for (const job of jobs) job.catch(() => {});
   });
 
-  test("is refused after a minute without room, or when too many wait; neither ends the process", async ({
+  test("is refused after a minute without room, or when too many wait, without an unhandled rejection", async ({
     clock,
     peer,
     open,
@@ -195,7 +195,7 @@ describe("what cannot be asked", () => {
     for await (const { type } of jobs[1]!) if (type === "job_accepted") break;
     await expect(jobs[22]).rejects.toMatchObject({ code: "QUEUE_FULL", details: { limit: 2 } });
     clock.advance(31_000);
-    await nextTurn();
+    await nextTick();
     expect(unhandled).toEqual([]);
     await expect(jobs[2]).rejects.toMatchObject({ code: "QUEUE_FULL" });
   });
@@ -228,7 +228,7 @@ describe("what cannot be asked", () => {
     expect(() => new Session({ url })).toThrow("URL");
   });
 
-  test("says again, in order, everything unanswered, under the same ids", async ({
+  test("sends every unanswered job again, in order, under the same ids", async ({
     peer,
     clock,
     open,
@@ -252,7 +252,7 @@ describe("what cannot be asked", () => {
     expect(await Promise.all(jobs)).toHaveLength(3);
   });
 
-  test("follows a job that got a new name because the server had lost its memory", async ({
+  test("follows a job that got a new id because the server had lost its memory", async ({
     peer,
     clock,
     open,
@@ -268,20 +268,25 @@ describe("what cannot be asked", () => {
     const followed = (async () => {
       for await (const event of job) if (event.type === "job_progress") progress.push(event.body);
     })();
-    const told = (job_id: string, body: string) => ({
+    const progressOf = (job_id: string, body: string) => ({
       type: "job_progress",
       job_id,
       attempt_id: 1,
       body,
     });
-    next.send(accepted("r-1", TWO), told(ONE, "old"), told(TWO, "new"), succeeded("r-1", TWO));
+    next.send(
+      accepted("r-1", TWO),
+      progressOf(ONE, "old"),
+      progressOf(TWO, "new"),
+      succeeded("r-1", TWO),
+    );
 
     expect((await job).job_id).toBe(TWO);
     await followed;
     expect(progress).toEqual(["new"]);
   });
 
-  test("asks on a living connection too, when nothing was heard of a job for long", async ({
+  test("sends a job again on the same connection after a long time without news", async ({
     peer,
     clock,
     open,
@@ -293,7 +298,7 @@ describe("what cannot be asked", () => {
     socket.send(accepted("r-1", ONE));
     await followTo(job, "job_accepted");
     clock.advance(14_000);
-    await nextTurn();
+    await nextTick();
     expect(socket.unread()).toEqual([]);
     clock.advance(2_000);
 
@@ -303,7 +308,7 @@ describe("what cannot be asked", () => {
   });
 });
 
-describe("a server that says no", () => {
+describe("a refusal of the server", () => {
   test.for([
     ["DEPENDENCY_DOWN", {}, 38],
     ["INBOX_FULL", {}, 38],
@@ -321,7 +326,7 @@ describe("a server that says no", () => {
     socket.send(refusal(code, { request_id: "r-1", retryable: true, ...fields }));
     await untilTimers(clock, timers + 1);
     clock.advance(pauseMs - 2);
-    await nextTurn();
+    await nextTick();
     expect(socket.unread()).toEqual([]);
     clock.advance(2);
 
@@ -330,11 +335,7 @@ describe("a server that says no", () => {
     await job;
   });
 
-  test("is asked for a limited time, and then what it said last is the answer", async ({
-    peer,
-    clock,
-    open,
-  }) => {
+  test("is retried for a limited time, and then rejects the job", async ({ peer, clock, open }) => {
     const client = open({ patienceMs: 20_000 });
     const socket = await welcome(peer, client);
     const job = client.session.submit({ pool: "asr", payload: 1, requestId: "r-1" });
@@ -348,11 +349,11 @@ describe("a server that says no", () => {
 
     expect(await outcome).toMatchObject({ code: "DEPENDENCY_DOWN" });
     clock.advance(60_000);
-    await nextTurn();
+    await nextTick();
     expect(socket.unread()).toEqual([]);
   });
 
-  test("for good is believed", async ({ peer, open }) => {
+  test("that is not retryable rejects the job", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const job = client.session.submit({ pool: "asr", payload: 1, requestId: "r-1" });
@@ -362,7 +363,7 @@ describe("a server that says no", () => {
     await expect(job).rejects.toMatchObject({ code: "REQUEST_ID_REUSED" });
   });
 
-  test("to the token keeps nobody waiting", async ({ peer, open }) => {
+  test("of the token rejects waiting jobs at once", async ({ peer, open }) => {
     const client = open();
     const job = client.session.submit({ pool: "asr", payload: 1 });
     (await peer.accept()).raw.close(4401);
@@ -370,7 +371,7 @@ describe("a server that says no", () => {
     await expect(job).rejects.toMatchObject({ code: "UNAUTHENTICATED" });
   });
 
-  test("about nothing in particular is a problem that is told", async ({ peer, open }) => {
+  test("about no job is reported as a problem", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     socket.send(refusal("INTERNAL", {}));
@@ -379,8 +380,8 @@ describe("a server that says no", () => {
   });
 });
 
-describe("a job that is not wanted any more", () => {
-  test("is cancelled by its signal, and ends as the server says", async ({ peer, open }) => {
+describe("a cancelled job", () => {
+  test("is cancelled by its signal, and ends with the server's result", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const { signal, abort } = aborter();
@@ -396,7 +397,7 @@ describe("a job that is not wanted any more", () => {
     await expect(job).rejects.toMatchObject({ code: "JOB_CANCELLED", outcome: "cancelled" });
   });
 
-  test("before the server has named it, is cancelled when it has", async ({ peer, open }) => {
+  test("without a job id is cancelled when it gets one", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const job = client.session.submit({ pool: "asr", payload: 1, requestId: "r-1" });
@@ -409,7 +410,7 @@ describe("a job that is not wanted any more", () => {
     expect((await job).body).toBe("faster");
   });
 
-  test("before anybody has heard of it, is not even asked for", async ({ peer, open }) => {
+  test("that was not sent is never sent", async ({ peer, open }) => {
     const client = open();
     const { signal, abort } = aborter();
     const job = client.session.submit({ pool: "asr", payload: 1, signal });
@@ -420,11 +421,11 @@ describe("a job that is not wanted any more", () => {
       outcome: "cancelled",
     });
     const socket = await welcome(peer, client);
-    await nextTurn();
+    await nextTick();
     expect(socket.unread()).toEqual([]);
   });
 
-  test("is cancelled again, as long as nobody answers", async ({ peer, clock, open }) => {
+  test("is cancelled again until the server answers", async ({ peer, clock, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const job = client.session.submit({ pool: "asr", payload: 1, requestId: "r-1" });
@@ -442,7 +443,7 @@ describe("a job that is not wanted any more", () => {
 });
 
 describe("a session that ends", () => {
-  test("says so, and so do its jobs", async ({ peer, open }) => {
+  test("sends session_close and rejects its jobs", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const job = client.session.submit({ pool: "asr", payload: 1 });
@@ -469,7 +470,7 @@ describe("a session that ends", () => {
     expect(clock.timers).toBeLessThanOrEqual(before);
   });
 
-  test("only for now, keeps the way back", async ({ peer, open }) => {
+  test("by detach keeps its credentials", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     await client.session.detach();
@@ -491,7 +492,7 @@ async function followTo(job: AsyncIterable<JobEvent>, type: JobEvent["type"]): P
 
 /** What a frame has brought about is seen by the timer it has set. */
 async function untilTimers(clock: { timers: number }, count: number): Promise<void> {
-  while (clock.timers < count) await nextTurn();
+  while (clock.timers < count) await nextTick();
 }
 
 function selfContaining(): object {
@@ -500,8 +501,8 @@ function selfContaining(): object {
   return value;
 }
 
-describe("a job whose answer this process could not read", () => {
-  test("is asked for again after the process was stopped for longer than its patience", async ({
+describe("a job whose answer was not read", () => {
+  test("is sent again after the process was suspended for longer than patienceMs", async ({
     clock,
     peer,
     open,
@@ -518,7 +519,7 @@ describe("a job whose answer this process could not read", () => {
     expect(await job).toMatchObject({ body: "done" });
   });
 
-  test("is given up when the process is late again and still nothing was heard", async ({
+  test("times out when the process is late again without an answer", async ({
     clock,
     peer,
     open,
@@ -533,10 +534,7 @@ describe("a job whose answer this process could not read", () => {
     await expect(job).rejects.toMatchObject({ code: "DEPENDENCY_DOWN" });
   });
 
-  test("ends with what is wrong about its result, which is acknowledged", async ({
-    peer,
-    open,
-  }) => {
+  test("ends with the parse error of its result, which is acknowledged", async ({ peer, open }) => {
     const client = open();
     const socket = await welcome(peer, client);
     const job = client.session.submit({ pool: "asr", payload: 1, requestId: "r-1" });

@@ -55,7 +55,7 @@ function watch() {
 }
 
 describe("events in order", () => {
-  test("bring, change and take away members", () => {
+  test("add, change and remove members", () => {
     const { members, present, asked } = watch();
     members.receive(init(1, member("ada")));
     members.receive(change(2, { new: member("bob") }));
@@ -68,7 +68,7 @@ describe("events in order", () => {
     expect(asked).toEqual([]);
   });
 
-  test("may change the view alone", () => {
+  test("may change only the view", () => {
     const { members } = watch();
     members.receive({ ...init(1, member("ada")), view: "settling" });
     expect(members.current?.view).toBe("settling");
@@ -76,7 +76,7 @@ describe("events in order", () => {
     expect(members.current?.view).toBe("ready");
   });
 
-  test("twice are once", () => {
+  test("that arrive twice are applied once", () => {
     const { members, views, present } = watch();
     members.receive(init(5, member("ada")));
     members.receive(change(6, { old: member("ada") }));
@@ -87,7 +87,7 @@ describe("events in order", () => {
     expect(views).toHaveLength(2);
   });
 
-  test("do not change a view that somebody holds", () => {
+  test("do not change a view that was published before", () => {
     const { members, views } = watch();
     members.receive(init(1, member("ada")));
     members.receive(change(2, { old: member("ada") }));
@@ -95,7 +95,7 @@ describe("events in order", () => {
     expect(views[0]?.members.size).toBe(1);
   });
 
-  test("of a former connection do not take away a node that is back", () => {
+  test("of a former connection do not remove a node that reconnected", () => {
     const { members, present } = watch();
     members.receive(init(1, member("ada", 8)));
     members.receive(change(2, { old: member("ada", 7) }));
@@ -105,7 +105,7 @@ describe("events in order", () => {
 });
 
 describe("a gap", () => {
-  test("makes the view unsure until the list is there, with what was told meanwhile", async () => {
+  test("makes the view settling until the list arrives, and applies the events from meanwhile", async () => {
     const { members, views, asked, present } = watch();
     members.receive(init(1, member("ada")));
     members.receive(change(3, { new: member("bob") }));
@@ -131,7 +131,7 @@ describe("a gap", () => {
     expect(present()).toEqual(["bob", "ada"]);
   });
 
-  test("is closed by INIT too, and the answer still on its way counts no more", async () => {
+  test("is closed by INIT too, and the open request is ignored", async () => {
     const { members, asked, present } = watch();
     members.receive(init(1));
     members.receive(change(3));
@@ -141,7 +141,7 @@ describe("a gap", () => {
     expect(present()).toEqual(["cyd"]);
   });
 
-  test("that an old list does not close is never shown as complete, and asked about again", async () => {
+  test("that an old list does not close stays settling, and the list is requested again", async () => {
     const { members, views, asked, clock } = watch();
     members.receive(init(1));
     members.receive(change(5, { new: member("bob") }));
@@ -157,7 +157,7 @@ describe("a gap", () => {
     expect(members.current?.members.size).toBe(2);
   });
 
-  test("is asked about again when the server does not answer", async () => {
+  test("is retried when the server does not answer", async () => {
     const { members, asked, clock, problems } = watch();
     members.receive(init(1));
     members.receive(change(3));
@@ -201,7 +201,7 @@ describe("an INIT in pages", () => {
     ...(next && { next: next.address }),
   });
 
-  test("counts when its last page is there, with the changes that came meanwhile", () => {
+  test("is applied when its last page arrives, with the changes from meanwhile", () => {
     const { members, asked, views, present } = watch();
     members.receive(page(4, [first], { next: first }));
     members.receive(change(5, { old: first }));
@@ -218,7 +218,7 @@ describe("an INIT in pages", () => {
     expect(asked).toEqual([]);
   });
 
-  test("leaves nobody known to be lost until it is complete", () => {
+  test("keeps the view settling until it is complete", () => {
     const { members, present } = watch();
     members.receive(init(1, first, second));
     members.receive(page(2, [first], { next: first }));
@@ -229,7 +229,7 @@ describe("an INIT in pages", () => {
     expect(present()).toEqual([first.name, third.name]);
   });
 
-  test("gives way to a newer one", () => {
+  test("is replaced by a newer one", () => {
     const { members, present } = watch();
     members.receive(page(1, [first], { next: first }));
     members.receive(page(2, [second], { next: second }));
@@ -237,7 +237,7 @@ describe("an INIT in pages", () => {
     expect(present()).toEqual([second.name, third.name]);
   });
 
-  test("with a page that cannot be read is asked for", async () => {
+  test("with a page that cannot be parsed is replaced by a request", async () => {
     const { members, asked, present } = watch();
     members.receive(page(1, [first], { next: first }));
     members.refresh();
@@ -259,7 +259,7 @@ describe("an INIT in pages", () => {
   });
 });
 
-test("a list in pages is asked for to its end, and ready only if every page is", async () => {
+test("a list in pages is requested to its end, and ready only if every page is", async () => {
   const answers: Record<string, MemberList> = {
     "{}": { ...listed(3, member("ada")), next: "a" },
     '{"after":"a"}': { ...listed(5, member("bob")), view: "settling", next: "b" },
@@ -275,8 +275,8 @@ test("a list in pages is asked for to its end, and ready only if every page is",
   });
 });
 
-describe("without a connection", () => {
-  test("nobody absent is known to be lost, and numbers start anew", async () => {
+describe("a node without a connection", () => {
+  test("has a settling view, and sequence numbers start again", async () => {
     const { members, asked, present, clock } = watch();
     members.receive(init(1, member("ada")));
     members.receive(change(3));

@@ -136,7 +136,7 @@ describe("a call to the server", () => {
     expect(await calls[256]).toMatchObject({ error: { code: "QUEUE_FULL" } });
   });
 
-  test("is not answered by a response that nobody asked for", async ({ peer, join }) => {
+  test("is not answered by a response with an unknown id", async ({ peer, join }) => {
     const node = join();
     const socket = await admit(peer, node);
     const outcome = outcomeOf(node.connection.call("member.list", {}));
@@ -189,7 +189,7 @@ describe("a call of the server", () => {
     expect(node.problems.rest()).toEqual([]);
   });
 
-  test("tells nothing of a surprise, and reports it here", async ({ peer, join }) => {
+  test("hides an unexpected error from the caller, and reports it here", async ({ peer, join }) => {
     const node = join({
       handlers: { "deployment.restart": () => Promise.reject(new Error("password=SECRET")) },
     });
@@ -203,7 +203,7 @@ describe("a call of the server", () => {
   });
 
   test.for([
-    ["nobody here answers", { ...restart, params }, "NOT_FOUND"],
+    ["has no handler", { ...restart, params }, "NOT_FOUND"],
     [
       "this version does not know",
       { ...restart, method: "node.explode", params },
@@ -221,7 +221,7 @@ describe("a call of the server", () => {
     });
   });
 
-  test("whose answer is too large for a frame hears that", async ({ peer, join }) => {
+  test("whose answer is too large for a frame gets an error", async ({ peer, join }) => {
     const lines = Array.from({ length: 2_000 }, () => "x".repeat(1_000));
     const node = join({ handlers: { "log.read": () => ({ lines, next: "0" }) } });
     const socket = await admit(peer, node);

@@ -7,7 +7,7 @@ import type { NodeDescription } from "./node-connection.ts";
 const JOB = { job_id: "00000000-0000-7000-8000-000000000001", attempt_id: 2 };
 
 describe("a node that connects", () => {
-  test("signs the challenge and says who and what it is", async ({ peer, join }) => {
+  test("signs the challenge and registers its description", async ({ peer, join }) => {
     const described: NodeDescription = {
       name: "rack-7",
       version: "1.2.3",
@@ -44,7 +44,7 @@ describe("a node that connects", () => {
     expect(socket.unread()).toEqual([]);
   });
 
-  test("describes itself anew at every connect", async ({ peer, clock, join }) => {
+  test("describes itself at every connect", async ({ peer, clock, join }) => {
     const described = { name: "rack-7", version: "1", tags: {}, labels: { disk: "small" } };
     const node = join({ describe: () => described });
     await admit(peer, node);
@@ -57,7 +57,7 @@ describe("a node that connects", () => {
     expect(await socket.receive()).toMatchObject({ labels: { disk: "large" } });
   });
 
-  test("whose address another process holds is told so and asks again slowly", async ({
+  test("whose address another process has is refused and retries slowly", async ({
     peer,
     join,
   }) => {
@@ -78,7 +78,7 @@ describe("a node that connects", () => {
     expect(down.error?.code).toBe("NODE_ADDRESS_IN_USE");
   });
 
-  test("and is replaced later hears the same kind of loss", async ({ peer, join }) => {
+  test("that is replaced later gets the same kind of loss", async ({ peer, join }) => {
     const node = join();
     (await admit(peer, node)).raw.close(4409, "a newer connection");
 
@@ -123,18 +123,18 @@ describe("heartbeats", () => {
     clock.advance(2_000);
     const third = await socket.receive();
 
-    const said = {
+    const sent = {
       type: "node_heartbeat",
       running: [JOB],
       resource_usage: usage,
       services: ["llama"],
     };
-    expect(second).toEqual({ ...said, seq: 2 });
-    expect(third).toEqual({ ...said, seq: 3 });
+    expect(second).toEqual({ ...sent, seq: 2 });
+    expect(third).toEqual({ ...sent, seq: 3 });
     expect(socket.unread()).toEqual([]);
   });
 
-  test("count as contact from when they were sent, however late the answer", async ({
+  test("count as contact from their send time, even if the answer is late", async ({
     peer,
     clock,
     join,
@@ -150,7 +150,7 @@ describe("heartbeats", () => {
     expect(node.connection.lastContactMs).toBe(sentMs);
   });
 
-  test("do not count when Postgres has not got them, nor for another connection", async ({
+  test("do not count without Postgres, nor for another connection", async ({
     peer,
     clock,
     join,
@@ -170,7 +170,7 @@ describe("heartbeats", () => {
     expect(node.connection.lastContactMs).toBeUndefined();
   });
 
-  test("never take contact back: an answer overtaken by a newer one adds nothing", async ({
+  test("never move contact back: an answer overtaken by a newer one has no effect", async ({
     peer,
     clock,
     join,
@@ -211,7 +211,7 @@ describe("heartbeats", () => {
     expect(await next.receive()).toMatchObject({ type: "job_ack" });
   });
 
-  test("are left out when the node cannot say what it runs", async ({ peer, clock, join }) => {
+  test("are skipped when the node cannot be sampled", async ({ peer, clock, join }) => {
     let broken = false;
     const node = join({
       running() {
@@ -231,7 +231,7 @@ describe("heartbeats", () => {
     expect(await socket.receive()).toMatchObject({ seq: 3 });
   });
 
-  test("are not sent a thousand times a second, whatever the server asks", async ({
+  test("are not sent a thousand times a second, even if the server asks for it", async ({
     peer,
     clock,
     join,
@@ -240,11 +240,11 @@ describe("heartbeats", () => {
     const socket = await admit(peer, node, { heartbeat_interval_ms: 1 });
     clock.advance(100);
     node.connection.send({ type: "job_ack", ...JOB });
-    const said = [];
-    for (let type: unknown; type !== "job_ack"; said.push(type))
+    const sent = [];
+    for (let type: unknown; type !== "job_ack"; sent.push(type))
       ({ type } = await socket.receive());
 
-    expect(said).toHaveLength(6);
+    expect(sent).toHaveLength(6);
   });
 });
 
@@ -252,7 +252,7 @@ describe("the members", () => {
   const init = { type: "host_event", event: "INIT", view: "ready" };
   const change = { type: "host_event", event: "TERMINAL_CHANGE", view: "ready" };
 
-  test("are followed by events, and asked for after a gap", async ({ peer, join }) => {
+  test("are followed by events, and requested after a gap", async ({ peer, join }) => {
     const node = join();
     const socket = await admit(peer, node);
     socket.send({ ...init, seq: 10, members: [member("ada")] });
@@ -285,7 +285,7 @@ describe("the members", () => {
   });
 });
 
-test("commands and work reach the node", async ({ peer, join }) => {
+test("a node receives commands and work", async ({ peer, join }) => {
   const node = join();
   const socket = await admit(peer, node);
   const assign = {
@@ -304,7 +304,10 @@ test("commands and work reach the node", async ({ peer, join }) => {
   expect(await node.messages.next()).toEqual({ type: "deployments_changed", revision: "7" });
 });
 
-test("an error of the server that ends nothing is a problem to report", async ({ peer, join }) => {
+test("an error of the server that does not end the connection is reported as a problem", async ({
+  peer,
+  join,
+}) => {
   const node = join();
   (await admit(peer, node)).send({
     type: "error",
@@ -317,7 +320,7 @@ test("an error of the server that ends nothing is a problem to report", async ({
   expect(node.connection.state).toBe("ready");
 });
 
-test("a node that is closed leaves, and says no more", async ({ peer, clock, join }) => {
+test("a node that is closed leaves, and sends nothing more", async ({ peer, clock, join }) => {
   const node = join();
   const socket = await admit(peer, node);
   const call = node.connection.call("member.list", {});

@@ -72,7 +72,7 @@ export interface NodeEvents {
 export interface NodeConnectionOptions extends ConnectionTuning {
   urls: readonly string[];
   key: NodeKey;
-  /** Random per process. The server uses it to tell a reconnect from another process with the same key. */
+  /** Random per process. It distinguishes a reconnect from another process with the same key. */
   bootId: string;
   /** The boot id of the former process, if it is known to have ended. */
   formerBootId?: string | undefined;

@@ -1,13 +1,13 @@
 import { describe, expect } from "vitest";
-import { nextTurn } from "../../testing/connection-fixture.ts";
+import { nextTick } from "../../testing/connection-fixture.ts";
 import { createNodeKey } from "../../testing/node-fixture.ts";
 import {
   admit,
   assign,
   JOB,
   OTHER_JOB,
+  received,
   resultAck,
-  said,
   test,
   unsaid,
 } from "../../testing/worker-fixture.ts";
@@ -18,7 +18,7 @@ const held = { job_id: JOB, attempt_id: 1 };
 const other = { job_id: OTHER_JOB, attempt_id: 1 };
 
 describe("a worker", () => {
-  test("says what it can do, under a key of its own", async ({ peer, hire }) => {
+  test("registers its pools and capacity, under a key of its own", async ({ peer, hire }) => {
     const hired = hire({
       pools: ["asr", "tts"],
       capacity: 3,
@@ -58,15 +58,15 @@ describe("a worker", () => {
     const hired = hire();
     const { socket } = await admit(peer, hired);
     socket.send(assign({ turn_id: JOB, trace_id: "t-1" }));
-    expect(await said(socket)).toEqual({ type: "job_ack", ...held });
-    expect(await said(socket)).toEqual({ type: "job_started", ...held });
+    expect(await received(socket)).toEqual({ type: "job_ack", ...held });
+    expect(await received(socket)).toEqual({ type: "job_started", ...held });
     const { job, context, resolve } = await hired.runs.next();
     expect(job).toMatchObject({ ...held, payload: "hi", pool: "asr", trace_id: "t-1" });
     context.progress({ done: 0.5 });
-    expect(await said(socket)).toEqual({ type: "job_progress", ...held, body: { done: 0.5 } });
+    expect(await received(socket)).toEqual({ type: "job_progress", ...held, body: { done: 0.5 } });
     resolve({ text: "ih" });
 
-    expect(await said(socket)).toEqual({
+    expect(await received(socket)).toEqual({
       type: "job_result",
       ...held,
       success: true,
@@ -77,7 +77,7 @@ describe("a worker", () => {
     await untilHeld(hired.worker, 0);
   });
 
-  test("refuses to start without a place for a job", () => {
+  test("refuses a capacity below 1", () => {
     const options = { url: "http://127.0.0.1:1", pools: ["asr"], run: () => {} };
     expect(() => new Worker({ ...options, capacity: 0 })).toThrow("capacity");
   });
@@ -112,10 +112,10 @@ describe("a job that fails", () => {
     const { socket } = await admit(peer, hired);
     socket.send(assign());
     (await hired.runs.next()).reject(thrown);
-    await said(socket);
-    await said(socket);
+    await received(socket);
+    await received(socket);
 
-    expect(await said(socket)).toEqual({ type: "job_result", ...held, success: false, error });
+    expect(await received(socket)).toEqual({ type: "job_result", ...held, success: false, error });
   });
 
   test.for([
@@ -126,30 +126,30 @@ describe("a job that fails", () => {
     const { socket } = await admit(peer, hired);
     socket.send(assign());
     (await hired.runs.next()).resolve(body);
-    await said(socket);
-    await said(socket);
+    await received(socket);
+    await received(socket);
 
-    expect(await said(socket)).toMatchObject({ success: false, error: { code } });
+    expect(await received(socket)).toMatchObject({ success: false, error: { code } });
   });
 });
 
 describe("a job that comes again", () => {
-  test("is answered with the state it is in", async ({ peer, hire }) => {
+  test("that is known is answered with its state", async ({ peer, hire }) => {
     const hired = hire();
     const { socket } = await admit(peer, hired);
     socket.send(assign(), assign());
     const { resolve } = await hired.runs.next();
-    const answers = [await said(socket), await said(socket), await said(socket)];
+    const answers = [await received(socket), await received(socket), await received(socket)];
     expect(answers.map(({ type }) => type)).toEqual(["job_ack", "job_started", "job_started"]);
     resolve("done");
-    const result = await said(socket);
+    const result = await received(socket);
     socket.send(assign());
 
-    expect(await said(socket)).toEqual(result);
+    expect(await received(socket)).toEqual(result);
     expect(hired.runs.rest()).toEqual([]);
   });
 
-  test("as a newer attempt replaces the older, whose end is nobody's any more", async ({
+  test("as a newer attempt replaces the older, whose result is discarded", async ({
     peer,
     hire,
   }) => {
@@ -168,7 +168,7 @@ describe("a job that comes again", () => {
     newer.resolve("new");
 
     const messages = [];
-    for (let n = 0; n < 7; n++) messages.push(await said(socket));
+    for (let n = 0; n < 7; n++) messages.push(await received(socket));
     expect(messages.map(({ type, job_id, attempt_id }) => [type, job_id, attempt_id])).toEqual([
       ["job_ack", JOB, 1],
       ["job_started", JOB, 1],
@@ -183,7 +183,7 @@ describe("a job that comes again", () => {
 });
 
 describe("a result that is not acknowledged", () => {
-  test("is said again on the next connection, and what runs is said to run", async ({
+  test("is sent again on the next connection, with the state of running jobs", async ({
     peer,
     clock,
     hire,
@@ -194,20 +194,20 @@ describe("a result that is not acknowledged", () => {
     (await hired.runs.next()).resolve("done");
     await hired.runs.next();
     const before = [];
-    for (let n = 0; n < 5; n++) before.push(await said(socket));
+    for (let n = 0; n < 5; n++) before.push(await received(socket));
     const result = before.find(({ type }) => type === "job_result");
     socket.raw.terminate();
     clock.advance((await hired.downs.next()).retryInMs);
     const again = await admit(peer, hired);
 
     expect(again.registered.running).toEqual([held, other]);
-    expect(await said(again.socket)).toEqual(result);
-    expect(await said(again.socket)).toEqual({ type: "job_started", ...other });
+    expect(await received(again.socket)).toEqual(result);
+    expect(await received(again.socket)).toEqual({ type: "job_started", ...other });
     again.socket.send(resultAck("duplicate"));
     await untilHeld(hired.worker, 1);
   });
 
-  test("that came about without a connection is said when there is one", async ({
+  test("from a time without a connection is sent on the next one", async ({
     peer,
     clock,
     hire,
@@ -218,16 +218,16 @@ describe("a result that is not acknowledged", () => {
     const { resolve, context } = await hired.runs.next();
     socket.raw.terminate();
     const { retryInMs } = await hired.downs.next();
-    context.progress("nobody hears it");
+    context.progress("lost");
     resolve("done");
-    await nextTurn();
+    await nextTick();
     clock.advance(retryInMs);
     const again = await admit(peer, hired);
 
-    expect(await said(again.socket)).toMatchObject({ type: "job_result", body: "done" });
+    expect(await received(again.socket)).toMatchObject({ type: "job_result", body: "done" });
   });
 
-  test("is said again after a while on the same connection, and not after its ack", async ({
+  test("is sent again on the same connection until it is acknowledged", async ({
     peer,
     clock,
     hire,
@@ -236,27 +236,27 @@ describe("a result that is not acknowledged", () => {
     const { socket } = await admit(peer, hired);
     socket.send(assign());
     (await hired.runs.next()).resolve("done");
-    await said(socket);
-    await said(socket);
-    const result = await said(socket);
+    await received(socket);
+    await received(socket);
+    const result = await received(socket);
     clock.advance(6_000);
-    expect(await said(socket)).toEqual(result);
+    expect(await received(socket)).toEqual(result);
     socket.send(resultAck("stale"));
     await untilHeld(hired.worker, 0);
     clock.advance(120_000);
-    await nextTurn();
+    await nextTick();
 
     expect(unsaid(socket)).toEqual([]);
   });
 
-  test("is given up when the server refuses it for good", async ({ peer, hire }) => {
+  test("is dropped when the server refuses it permanently", async ({ peer, hire }) => {
     const hired = hire();
     const { socket } = await admit(peer, hired);
     socket.send(assign());
     (await hired.runs.next()).resolve("done");
-    await said(socket);
-    await said(socket);
-    await said(socket);
+    await received(socket);
+    await received(socket);
+    await received(socket);
     const error = { type: "error", code: "NOT_FOUND", message: "no such job", job_id: JOB };
     socket.send({ ...error, retryable: true });
     socket.send({ ...error, retryable: false });
@@ -265,10 +265,7 @@ describe("a result that is not acknowledged", () => {
     expect(hired.worker.held).toBe(0);
   });
 
-  test("does not fill the memory: the oldest is dropped, and that is told", async ({
-    peer,
-    hire,
-  }) => {
+  test("does not fill the memory: the oldest is dropped and reported", async ({ peer, hire }) => {
     const hired = hire({ outboxMax: 1 });
     const { socket } = await admit(peer, hired);
     socket.send(assign(), assign({ ...other, request_id: "r-2" }));
@@ -281,14 +278,14 @@ describe("a result that is not acknowledged", () => {
 });
 
 describe("a job that is cancelled", () => {
-  test("is told by its signal, and says nothing more", async ({ peer, hire }) => {
+  test("gets an aborted signal, and sends nothing more", async ({ peer, hire }) => {
     const hired = hire();
     const { socket } = await admit(peer, hired);
     socket.send(assign());
     const { context, reject } = await hired.runs.next();
     const stopped = new Promise((resolve) => context.signal.addEventListener("abort", resolve));
-    await said(socket);
-    await said(socket);
+    await received(socket);
+    await received(socket);
     socket.send({ type: "job_cancel", ...held, reason: "the user went away" });
     await stopped;
     expect(context.signal.reason).toMatchObject({ code: "JOB_CANCELLED" });
@@ -296,7 +293,7 @@ describe("a job that is cancelled", () => {
     reject(context.signal.reason);
     socket.send(assign({ ...other, request_id: "r-2" }));
 
-    expect(await said(socket)).toEqual({ type: "job_ack", ...other });
+    expect(await received(socket)).toEqual({ type: "job_ack", ...other });
   });
 
   test("of an older attempt changes nothing", async ({ peer, hire }) => {
@@ -305,15 +302,15 @@ describe("a job that is cancelled", () => {
     socket.send(assign({ attempt_id: 2 }));
     const { context, resolve } = await hired.runs.next();
     socket.send({ type: "job_cancel", ...held, reason: "late" });
-    await said(socket);
-    await said(socket);
+    await received(socket);
+    await received(socket);
     resolve("done");
 
-    expect(await said(socket)).toMatchObject({ type: "job_result", attempt_id: 2 });
+    expect(await received(socket)).toMatchObject({ type: "job_result", attempt_id: 2 });
     expect(context.signal.aborted).toBe(false);
   });
 
-  test("and does not stop keeps its place; the next one waits, or goes elsewhere", async ({
+  test("and does not stop keeps its slot; the next job waits, or goes to another node", async ({
     peer,
     clock,
     hire,
@@ -322,25 +319,29 @@ describe("a job that is cancelled", () => {
     const { socket } = await admit(peer, hired);
     socket.send(assign());
     const stubborn = await hired.runs.next();
-    await said(socket);
-    await said(socket);
+    await received(socket);
+    await received(socket);
     socket.send({ type: "job_cancel", ...held, reason: "too slow" });
     socket.send(assign({ ...other, request_id: "r-2" }));
-    expect(await said(socket)).toEqual({ type: "job_ack", ...other });
+    expect(await received(socket)).toEqual({ type: "job_ack", ...other });
     clock.advance(2_500);
-    expect(await said(socket)).toMatchObject({
+    expect(await received(socket)).toMatchObject({
       type: "job_result",
       ...other,
       error: { code: "QUEUE_FULL", retryable: true },
     });
     socket.send(assign({ ...other, attempt_id: 2, request_id: "r-2" }));
-    expect(await said(socket)).toMatchObject({ type: "job_ack", attempt_id: 2 });
+    expect(await received(socket)).toMatchObject({ type: "job_ack", attempt_id: 2 });
     stubborn.resolve();
 
-    expect(await said(socket)).toMatchObject({ type: "job_started", attempt_id: 2 });
+    expect(await received(socket)).toMatchObject({ type: "job_started", attempt_id: 2 });
   });
 
-  test("by its own time limit, when no server can reach it", async ({ peer, clock, hire }) => {
+  test("by its own time limit, when no server can reach the worker", async ({
+    peer,
+    clock,
+    hire,
+  }) => {
     const hired = hire();
     const { socket } = await admit(peer, hired);
     socket.send(assign({ timeout_ms: 20_000 }));
@@ -352,7 +353,7 @@ describe("a job that is cancelled", () => {
     expect(context.signal.reason).toMatchObject({ code: "JOB_TIMEOUT" });
   });
 
-  test("with all others, when another process has taken the address", async ({ peer, hire }) => {
+  test("with all others, when another process takes the address", async ({ peer, hire }) => {
     const hired = hire();
     const { socket } = await admit(peer, hired);
     socket.send(assign());
@@ -366,7 +367,7 @@ describe("a job that is cancelled", () => {
 });
 
 describe("a worker that is closed", () => {
-  test("says that it leaves, ends what runs, takes nothing new, and goes", async ({
+  test("reports that it drains, finishes its jobs, takes no new ones, and disconnects", async ({
     peer,
     hire,
   }) => {
@@ -374,12 +375,12 @@ describe("a worker that is closed", () => {
     const { socket } = await admit(peer, hired);
     socket.send(assign());
     const { resolve } = await hired.runs.next();
-    await said(socket);
-    await said(socket);
+    await received(socket);
+    await received(socket);
     const closed = hired.worker.close();
     expect(await socket.receive()).toMatchObject({ type: "node_heartbeat", draining: true });
     socket.send(assign({ ...other, request_id: "r-2" }));
-    expect(await said(socket)).toMatchObject({
+    expect(await received(socket)).toMatchObject({
       type: "job_result",
       ...other,
       success: false,
@@ -387,7 +388,7 @@ describe("a worker that is closed", () => {
     });
     socket.send(resultAck("applied", other));
     resolve("done");
-    expect(await said(socket)).toMatchObject({ type: "job_result", ...held, body: "done" });
+    expect(await received(socket)).toMatchObject({ type: "job_result", ...held, body: "done" });
     socket.send(resultAck());
 
     await closed;
@@ -395,31 +396,31 @@ describe("a worker that is closed", () => {
     expect(hired.worker.state).toBe("closed");
   });
 
-  test("gives back what has not ended in time", async ({ peer, clock, hire }) => {
+  test("gives back jobs that have not ended in time", async ({ peer, clock, hire }) => {
     const hired = hire();
     const { socket } = await admit(peer, hired);
     socket.send(assign());
     const { context, resolve } = await hired.runs.next();
-    await said(socket);
-    await said(socket);
+    await received(socket);
+    await received(socket);
     const closed = hired.worker.close({ withinMs: 10_000 });
     await socket.receive();
     clock.advance(10_000);
 
-    expect(await said(socket)).toMatchObject({
+    expect(await received(socket)).toMatchObject({
       type: "job_result",
       error: { code: "NODE_DRAINING", retryable: true },
     });
     expect(context.signal.aborted).toBe(true);
     resolve("too late");
-    await nextTurn();
+    await nextTick();
     expect(hired.worker.held).toBe(1);
     socket.send(resultAck());
     await closed;
     expect(unsaid(socket)).toEqual([]);
   });
 
-  test("before it was connected just stays away", async ({ hire }) => {
+  test("before it was connected never connects", async ({ hire }) => {
     const hired = hire({ url: "http://127.0.0.1:1" });
     await hired.worker.close();
 
@@ -438,5 +439,5 @@ describe("a worker that is closed", () => {
 });
 
 async function untilHeld(worker: Worker, count: number): Promise<void> {
-  while (worker.held !== count) await nextTurn();
+  while (worker.held !== count) await nextTick();
 }
