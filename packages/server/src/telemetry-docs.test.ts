@@ -46,7 +46,7 @@ const COMPUTED: Record<string, { level?: string; stored?: true; names: string[] 
     names: ["brake.engaged", "brake.recovered"],
   },
   "nonces/nonce-events.ts": { level: "warn", names: ["lease.taken-over", "write.fenced"] },
-  "deployments/deployments.ts": { level: "error", names: ["deployment.skipped"] },
+  "deployments/change-notifier.ts": { level: "error", names: ["deployment.skipped"] },
 };
 
 test("every call of the log that computes the name of its event is listed with its names", () => {

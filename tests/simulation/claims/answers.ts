@@ -16,7 +16,7 @@ import type {
   DeploymentRow,
   NodeTerm,
 } from "../../../packages/server/src/deployments/deployment-row.ts";
-import { createReleases } from "../../../packages/server/src/deployments/releases.ts";
+import { createReleaseFlight } from "../../../packages/server/src/deployments/release-flight.ts";
 import type { ClaimOutcome } from "../../../packages/server/src/deployments/store/claim-store.ts";
 import type { Arbiter } from "./arbiter.ts";
 import type { Copy } from "./copy.ts";
@@ -51,14 +51,14 @@ export function createAnswers(options: AnswersOptions): Answer {
   async function list({ reader }: Caller, { revision }: CallParams<"deployment.list">) {
     if (!revision?.startsWith(`${origin}.`)) await copy.refresh();
     if (!copy.isRead()) throw away("the deployments have not been read yet");
-    const { log } = copy;
+    const { cache } = copy;
     const { samples } = options;
-    const answer = answerList({ log, origin, reader, revision, matches: matchWhole, samples });
+    const answer = answerList({ cache, origin, reader, revision, matches: matchWhole, samples });
     return JSON.parse(listJson(answer).toString());
   }
 
-  const releaseOnce = createReleases({
-    owns: copy.log.owns,
+  const releaseOnce = createReleaseFlight({
+    owns: copy.cache.owns,
     async run(caller: Caller, addresses) {
       const freed = await store(() => arbiter.releaseLost(caller, addresses));
       if (freed.outcome === "released" && freed.released.length > 0) await copy.refresh();

@@ -1,19 +1,19 @@
 import {
-  type ChangeLog,
-  createChangeLog,
+  createDeploymentCache,
+  type DeploymentCache,
 } from "../../../packages/server/src/deployments/cache/deployment-cache.ts";
 import { type Wake, wakeFor } from "../../../packages/server/src/deployments/cache/wake.ts";
 import type { Arbiter } from "./arbiter.ts";
 import type { Store } from "./instance.ts";
 
 export interface Copy {
-  readonly log: ChangeLog;
+  readonly cache: DeploymentCache;
   isRead(): boolean;
-  /** Resolves when a look that began after this call has ended. */
+  /** Resolves when a read that began after this call has ended. */
   refresh(): Promise<void>;
 }
 
-/** An instance's copy of the deployments: what changed since the last look, and whom it concerns. */
+/** An instance's cache of the deployments: the changes since the last read, and the nodes they concern. */
 export function createCopy({
   arbiter,
   store,
@@ -23,7 +23,7 @@ export function createCopy({
   store: Store;
   wake: (wakes: Wake[]) => void;
 }): Copy {
-  const log = createChangeLog();
+  const cache = createDeploymentCache();
   let mark: number | undefined;
   let reading: Promise<void> = Promise.resolve();
 
@@ -31,19 +31,19 @@ export function createCopy({
     const { rows, removed, mark: next } = await store(() => arbiter.deployments.since(mark ?? 0));
     const wakes: Wake[] = [];
     for (const row of rows) {
-      const before = log.get(row.id);
-      if (log.put(row)) wakes.push(wakeFor(before, row));
+      const before = cache.get(row.id);
+      if (cache.put(row)) wakes.push(wakeFor(before, row));
     }
     for (const id of removed) {
-      const before = log.get(id);
-      if (log.remove(id)) wakes.push(wakeFor(before, undefined));
+      const before = cache.get(id);
+      if (cache.remove(id)) wakes.push(wakeFor(before, undefined));
     }
     mark = next;
     wake(wakes);
   }
 
   return {
-    log,
+    cache,
     isRead: () => mark !== undefined,
     refresh() {
       reading = reading.then(read);

@@ -145,10 +145,10 @@ function begin(options: InstanceOptions, origin: string, isAlive: () => boolean)
   });
 
   function wake(wakes: Wake[]): void {
-    const everybody = wakes.some((one) => one.everybody);
+    const wakesAll = wakes.some((one) => one.all);
     const named = new Set(wakes.flatMap(({ nodes }) => nodes));
     for (const [address, { link }] of held)
-      if (everybody || named.has(address)) link.deploymentsChanged();
+      if (wakesAll || named.has(address)) link.deploymentsChanged();
   }
 
   function onLook(look: ViewLook): void {

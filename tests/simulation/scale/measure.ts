@@ -82,7 +82,7 @@ async function createMeasured(size: Size, free: number) {
 }
 
 interface ListParts {
-  createChangeLog(): { put(row: unknown): boolean };
+  createDeploymentCache(): { put(row: unknown): boolean };
   answerList(options: unknown): { revision: string; more?: boolean };
   listJson(answer: unknown): Buffer;
 }
@@ -93,16 +93,16 @@ const LISTED_ROWS = 10_000;
 export async function measureLists(serverDist: string): Promise<string> {
   const load = async (file: string) =>
     (await import(pathToFileURL(join(serverDist, "deployments", file)).href)) as ListParts;
-  const log = (await load("cache/deployment-cache.js")).createChangeLog();
+  const cache = (await load("cache/deployment-cache.js")).createDeploymentCache();
   const { answerList, listJson } = await load("cache/list-delta.js");
   const at = new Date(0);
   for (const row of rowsOf(LISTED_ROWS, () => ""))
-    log.put({ ...row, args: [], env: {}, created_at: at, updated_at: at });
+    cache.put({ ...row, args: [], env: {}, created_at: at, updated_at: at });
   const reader = { ...memberOf("reader"), claim_policy: "deployment_count" };
   const ask = (revision: string | undefined) => {
     const matches = () => true;
     const samples = () => ({});
-    const answer = answerList({ log, origin: "o", reader, revision, matches, samples });
+    const answer = answerList({ cache, origin: "o", reader, revision, matches, samples });
     listJson(answer);
     return answer;
   };

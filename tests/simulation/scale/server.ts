@@ -4,7 +4,7 @@ import {
   type Member,
   TenureError,
 } from "@tenure/protocol";
-import { createReleases } from "../../../packages/server/src/deployments/releases.ts";
+import { createReleaseFlight } from "../../../packages/server/src/deployments/release-flight.ts";
 import type { Chance } from "../chance.ts";
 import type { Timeline } from "../timeline.ts";
 import type { Costs } from "./costs.ts";
@@ -98,7 +98,7 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
       ...{ cpu: createQueue(timeline), nodes: new Map(), copyAt: table.head(), members },
       readCopy: oneAtATime(() => readCopy(instance)),
       readMembers: oneAtATime(() => readMembers(instance)),
-      release: createReleases({
+      release: createReleaseFlight({
         owns: (address) => table.at(instance.copyAt).countOf(address) > 0,
         run: (_: Terminal, addresses) => free(instance, addresses),
       }),

@@ -36,18 +36,18 @@ export interface AppDeployments extends Service {
   forgetOld(): Promise<void>;
 }
 
-/** Three heartbeats: a node that has not been heard for longer has no sample worth comparing. */
+/** Three heartbeats: the sample of a node that was silent for longer is not compared. */
 const SAMPLE_AGE_MAX_MS = 15_000;
 
-/** The parts of the deployments, wired to each other and to membership. */
+/** Creates the parts of the deployments from the settings and connects them to membership. */
 export function createAppDeployments(options: AppDeploymentsOptions): AppDeployments {
   const { config, instanceId, bootId, db, clock, random, log, telemetry, membership } = options;
   const { members, nodes, fleet } = membership;
   const presenceTtlMs = config.scheduler.phase2.node_snapshot.presence_ttl_seconds * 1_000;
 
-  /** Samples of node-units that were heard a moment ago, by the database's clock. */
+  /** Samples of node-units that renewed their presence lately, by the database's clock. */
   function samples(tenants: readonly string[] | undefined): Record<string, ResourceUsage> {
-    const heard = new Set(
+    const recent = new Set(
       members
         .current()
         .rows.filter((row) => row.present && row.present_for_ms > presenceTtlMs - SAMPLE_AGE_MAX_MS)
@@ -56,7 +56,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     const fresh = fleet
       .views()
       .flatMap(({ node_id, resource_usage, tenants: its }) =>
-        resource_usage && heard.has(node_id) && sharesTenant(its, tenants)
+        resource_usage && recent.has(node_id) && sharesTenant(its, tenants)
           ? [[node_id, resource_usage] as const]
           : [],
       );
@@ -72,13 +72,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     brakeTtlMs: config.membership.mass_loss_brake ? presenceTtlMs : undefined,
     connected: nodes.connected,
     samples,
-    counts: {
-      onClaim: (result) => telemetry.deploymentClaims.inc({ result }),
-      onReleased: (count) => telemetry.deploymentsReleased.inc(count),
-      onReport: (result) => telemetry.deploymentReports.inc({ result }),
-      onList: (answer) => telemetry.deploymentLists.inc({ answer }),
-      onRows: (assignment, count) => telemetry.deployments.set({ assignment }, count),
-    },
+    telemetry,
     onChange: options.onChange,
   });
   const relay = createNodeRelay({
@@ -92,7 +86,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     db,
     relay,
     newId: () => uuid7(random, clock.wallMs()),
-    refresh: forNodes.copy.refresh,
+    refresh: forNodes.refresh,
     async surroundings(scope, also) {
       const { rows, view } = members.current();
       const here = rows.filter(({ present }) => present);

@@ -7,18 +7,18 @@ import {
 } from "@tenure/protocol";
 import type { NewEvent } from "../store/event-store.ts";
 
-/** What is wrong with a row, as the event that says so. */
+/** A problem of a row, as the event that reports it. */
 export type RowProblem = NewEvent & { subject: string; details: Record<string, unknown> };
 
-/** A row of `deployment`, every column of the type it should have. */
+/** A row of `deployment` whose columns all have their types. */
 export interface DeploymentRow extends Omit<StoredDeployment, "created_at" | "updated_at"> {
   created_at: Date;
   updated_at: Date;
-  /** Columns that could not be read. Each has a neutral value here. */
+  /** Columns that could not be read. Each has a neutral value. */
   invalid?: readonly FieldIssue[];
-  /** In the copy: why node-units skip it. What it says to run is then the last good specification. */
+  /** In the cache: why node-units skip it. Its specification is then the last good one. */
   skipped?: RowProblem;
-  /** In the copy: no specification of it is known to be good, or no term. Node-units go on with what they have of it. */
+  /** In the cache: no good specification or no term of it is known. Node-units keep what they have of it. */
   isHidden?: boolean;
 }
 
@@ -26,7 +26,7 @@ export interface DeploymentRow extends Omit<StoredDeployment, "created_at" | "up
 export interface StatusRow extends Omit<DeploymentStatus, "started_at" | "updated_at" | "past"> {
   started_at: Date | null;
   updated_at: Date;
-  /** What the node goes by when it is out of contact. */
+  /** After this time without contact the node stops the deployment. */
   lost_after_ms?: number | null | undefined;
 }
 
@@ -37,7 +37,7 @@ export interface NodeTerm {
 
 export type Report = DeploymentReport;
 
-/** Written out: a row may hold columns of a newer version, and none of those belongs on the wire. */
+/** Field by field: a row may have columns of a newer version, which are not sent. */
 export function renderDeployment(row: DeploymentRow): StoredDeployment {
   return {
     id: row.id,
@@ -80,13 +80,13 @@ export function renderStatus(row: StatusRow, past: boolean): DeploymentStatus {
   };
 }
 
-/** Whether a status says what was and not what is: its term is over, it is not this node's any more, or the node is away. */
+/** Whether a status is out of date: its term ended, the deployment left the node, or the node is away. */
 export function isPast(
   row: Pick<DeploymentRow, "type" | "generation" | "address" | "moving_to">,
   status: Pick<StatusRow, "address" | "generation">,
   isPresent: (address: string) => boolean,
 ): boolean {
   const { address, generation } = status;
-  const isIts = row.type === "daemon" || address === row.address || address === row.moving_to;
-  return generation !== row.generation || !isIts || !isPresent(address);
+  const isAssigned = row.type === "daemon" || address === row.address || address === row.moving_to;
+  return generation !== row.generation || !isAssigned || !isPresent(address);
 }

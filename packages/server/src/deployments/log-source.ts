@@ -10,14 +10,14 @@ export type LogQuery = Omit<LogRequest, "deployment_id" | "address"> & {
 };
 
 export interface LogSourceOptions {
-  /** What nodes reported, the newest first. */
+  /** The reports of nodes, newest first. */
   statusesOf: (id: string) => Promise<StatusRow[]>;
   /** The node-units of the scope that are present, and `also` these, by address or name. */
   surroundings: (scope: Scope, also: readonly string[]) => Promise<{ nodes: readonly WhyNode[] }>;
   matches: MatchWhole;
 }
 
-/** Decides from which node a log is read: the one that is named, else the one that runs it. */
+/** Chooses the node that a log is read from: the given one, else the one that runs the deployment. */
 export function createLogSource({ statusesOf, surroundings, matches }: LogSourceOptions) {
   return async (
     scope: Scope,
@@ -34,7 +34,7 @@ export function createLogSource({ statusesOf, surroundings, matches }: LogSource
     throw new TenureError("NOT_FOUND", { what: "log of deployment", id: row.name });
   }
 
-  /** Its owner, else the node that reported last. */
+  /** The owner, else the node that reported last. */
   async function lastRunner({ id, address }: DeploymentRow): Promise<string> {
     const statuses = await statusesOf(id);
     const own = statuses.find((status) => status.address === address);
@@ -42,8 +42,8 @@ export function createLogSource({ statusesOf, surroundings, matches }: LogSource
   }
 
   /**
-   * The only node that runs the daemon, else the one that did last. Only nodes that may run it count: others could answer
-   * with a log of their own making. With several the caller says which, so that one log is never taken for another.
+   * The only node that runs the daemon, else the last one that did. Only nodes that may run it count: another node could
+   * answer with a forged log. When several run it the caller has to choose, so that logs are not confused.
    */
   async function daemonRunner(row: DeploymentRow): Promise<string> {
     const statuses = await statusesOf(row.id);
@@ -62,11 +62,11 @@ export function createLogSource({ statusesOf, surroundings, matches }: LogSource
     );
     if (running.length <= 1) return (running[0] ?? admitted[0])?.address ?? "";
     const where = namesOf(running.map(({ address }) => known.get(address)!));
-    const reason = `daemon ${row.name} runs on ${running.length} nodes (${where}); say which with --node or ?node=`;
+    const reason = `daemon ${row.name} runs on ${running.length} nodes (${where}); choose one with --node or ?node=`;
     throw new TenureError("CONFLICT", { reason });
   }
 
-  /** By address, or by name where only one node has it: a node chooses its name itself. */
+  /** By address, or by a name that only one node has: nodes choose their names themselves. */
   async function addressOf(scope: Scope, node: string): Promise<string> {
     const { nodes } = await surroundings(scope, [node]);
     if (nodes.some(({ address }) => address === node)) return node;
@@ -75,7 +75,7 @@ export function createLogSource({ statusesOf, surroundings, matches }: LogSource
     const [only, ...others] = present.length > 0 ? present : named;
     if (!only) throw new TenureError("NOT_FOUND", { what: "node", id: node });
     if (others.length === 0) return only.address;
-    const reason = `${others.length + 1} nodes are named ${node}; say which by its address`;
+    const reason = `${others.length + 1} nodes are named ${node}; choose one by its address`;
     throw new TenureError("CONFLICT", { reason });
   }
 }

@@ -33,17 +33,17 @@ export type FollowedLog =
 export interface NodeRelay {
   readLog(request: LogRequest): Promise<LogPage>;
   followLog(request: LogRequest, signal: AbortSignal): Promise<FollowedLog>;
-  /** Restarts it on those nodes; answers how many did. */
+  /** Restarts the deployment on these nodes; returns how many did. */
   restart(
     id: string,
     addresses: readonly string[],
     by: { forwarded: boolean; actor?: Actor | undefined },
   ): Promise<number>;
-  /** Ends what is followed through other instances: an open answer would keep this one from stopping. */
+  /** Ends the logs that are followed through other instances: an open response would delay the stop. */
   close(): void;
 }
 
-/** The way to a node wherever it is connected: over its socket here, or one hop through its instance. */
+/** Calls a node at any instance: over its socket here, or with one hop through the instance it is connected to. */
 export function createNodeRelay(options: RelayOptions): NodeRelay {
   const closing = new AbortController();
   const linkOf = (address: string): NodeLink | undefined =>

@@ -4,15 +4,15 @@ import type { Report } from "./deployment-row.ts";
 import type { ReportEvent } from "./store/report-event-store.ts";
 import type { RecordedReport } from "./store/status-store.ts";
 
-const TOLD: Partial<Record<DeploymentState, { event: NewEvent["event"]; says: string }>> = {
-  failed: { event: "deployment.failed", says: "failed" },
-  refused: { event: "deployment.refused", says: "was refused" },
-  backoff: { event: "deployment.crashed", says: "ended and will be started again" },
+const EVENTS: Partial<Record<DeploymentState, { event: NewEvent["event"]; outcome: string }>> = {
+  failed: { event: "deployment.failed", outcome: "failed" },
+  refused: { event: "deployment.refused", outcome: "was refused" },
+  backoff: { event: "deployment.crashed", outcome: "ended and will be restarted" },
 };
 
 /**
- * What of a report is worth an event: a state that somebody should look at, when it is new. A daemon that was
- * found missing is told by its node as an error that begins with the seed's code.
+ * The event for a report of a new failure; undefined for other reports. A node reports a daemon that was found missing with
+ * an error text that begins with `ERR_DAEMON_MISSING`.
  */
 export function reportEvent({
   address,
@@ -36,8 +36,8 @@ export function reportEvent({
     const message = `daemon ${recorded.name} is enabled but was found not running`;
     return { event: "daemon.missed", code: "ERR_DAEMON_MISSING", message, subject, details };
   }
-  const told = TOLD[state];
-  if (!told) return undefined;
-  const message = `deployment ${recorded.name} ${told.says}`;
-  return { event: told.event, message, subject, details };
+  const known = EVENTS[state];
+  if (!known) return undefined;
+  const message = `deployment ${recorded.name} ${known.outcome}`;
+  return { event: known.event, message, subject, details };
 }

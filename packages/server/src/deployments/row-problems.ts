@@ -2,18 +2,18 @@ import { ERRORS, isDeploymentType, issueText } from "@tenure/protocol";
 import type { DeploymentRow, RowProblem } from "./deployment-row.ts";
 
 /**
- * Why node-units skip a row; `undefined` when they do not. The details name the revision that brought it: the same
- * mistake made again is another event, the same one seen again is not.
+ * Why node-units skip a row; undefined when they do not. The details have the revision, so that the same mistake in a later
+ * revision is a new event, and the same row read again is not.
  */
 export function skipProblem(row: DeploymentRow): RowProblem | undefined {
   const { id, type, revision, invalid } = row;
   if (invalid) {
     const what = `deployment ${row.name}`;
-    const said = ERRORS.ERR_INVALID_ROW.message({ what, reason: issueText(invalid) });
+    const problem = ERRORS.ERR_INVALID_ROW.message({ what, reason: issueText(invalid) });
     return {
       event: "deployment.skipped",
       code: "ERR_INVALID_ROW",
-      message: `${said}; node-units skip it`,
+      message: `${problem}; node-units skip it`,
       subject: id,
       details: { issues: invalid, revision },
     };
@@ -28,7 +28,7 @@ export function skipProblem(row: DeploymentRow): RowProblem | undefined {
   };
 }
 
-/** What is wrong with a row of the copy. */
+/** The problems of a cached row. */
 export function rowProblems(row: DeploymentRow): RowProblem[] {
   const { id, type, address, revision, generation, skipped } = row;
   if (skipped) return [skipped];
@@ -44,7 +44,7 @@ export function rowProblems(row: DeploymentRow): RowProblem[] {
   ];
 }
 
-/** Two enabled daemons of one package and version run it twice on every node: allowed, but rarely meant. */
+/** Two enabled daemons of one package and version run it twice on every node: allowed, but rarely intended. */
 export function daemonTwins(row: DeploymentRow, rows: Iterable<DeploymentRow>): RowProblem[] {
   if (!isTwinnable(row)) return [];
   const twins = [...rows].filter(

@@ -3,12 +3,12 @@ import { areMembersHeard, type Moment } from "../membership/store/confirmation-s
 import type { Db } from "../store/db.ts";
 
 const POLL_MS = 100;
-/** The release statement waits 5 s at most; what is left here is for a slow Postgres. */
+/** The release statement waits 5 s at most; the rest is for a slow Postgres. */
 const LIMIT_MS = 10_000;
 
 /**
- * Waits after a silent loss until it is known to be the only one, and then calls `wake`: the nodes ask again at once, not
- * at their next pass. A later loss during the wait is waited for as well.
+ * Waits after a silent loss until every other node-unit has answered, then calls `wake`, so that the nodes request the
+ * release at once and not at their next pass. A later loss extends the wait.
  */
 export function createSilentLossWait({
   db,
@@ -32,7 +32,7 @@ export function createSilentLossWait({
         await clock.sleep(POLL_MS);
       wake();
     } catch {
-      // Postgres is away; the next pass of a node asks again.
+      // Postgres is down; the next pass of a node requests the release again.
     } finally {
       isWaiting = false;
     }

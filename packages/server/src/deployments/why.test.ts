@@ -71,11 +71,11 @@ const codes = (...question: Parameters<typeof why>) =>
   why(...question).reasons.map(({ code }) => code);
 
 describe("why a row is not looked at", () => {
-  test("R11: its type is unknown", () => {
+  test("R11: a deployment of unknown type", () => {
     expect(codes({ type: "cron" })).toEqual(["ERR_INVALID_TYPE"]);
   });
-  test("it is disabled", () => {
-    expect(why({ enabled: false })).toMatchObject({ answer: "it is disabled" });
+  test("a disabled deployment", () => {
+    expect(why({ enabled: false })).toMatchObject({ answer: "a disabled deployment" });
   });
 });
 
@@ -97,25 +97,25 @@ describe("why a deployment is unassigned", () => {
     expect(why(change, { nodes: [node("a", traits)] }).answer).not.toContain("none of the");
   });
 
-  test("the pattern of a node cannot be read: its sentence says so", () => {
+  test("a node whose pattern is invalid", () => {
     const nodes = [node("a", { trusted_package_regexp: "(?<=@)web@.*" })];
     expect(why({}, { nodes }).answer).toMatch(
       /^node \S+ trusts no package: its TRUSTED_PACKAGE_REGEXP must be a regular expression in RE2/,
     );
   });
 
-  test("nobody is there", () => {
+  test("no node is present", () => {
     expect(codes({}, { nodes: [] })).toEqual(["no_node_units"]);
     expect(why({}, { nodes: [node("a", gone)], view: "settling" }).answer).toContain("settling");
   });
 
-  test("it is pinned to a node that is not there, or that is not known", () => {
+  test("a deployment pinned to an absent or unknown node", () => {
     const nodes = [node("a"), node("b", gone)];
     expect(why({ selector: { address: "b" } }, { nodes }).answer).toContain("which is not there");
     expect(why({ selector: { address: "x" } }, { nodes }).answer).toContain("not known");
   });
 
-  test("nothing speaks against it: somebody takes it in a moment", () => {
+  test("a deployment that a node will claim in a moment", () => {
     const nodes = [node("a"), node("b", { claim_policy: "none" })];
     expect(why({}, { nodes })).toMatchObject({
       answer: "1 of 2 node-units may take it; the least loaded does at its next pass",
@@ -143,7 +143,7 @@ describe("why a deployment with an owner does not run", () => {
     expect(answer).toContain("no space left");
   });
 
-  test("its node has said nothing yet, or only of an earlier term", () => {
+  test("a node that has not reported yet, or only about an earlier term", () => {
     expect(codes(assigned)).toEqual(["not_reported"]);
     expect(codes(assigned, { statuses: [status("a", { generation: 2 })] })).toEqual([
       "not_reported",
@@ -151,13 +151,13 @@ describe("why a deployment with an owner does not run", () => {
     expect(codes(assigned, { statuses: [status("b")] })).toEqual(["not_reported"]);
   });
 
-  test("it is being handed over", () => {
+  test("a deployment that is being moved", () => {
     const moving = { ...assigned, moving_to: "b", move_state: "installing" as const };
     const nodes = [node("a", { draining: true }), node("b")];
     expect(codes(moving, { nodes, statuses: [status("a")] })).toEqual(["moving", "running"]);
   });
 
-  test("its node is draining, and who else is there cannot take it over", () => {
+  test("a draining node, and no other node that may take over", () => {
     const draining = node("a", { draining: true });
     const others = [node("b"), node("c", { claim_policy: "none" })];
     const statuses = [status("a")];
@@ -172,7 +172,7 @@ describe("why a deployment with an owner does not run", () => {
     expect(answer).toBe("its node a is draining; node b says failed (npm said no)");
   });
 
-  test("its node is unknown, left, or silent", () => {
+  test("an owner that is unknown, left or silent", () => {
     expect(codes({ address: "typo" })).toEqual(["owner_unknown"]);
     expect(codes(assigned, { nodes: [node("a", gone), node("b")] })).toEqual(["owner_lost"]);
     const silent = { present: false, presence_expires_at: new Date(NOW_MS - 1) };
@@ -199,7 +199,7 @@ describe("why a deployment with an owner does not run", () => {
 
 describe("why a daemon does not run everywhere", () => {
   const daemon = { type: "daemon" };
-  test("an answer for every node that is there", () => {
+  test("a daemon has an answer for every present node", () => {
     const nodes = [
       node("a"),
       node("b"),
@@ -219,17 +219,17 @@ describe("why a daemon does not run everywhere", () => {
       ],
     });
   });
-  test("it runs", () => {
+  test("a daemon that runs", () => {
     expect(codes(daemon, { statuses: [status("a")] })).toEqual(["running", "running"]);
   });
-  test("R12: its address is ignored", () => {
+  test("R12: the address of a daemon is ignored", () => {
     expect(codes({ ...daemon, address: "x" }, { statuses: [status("a")] })).toEqual([
       "running",
       "ERR_DAEMON_ADDRESS_SET",
       "running",
     ]);
   });
-  test("nobody may run it, or nobody is there", () => {
+  test("a daemon that no node may run, or without any node", () => {
     expect(codes({ ...daemon, selector: { zone: "x" } })).toEqual([
       "no_node_fits",
       "selector_mismatch",

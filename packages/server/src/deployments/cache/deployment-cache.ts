@@ -1,74 +1,81 @@
 import { type Assignment, assignmentOf } from "../assignment.ts";
 import type { DeploymentRow } from "../deployment-row.ts";
 
-/** What changed, in the order it did. */
-export interface LoggedChange {
+/** The last change of a row. */
+export interface CachedChange {
   position: number;
   id: string;
-  /** `undefined`: it is gone. */
+  /** Undefined: the row was removed. */
   row: DeploymentRow | undefined;
 }
 
-export interface ChangeLog {
-  /** Of the newest change; 0 before the first. */
+export interface DeploymentCache {
+  /** The number of the newest change; 0 before the first. */
   position(): number;
-  /** `false` when this is the row we have. */
+  /** Returns false when the row is cached already. */
   put(row: DeploymentRow): boolean;
   remove(id: string): boolean;
   get(id: string): DeploymentRow | undefined;
   rows(): Iterable<DeploymentRow>;
   count(assignment: Assignment): number;
-  /** Whether a deployment that is enabled is this node's, and not skipped. */
+  /** Whether the node owns an enabled deployment that is not skipped. */
   owns(address: string): boolean;
   /** Rows that node-units skip. */
   skipped(): Iterable<DeploymentRow>;
-  /** Whether a reader at this position can be told the rest as changes. */
+  /** Whether `since(position)` is complete: no removal after it was dropped. */
   reaches(position: number): boolean;
   /** The last change of every row that changed after the position, oldest first. Lazy: readers stop when full. */
-  since(position: number): Iterable<LoggedChange>;
+  since(position: number): Iterable<CachedChange>;
 }
 
-interface Entry extends LoggedChange {
-  /** Nothing newer is known of the same row. */
+interface Entry extends CachedChange {
+  /** The row has no later entry. */
   isLast: boolean;
 }
 
-const GONE_MAX = 1_000;
+const REMOVED_MAX = 1_000;
 
 /**
- * The list in memory, with the order of its changes: what a reader is told costs what changed since it last
- * asked, however long the list is. A full list is the changes since 0.
+ * The deployments in memory, in the order of their changes. An incremental list costs as much as changed since the reader's
+ * last list; a full list is the changes since 0.
+ *
+ * - `entries` is ordered by position. Each row in `cached` and each id in `removed` has one entry with `isLast`.
+ * - Entries that are not the last of their row are empty, and deleted when they are half of the list.
+ * - `floor` is the newest removal that was dropped: a reader behind it needs a full list.
  */
-export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {}): ChangeLog {
-  const held = new Map<string, Entry & { row: DeploymentRow }>();
-  const gone = new Map<string, Entry>();
+export function createDeploymentCache({
+  removedMax = REMOVED_MAX,
+}: {
+  removedMax?: number;
+} = {}): DeploymentCache {
+  const cached = new Map<string, Entry & { row: DeploymentRow }>();
+  const removed = new Map<string, Entry>();
   const counts = new Map<Assignment, number>();
   const owned = new Map<string, number>();
   const skipped = new Map<string, DeploymentRow>();
   let entries: Entry[] = [];
   let position = 0;
-  /** Removals up to here are forgotten: whoever is behind it must read everything. */
   let floor = 0;
 
-  function log<R extends DeploymentRow | undefined>(id: string, row: R): Entry & { row: R } {
-    const former = held.get(id) ?? gone.get(id);
-    if (former) letGo(former);
+  function append<R extends DeploymentRow | undefined>(id: string, row: R): Entry & { row: R } {
+    const former = cached.get(id) ?? removed.get(id);
+    if (former) clearEntry(former);
     const entry = { position: ++position, id, row, isLast: true };
     entries.push(entry);
-    if (entries.length > 2 * (held.size + gone.size) + 64) compact();
+    if (entries.length > 2 * (cached.size + removed.size) + 64) compact();
     return entry;
   }
 
-  function letGo(entry: Entry): void {
+  function clearEntry(entry: Entry): void {
     entry.isLast = false;
     entry.row = undefined;
   }
 
   function compact(): void {
-    for (const [id, entry] of gone) {
-      if (gone.size <= goneMax) break;
-      gone.delete(id);
-      letGo(entry);
+    for (const [id, entry] of removed) {
+      if (removed.size <= removedMax) break;
+      removed.delete(id);
+      clearEntry(entry);
       floor = entry.position;
     }
     entries = entries.filter(({ isLast }) => isLast);
@@ -85,7 +92,7 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
     else owned.delete(row.address);
   }
 
-  /** The first entry after the position: entries are in order, so half of them go at every step. */
+  /** The index of the first entry after the position, by binary search. */
   function firstAfter(wanted: number): number {
     let low = 0;
     let high = entries.length;
@@ -100,25 +107,25 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
   return {
     position: () => position,
     put(row) {
-      const former = held.get(row.id);
+      const former = cached.get(row.id);
       if (former && isSame(former.row, row)) return false;
       if (former) tally(former.row, -1);
       tally(row, 1);
-      held.set(row.id, log(row.id, row));
-      gone.delete(row.id);
+      cached.set(row.id, append(row.id, row));
+      removed.delete(row.id);
       return true;
     },
     remove(id) {
-      const former = held.get(id);
+      const former = cached.get(id);
       if (!former) return false;
       tally(former.row, -1);
-      gone.set(id, log(id, undefined));
-      held.delete(id);
+      removed.set(id, append(id, undefined));
+      cached.delete(id);
       return true;
     },
-    get: (id) => held.get(id)?.row,
+    get: (id) => cached.get(id)?.row,
     *rows() {
-      for (const { row } of held.values()) yield row;
+      for (const { row } of cached.values()) yield row;
     },
     count: (assignment) => counts.get(assignment) ?? 0,
     owns: (address) => owned.has(address),
@@ -126,7 +133,7 @@ export function createChangeLog({ goneMax = GONE_MAX }: { goneMax?: number } = {
     reaches: (wanted) => wanted > 0 && wanted >= floor && wanted <= position,
     *since(wanted) {
       for (let index = firstAfter(wanted); index < entries.length; index++) {
-        // A row that changed again comes with its later entry.
+        // A row that changed again has a later entry.
         const entry = entries[index]!;
         if (entry.isLast) yield entry;
       }

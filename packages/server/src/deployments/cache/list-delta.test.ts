@@ -3,7 +3,7 @@ import { matchWhole } from "@tenure/protocol/pattern";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { DeploymentRow } from "../deployment-row.ts";
-import { type ChangeLog, createChangeLog } from "./deployment-cache.ts";
+import { createDeploymentCache, type DeploymentCache } from "./deployment-cache.ts";
 import { answerList, type ListReader, listJson } from "./list-delta.ts";
 
 const reader: ListReader = {
@@ -38,12 +38,12 @@ const row = (id: string, changes: Partial<DeploymentRow> = {}): DeploymentRow =>
 });
 
 const ask = (
-  log: ChangeLog,
+  cache: DeploymentCache,
   revision?: string,
   changes: { reader?: Partial<ListReader>; origin?: string; answerBytesMax?: number } = {},
 ): CallResult<"deployment.list"> => {
   const answer = answerList({
-    log,
+    cache,
     origin: changes.origin ?? "i1",
     reader: { ...reader, ...changes.reader },
     revision,
@@ -54,20 +54,20 @@ const ask = (
   return JSON.parse(listJson(answer).toString());
 };
 
-describe("the list a node gets", () => {
-  test("is everything at first, then what changed, then nothing", () => {
-    const log = createChangeLog();
-    log.put(row("a"));
-    log.put(row("b"));
-    const first = ask(log);
+describe("the list of a node", () => {
+  test("a node reads everything first, then the changes, then unchanged", () => {
+    const cache = createDeploymentCache();
+    cache.put(row("a"));
+    cache.put(row("b"));
+    const first = ask(cache);
     expect(first).toMatchObject({ answer: "full", removed: [] });
     expect(first.items.map(({ id }) => id)).toEqual(["a", "b"]);
-    log.put(row("a", { generation: 1, address: "other" }));
-    log.remove("b");
-    const second = ask(log, first.revision);
+    cache.put(row("a", { generation: 1, address: "other" }));
+    cache.remove("b");
+    const second = ask(cache, first.revision);
     expect(second).toMatchObject({ answer: "delta", removed: ["b"] });
     expect(second.items).toMatchObject([{ id: "a", generation: 1 }]);
-    expect(ask(log, second.revision)).toEqual({
+    expect(ask(cache, second.revision)).toEqual({
       revision: second.revision,
       answer: "unchanged",
       items: [],
@@ -76,23 +76,23 @@ describe("the list a node gets", () => {
     });
   });
 
-  test("is everything again for another instance, other labels, and words nobody made", () => {
-    const log = createChangeLog();
-    log.put(row("a"));
-    const { revision } = ask(log);
-    expect(ask(log, revision).answer).toBe("unchanged");
-    expect(ask(log, revision, { origin: "i2" }).answer).toBe("full");
-    expect(ask(log, revision, { reader: { labels: {} } }).answer).toBe("full");
+  test("a node reads everything again at another instance, with other labels, and with an unknown revision", () => {
+    const cache = createDeploymentCache();
+    cache.put(row("a"));
+    const { revision } = ask(cache);
+    expect(ask(cache, revision).answer).toBe("unchanged");
+    expect(ask(cache, revision, { origin: "i2" }).answer).toBe("full");
+    expect(ask(cache, revision, { reader: { labels: {} } }).answer).toBe("full");
     for (const word of ["", "x", `${revision}9`, revision.replace(/\d+$/, "1e3")])
-      expect(ask(log, word || undefined).answer, word).toBe("full");
+      expect(ask(cache, word || undefined).answer, word).toBe("full");
   });
 
   test("a row written again as it was is no change", () => {
-    const log = createChangeLog();
-    log.put(row("a"));
-    const { revision } = ask(log);
-    expect(log.put(row("a"))).toBe(false);
-    expect(ask(log, revision).answer).toBe("unchanged");
+    const cache = createDeploymentCache();
+    cache.put(row("a"));
+    const { revision } = ask(cache);
+    expect(cache.put(row("a"))).toBe(false);
+    expect(ask(cache, revision).answer).toBe("unchanged");
   });
 
   test.each([
@@ -107,32 +107,32 @@ describe("the list a node gets", () => {
     ["a daemon it does not trust", { type: "daemon", package_name: "evil" }, false],
     ["a row of an unknown type", { type: "cron", address: "me" }, false],
   ])("shows args and env of %s: %j %s", (_, changes, full) => {
-    const log = createChangeLog();
-    log.put(row("a", changes));
-    const [item] = ask(log).items;
+    const cache = createDeploymentCache();
+    cache.put(row("a", changes));
+    const [item] = ask(cache).items;
     expect(JSON.stringify(item).includes("s3cret")).toBe(full);
     expect(item?.args === undefined).toBe(!full);
   });
 
-  test("carries samples only while there is something to claim, for whom looks at them", () => {
-    const log = createChangeLog();
-    log.put(row("a"));
-    expect(ask(log).resource_usage).toEqual(samples);
+  test("a list has samples only while there is something to claim, for policies that use them", () => {
+    const cache = createDeploymentCache();
+    cache.put(row("a"));
+    expect(ask(cache).resource_usage).toEqual(samples);
     expect(
-      ask(log, undefined, { reader: { claim_policy: "deployment_count" } }).resource_usage,
+      ask(cache, undefined, { reader: { claim_policy: "deployment_count" } }).resource_usage,
     ).toEqual({});
-    log.put(row("a", { address: "other", generation: 1 }));
-    expect(ask(log).resource_usage).toEqual({});
+    cache.put(row("a", { address: "other", generation: 1 }));
+    expect(ask(cache).resource_usage).toEqual({});
   });
 
-  test("is cut when it is long, and goes on where it was cut", () => {
-    const log = createChangeLog();
-    for (let n = 0; n < 100; n++) log.put(row(`r${n}`));
+  test("a long list is cut, and the next one continues there", () => {
+    const cache = createDeploymentCache();
+    for (let n = 0; n < 100; n++) cache.put(row(`r${n}`));
     const ids: string[] = [];
     let revision: string | undefined;
     let answers = 0;
     for (;;) {
-      const answer = ask(log, revision, { answerBytesMax: 4_000 });
+      const answer = ask(cache, revision, { answerBytesMax: 4_000 });
       expect(answer.answer).toBe(answers === 0 ? "full" : "delta");
       ids.push(...answer.items.map(({ id }) => id));
       revision = answer.revision;
@@ -164,19 +164,19 @@ const step = fc.oneof(
   },
 );
 
-test("applying deltas, however late and in however many pieces, gives the full list", () => {
+test("applied deltas, late or in pieces, give the full list", () => {
   fc.assert(
     fc.property(
       fc.array(step, { maxLength: 300, size: "max" }),
       fc.constantFrom(1, 600, 5_000),
       (steps, answerBytesMax) => {
-        const log = createChangeLog({ goneMax: 2 });
+        const cache = createDeploymentCache({ removedMax: 2 });
         const followers = [0, 1, 2].map(() => ({
           revision: undefined as string | undefined,
           rows: new Map<string, ListedDeployment>(),
         }));
         const follow = (follower: (typeof followers)[number]) => {
-          const answer = ask(log, follower.revision, { answerBytesMax });
+          const answer = ask(cache, follower.revision, { answerBytesMax });
           if (answer.answer === "full") follower.rows.clear();
           for (const id of answer.removed) follower.rows.delete(id);
           for (const item of answer.items) follower.rows.set(item.id, item);
@@ -185,47 +185,47 @@ test("applying deltas, however late and in however many pieces, gives the full l
         };
         let generation = 0;
         for (const { act, id } of steps) {
-          if (act === "put") log.put(row(`r${id}`, { generation: ++generation }));
-          if (act === "remove") log.remove(`r${id}`);
+          if (act === "put") cache.put(row(`r${id}`, { generation: ++generation }));
+          if (act === "remove") cache.remove(`r${id}`);
           if (act === "read") follow(followers[id]!);
         }
-        const full = [...log.rows()].map(({ id, generation: at }) => [id, at]).sort();
+        const full = [...cache.rows()].map(({ id, generation: at }) => [id, at]).sort();
         for (const follower of followers) {
           while (follow(follower));
           const have = [...follower.rows.values()].map((item) => [item.id, item.generation]).sort();
           expect(have).toEqual(full);
         }
-        const unassigned = [...log.rows()].filter(({ address }) => address === "").length;
-        expect(log.count("unassigned")).toBe(unassigned);
+        const unassigned = [...cache.rows()].filter(({ address }) => address === "").length;
+        expect(cache.count("unassigned")).toBe(unassigned);
       },
     ),
     { numRuns: 200 },
   );
 });
 
-test("an owner is one as long as it has an enabled deployment", () => {
-  const log = createChangeLog();
-  log.put(row("a", { address: "x" }));
-  log.put(row("b", { address: "x" }));
-  log.put(row("c", { address: "y", enabled: false }));
-  log.put(row("d", { address: "z", type: "daemon" }));
-  expect(["x", "y", "z", ""].filter(log.owns)).toEqual(["x"]);
-  log.put(row("a", { address: "y", generation: 1 }));
-  expect(["x", "y"].filter(log.owns)).toEqual(["x", "y"]);
-  log.remove("b");
-  expect(["x", "y"].filter(log.owns)).toEqual(["y"]);
+test("a node is an owner while it has an enabled deployment", () => {
+  const cache = createDeploymentCache();
+  cache.put(row("a", { address: "x" }));
+  cache.put(row("b", { address: "x" }));
+  cache.put(row("c", { address: "y", enabled: false }));
+  cache.put(row("d", { address: "z", type: "daemon" }));
+  expect(["x", "y", "z", ""].filter(cache.owns)).toEqual(["x"]);
+  cache.put(row("a", { address: "y", generation: 1 }));
+  expect(["x", "y"].filter(cache.owns)).toEqual(["x", "y"]);
+  cache.remove("b");
+  expect(["x", "y"].filter(cache.owns)).toEqual(["y"]);
 });
 
-test("the cost of an answer follows what changed, not how long the list is", () => {
-  const log = createChangeLog();
-  for (let n = 0; n < 10_000; n++) log.put(row(`r${n}`));
-  const { revision } = ask(log, undefined, { answerBytesMax: 1e9 });
-  for (let n = 0; n < 50_000; n++) log.put(row("r7", { generation: n + 1 }));
+test("the cost of an answer depends on the changes, not on the length of the list", () => {
+  const cache = createDeploymentCache();
+  for (let n = 0; n < 10_000; n++) cache.put(row(`r${n}`));
+  const { revision } = ask(cache, undefined, { answerBytesMax: 1e9 });
+  for (let n = 0; n < 50_000; n++) cache.put(row("r7", { generation: n + 1 }));
   let read = 0;
-  const counted: ChangeLog = {
-    ...log,
+  const counted: DeploymentCache = {
+    ...cache,
     *since(position) {
-      for (const change of log.since(position)) {
+      for (const change of cache.since(position)) {
         read++;
         yield change;
       }

@@ -13,24 +13,24 @@ import {
   unfitness,
 } from "@tenure/protocol";
 import { type DeploymentRow, renderDeployment } from "../deployment-row.ts";
-import type { ChangeLog } from "./deployment-cache.ts";
+import type { DeploymentCache } from "./deployment-cache.ts";
 
-/** Above this an answer is cut and the node asks for the rest: frames have a limit on both sides. */
+/** Above this the answer is cut, and the node requests the rest: frames have a limit on both sides. */
 export const ANSWER_BYTES_MAX = 512 * 1_024;
 
-/** Who asks: what a node gets to see depends on what it runs, and that on what it said of itself. */
+/** The node that reads the list. Its traits decide what it may run, and so what it sees. */
 export interface ListReader extends NodeTraits {
   claim_policy: string;
 }
 
 export interface ListOptions {
-  log: ChangeLog;
-  /** Names this instance's copy: positions of another one mean nothing here. */
+  cache: DeploymentCache;
+  /** Identifies this instance's cache: positions of another cache mean nothing here. */
   origin: string;
   reader: ListReader;
   revision: string | undefined;
   matches: MatchWhole;
-  /** Of node-units that share one of these tenants. */
+  /** The samples of node-units that share one of these tenants. */
   samples: (tenants: readonly string[] | undefined) => Record<string, ResourceUsage>;
   answerBytesMax?: number;
 }
@@ -46,15 +46,15 @@ export function listJson({ items: [first, ...others], ...rest }: WrittenList): B
   return Buffer.concat([head, ...rows, Buffer.from("]}")]);
 }
 
-/** `unchanged`, what changed, or everything: whichever the named revision allows. */
+/** Answers `unchanged`, the changes since the reader's revision, or a full list when that revision is unknown here. */
 export function answerList(options: ListOptions): WrittenList {
-  const { log, origin, reader, revision, matches } = options;
+  const { cache, origin, reader, revision, matches } = options;
   const key = { origin, profile: profileOf(reader) };
   const from = parseRevision(revision, key);
-  const known = from && log.reaches(Math.max(from.position, from.began)) ? from.position : 0;
-  const began = known > 0 ? from!.began : log.position();
-  const resource_usage = needsSamples(log, reader) ? options.samples(reader.tenants) : {};
-  if (known > 0 && known === log.position()) {
+  const known = from && cache.reaches(Math.max(from.position, from.began)) ? from.position : 0;
+  const began = known > 0 ? from!.began : cache.position();
+  const resource_usage = needsSamples(cache, reader) ? options.samples(reader.tenants) : {};
+  if (known > 0 && known === cache.position()) {
     return {
       revision: revisionAt(known, key),
       answer: "unchanged",
@@ -69,7 +69,7 @@ export function answerList(options: ListOptions): WrittenList {
   let bytes = 0;
   let reached = known;
   let more = false;
-  for (const { position, id, row } of log.since(known)) {
+  for (const { position, id, row } of cache.since(known)) {
     if (bytes > (options.answerBytesMax ?? ANSWER_BYTES_MAX)) {
       more = true;
       break;
@@ -95,7 +95,7 @@ export function answerList(options: ListOptions): WrittenList {
     bytes += item.length;
   }
   return {
-    revision: more ? `${revisionAt(reached, key)}-${began}` : revisionAt(log.position(), key),
+    revision: more ? `${revisionAt(reached, key)}-${began}` : revisionAt(cache.position(), key),
     answer: known > 0 ? "delta" : "full",
     items,
     removed,
@@ -105,17 +105,21 @@ export function answerList(options: ListOptions): WrittenList {
   };
 }
 
-/** The revision a node would be at now; what `deployments_changed` names. */
-export function currentRevision(log: ChangeLog, origin: string, reader: ListReader): string {
-  return revisionAt(log.position(), { origin, profile: profileOf(reader) });
+/** The revision of a list that is read now; sent with `deployments_changed`. */
+export function currentRevision(
+  cache: DeploymentCache,
+  origin: string,
+  reader: ListReader,
+): string {
+  return revisionAt(cache.position(), { origin, profile: profileOf(reader) });
 }
 
 const shownToOthers = new WeakMap<DeploymentRow, Buffer>();
 
 /**
- * `args` and `env` may hold secrets: only for whoever runs it, or takes it over next. To everybody else a row looks the
- * same, and is written once, as bytes: a thousand nodes that read a list of ten thousand rows at once took a minute of an
- * instance while each got its own JSON, and a third of that with strings that were only put together.
+ * `args` and `env` may contain secrets: only the node that runs the deployment, or takes it over next, gets them. For all
+ * other nodes a row is serialized once, to bytes: 1,000 nodes that read 10,000 rows at once cost an instance a minute with
+ * JSON per node, and 20 s with strings that were concatenated.
  */
 function listed(row: DeploymentRow, reader: ListReader, matches: MatchWhole): Buffer {
   if (runs(row, reader, matches)) return written(renderDeployment(row));
@@ -132,7 +136,7 @@ function withoutSecrets(row: DeploymentRow): ListedDeployment {
   return loader_env.length > 0 ? { ...rest, loader_env } : rest;
 }
 
-/** What a skipped row is to a node that does not run it: nothing to claim, to release or to take over. */
+/** Whether to leave out a skipped row: the reader does not run it, and cannot claim, release or take it over. */
 function isNotForReader(row: DeploymentRow, reader: ListReader): boolean {
   if (!row.skipped) return false;
   return row.isHidden === true || (isDeploymentType(row.type) && !concerns(row, reader));
@@ -149,9 +153,9 @@ function runs(row: DeploymentRow, reader: ListReader, matches: MatchWhole): bool
   );
 }
 
-/** A claim looks at samples only while there is something to claim, and two of the policies never do. */
-function needsSamples(log: ChangeLog, { claim_policy }: ListReader): boolean {
-  return log.count("unassigned") > 0 && !["deployment_count", "none"].includes(claim_policy);
+/** Samples are only needed while there is something to claim, and by policies that compare load. */
+function needsSamples(cache: DeploymentCache, { claim_policy }: ListReader): boolean {
+  return cache.count("unassigned") > 0 && !["deployment_count", "none"].includes(claim_policy);
 }
 
 interface RevisionKey {
@@ -163,8 +167,8 @@ const revisionAt = (position: number, { origin, profile }: RevisionKey): string 
   `${origin}.${profile}.${position}`;
 
 /**
- * `began` is where the log stood when a reader began to read in pieces. Removals forgotten before that are none
- * of its business; without it a reader in the middle of a long list would have to begin again for ever.
+ * `began` is the position of the cache when the reader requested the first part of a long list. Removals dropped before that
+ * do not concern it; without `began` it might have to start over each time.
  */
 function parseRevision(
   revision: string | undefined,
@@ -179,7 +183,7 @@ function parseRevision(
     : { position: Number(position), began: Number(began ?? position) };
 }
 
-/** A node that comes back with other labels or another trust may run other daemons: it reads everything anew. */
+/** A node that reconnects with other labels or another trust may run other daemons: it reads a full list. */
 function profileOf({
   address,
   labels,

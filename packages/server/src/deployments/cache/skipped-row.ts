@@ -4,9 +4,9 @@ import { skipProblem } from "../row-problems.ts";
 import { hasGoodSpecification, isUnreadable, type Specification } from "../store/row-reader.ts";
 
 /**
- * The form in which the copy holds a row. A good row is itself. A bad one keeps its owner and its term and says to run
- * what it said last when that was good, so that its child goes on, here and at agents that would take a missing row for
- * a deleted one. It is handed over to no other node.
+ * The cached form of a row. A valid row is cached as it is. An invalid one keeps its owner and its term and gets its last
+ * good specification, so that its child keeps running: agents would take a missing row for a deleted one. It is not
+ * handed over to another node.
  */
 export function skippedForm(
   row: DeploymentRow,
@@ -15,12 +15,12 @@ export function skippedForm(
   const skipped = skipProblem(row);
   if (!skipped) return row;
   const kept = { ...row, ...spec, moving_to: "", move_state: "" as const, skipped };
-  // A term that cannot be read is the one it had here, if it had one.
+  // A term that cannot be read keeps the cached value.
   const isTermKnown = !isUnreadable(row, "generation");
   const generation = isTermKnown ? row.generation : former?.generation;
   if (generation !== undefined && (spec || hasGoodSpecification(row)))
     return { ...kept, generation };
-  // A bad type alone can be sent as it is: every agent knows to skip it.
+  // A row with an unknown type can be sent as it is: every agent skips it.
   const isHidden = row.invalid !== undefined || isDeploymentType(row.type);
   return { ...kept, ...(isHidden && { isHidden }) };
 }

@@ -13,7 +13,7 @@ describe.each(DATABASES)("what runs, counted on %s", (kind) => {
   });
   afterAll(() => store.close());
 
-  test("by the word of the nodes that are there", async () => {
+  test("counts use the reports of present nodes only", async () => {
     const [here, leaving] = [await joinUnit(store.db, "here"), await joinUnit(store.db, "leaving")];
     const run = async (node: typeof here, state: "running" | "backoff") => {
       const { id } = await addDeployment(store.db);

@@ -79,14 +79,14 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
   afterAll(() => store.close());
   beforeEach(() => store.db.script("delete from deployment; delete from node_unit"));
 
-  test("a row without a name is named by its id, also when it comes by SQL", async () => {
+  test("a row without a name gets its id as name, even if SQL inserts it", async () => {
     await store.db.script("insert into deployment (package_name) values ('x')");
     const [row] = await listDeployments(store.db, { scope: EVERYTHING, limit: 10 });
     expect(row!.name).toBe(row!.id);
     expect(await find(row!.name.toUpperCase())).toMatchObject({ id: row!.id });
   });
 
-  test("a name is taken once, and finds its row", async () => {
+  test("a name is unique, and finds its row", async () => {
     const { id } = await addDeployment(store.db, { name: "web" });
     expect(await createDeployment(store.db, randomUUID(), { name: "web" })).toBeUndefined();
     expect(await find("web")).toMatchObject({ id });
@@ -101,7 +101,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
     expect(await find(id)).toMatchObject({ name: "renamed" });
   });
 
-  test("a change of the specification is a new revision; a change of the owner or of enabled is none", async () => {
+  test("a change of the specification makes a new revision; a change of owner or enabled does not", async () => {
     const { id } = await addDeployment(store.db, { env: { A: "1" } });
     const change = (fields: object) =>
       changeDeployment(store.db, id, { ifRevision: undefined, ...fields });
@@ -116,7 +116,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
     expect(await change({ ifRevision: 3, command: "x" })).toMatchObject({ revision: 4 });
   });
 
-  test("a rollback brings the specification that was named back as a new revision", async () => {
+  test("a rollback stores the chosen specification as a new revision", async () => {
     const { id } = await addDeployment(store.db, { package_version: "1.0.0", env: { A: "1" } });
     for (const package_version of ["2.0.0", "3.0.0"])
       await changeDeployment(store.db, id, { package_version, env: {}, ifRevision: undefined });
@@ -132,7 +132,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
     expect(await rollBackDeployment(store.db, id, 99)).toBeUndefined();
   });
 
-  test("a pin is an owner now and a selector for later; taken off, the owner stays", async () => {
+  test("a pin sets the owner and the selector; the owner stays when the pin is removed", async () => {
     const { id } = await addDeployment(store.db, { selector: { zone: "x" } });
     const pinned = await changeDeployment(store.db, id, { pin: "n", ifRevision: undefined });
     expect(pinned).toMatchObject({
@@ -151,7 +151,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
     ).toMatchObject({ address: "", generation: 2 });
   });
 
-  test("what changed is read from a mark on, also what is gone", async () => {
+  test("changes since a mark include removals", async () => {
     const before = await addDeployment(store.db);
     const mark = await currentMark(store.db);
     const after = await addDeployment(store.db);
@@ -168,7 +168,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
     const say = (node: { address: string; epoch: number }, report: DeploymentReport) =>
       recordReport(store.db, node, report);
 
-    test("of the current term is kept; a field left out keeps its value until the next term", async () => {
+    test("a report of the current term is stored; an omitted field keeps its value until the next term", async () => {
       const node = await joinUnit(store.db, "n");
       const row = await addDeployment(store.db);
       await claimFirstFree(store.db, node, [termOf(row)]);
@@ -191,7 +191,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
       ]);
     });
 
-    test("of another term, node or connection changes nothing", async () => {
+    test("a report of another term, node or connection changes nothing", async () => {
       const node = await joinUnit(store.db, "n");
       const other = await joinUnit(store.db, "other");
       const row = await addDeployment(store.db, { address: "n" });
@@ -206,7 +206,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
       expect((await listStatuses(store.db, [row.id])).statuses).toEqual([]);
     });
 
-    test("of a daemon comes from every node", async () => {
+    test("a daemon has a report of every node", async () => {
       const nodes = [await joinUnit(store.db, "a"), await joinUnit(store.db, "b")];
       const { id } = await addDeployment(store.db, { type: "daemon" });
       for (const node of nodes)
@@ -215,7 +215,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
       expect(statuses.map(({ address }) => address).sort()).toEqual(["a", "b"]);
     });
 
-    test("of a daemon stays while its node is there, however long ago it was, and goes a week after its node", async () => {
+    test("a report about a daemon stays while its node is present, and is deleted a week after the node left", async () => {
       const stays = await joinUnit(store.db, "stays");
       const leaves = await joinUnit(store.db, "leaves");
       const { id } = await addDeployment(store.db, { type: "daemon" });
@@ -234,7 +234,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
       expect(await kept()).toEqual(["stays"]);
     });
 
-    test("of a former owner goes after a week, that of the owner stays", async () => {
+    test("a report of a former owner is deleted after a week, that of the owner stays", async () => {
       const [former, owner] = [await joinUnit(store.db, "former"), await joinUnit(store.db, "o")];
       const row = await addDeployment(store.db, { address: "former" });
       await say(former, { deployment_id: row.id, generation: 1, state: "running" });
@@ -263,7 +263,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
       address,
     });
 
-    test("goes step by step, and only the next node's claim changes the owner", async () => {
+    test("a move goes step by step, and only the claim of the next node changes the owner", async () => {
       const { owner, next, row } = await prepare();
       const reserved = await reserveFirst(store.db, next, [termOf(row)]);
       expect(reserved).toEqual({ outcome: "claimed", claim: termOf(row) });
@@ -286,7 +286,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
       });
     });
 
-    test("takes one row of an owner at a time, and none of an owner that stays", async () => {
+    test("one row of a draining owner moves at a time, and none of another owner", async () => {
       const { next, rows } = await prepare();
       await reserveFirst(store.db, next, rows.map(termOf));
       const other = await joinUnit(store.db, "other");
@@ -297,7 +297,7 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
       expect(await reserveFirst(store.db, next, [termOf(stays)])).toEqual({ outcome: "conflict" });
     });
 
-    test("I2: is not open to a node of policy none, nor to a draining one", async () => {
+    test("I2: a node of policy none, or a draining one, cannot reserve a row", async () => {
       const { owner, row } = await prepare();
       const none = await joinUnit(store.db, "none", { claim_policy: "none" });
       expect(await reserveFirst(store.db, none, [termOf(row)])).toMatchObject({
@@ -340,14 +340,14 @@ describe.each(DATABASES)("deployments on %s", (kind) => {
       });
     });
 
-    test("is given back by a node that cannot run it", async () => {
+    test("a node that cannot run a row gives its move back", async () => {
       const { next, row } = await prepare();
       await reserveFirst(store.db, next, [termOf(row)]);
       expect(await giveMoveBack(store.db, move(row, "next"))).toBe(true);
       expect(await readDeployment(store.db, row.id)).toMatchObject({ moving_to: "" });
     });
 
-    test("ends when the owner is lost meanwhile: the row is released like any other", async () => {
+    test("a move ends when the owner is lost: the row is released like any other", async () => {
       const { next, row } = await prepare();
       await reserveFirst(store.db, next, [termOf(row)]);
       expect(await assign(store.db, row.id, "")).toMatchObject({ moving_to: "", move_state: "" });

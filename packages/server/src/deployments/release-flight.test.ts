@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
-import { createReleases, type Freed } from "./releases.ts";
+import { createReleaseFlight, type Freed } from "./release-flight.ts";
 
 // Who asks for what, with statements that end when the test says so.
 
 function stage(owners: string[]) {
   const owned = new Set(owners);
   const runs: { addresses: string[]; end: (outcome: Freed["outcome"] | Error) => void }[] = [];
-  const release = createReleases({
+  const release = createReleaseFlight({
     owns: (address) => owned.has(address),
     run: (_: string, addresses) =>
       new Promise<Freed>((resolve, reject) => {
@@ -25,7 +25,7 @@ function stage(owners: string[]) {
 
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-test("a thousand who ask for the same are one statement", async () => {
+test("1,000 callers that release the same nodes cause one statement", async () => {
   const { release, runs } = stage(["a", "b"]);
   const asked = Array.from({ length: 1_000 }, (_, nth) => release(`n${nth}`, ["a", "b"]));
   runs[0]!.end("released");
@@ -34,7 +34,7 @@ test("a thousand who ask for the same are one statement", async () => {
   expect(answers.filter((answer) => answer?.outcome === "released")).toHaveLength(1);
 });
 
-test("whoever knows of another loss asks for that when the first has ended", async () => {
+test("a caller that knows of another loss releases it when the first release has ended", async () => {
   const { release, runs } = stage(["a", "b"]);
   const first = release("n1", ["a"]);
   const second = release("n2", ["a", "b"]);
@@ -46,13 +46,13 @@ test("whoever knows of another loss asks for that when the first has ended", asy
   expect(await second).toEqual({ outcome: "released" });
 });
 
-test("what nobody owns needs no statement", async () => {
+test("nodes that own nothing need no statement", async () => {
   const { release, runs } = stage([]);
   expect(await release("n1", ["a"])).toBeUndefined();
   expect(runs).toEqual([]);
 });
 
-test("a statement that may not free them yet is not repeated by those who waited for it", async () => {
+test("callers that waited for a release that freed nothing yet do not repeat it", async () => {
   const { release, runs, owned } = stage(["a"]);
   const asked = [release("n1", ["a"]), release("n2", ["a"])];
   runs[0]!.end("released");
@@ -65,7 +65,7 @@ test("a statement that may not free them yet is not repeated by those who waited
   await later;
 });
 
-test("a caller who may not ask keeps nobody from asking; a store that is away fails all who wait", async () => {
+test("a refused caller does not stop the next one; a failed release fails all waiting callers", async () => {
   const { release, runs } = stage(["a"]);
   const refused = release("replaced", ["a"]);
   const next = release("n1", ["a"]);

@@ -1,20 +1,23 @@
-/** What a statement made of a release: refused means that its caller may not ask, and says nothing of the addresses. */
+/** Refused: the caller may not release, whatever the state of the addresses. */
 export interface Freed {
   outcome: "released" | "refused";
 }
 
-export interface ReleasesOptions<Caller, F extends Freed> {
-  /** As far as this instance knows. Callers know it from here. */
+export interface ReleaseFlightOptions<Caller, F extends Freed> {
+  /** Whether the node owns a deployment, by this instance's cache. */
   owns: (address: string) => boolean;
   run: (caller: Caller, addresses: string[]) => Promise<F>;
 }
 
 /**
- * One release at a time. When nodes are lost, all others see it and ask for the same: of nine thousand statements for a
- * thousand addresses one frees them, and Postgres was busy with the rest for forty seconds (docs/scale.md). Whoever comes
- * while one runs waits for it. If that was for all it asks for, `undefined`: somebody else saw to it.
+ * Single-flight for releases. When nodes are lost, all others request the same release: without this, 9,000 statements for
+ * 1,000 addresses kept Postgres busy for 40 s (docs/scale.md). A caller waits for the release that runs. When that one
+ * covered all its addresses, it resolves to undefined; otherwise the caller runs its own.
  */
-export function createReleases<Caller, F extends Freed>({ owns, run }: ReleasesOptions<Caller, F>) {
+export function createReleaseFlight<Caller, F extends Freed>({
+  owns,
+  run,
+}: ReleaseFlightOptions<Caller, F>) {
   let running: { addresses: ReadonlySet<string>; freed: Promise<F> } | undefined;
 
   return async function release(
@@ -26,7 +29,7 @@ export function createReleases<Caller, F extends Freed>({ owns, run }: ReleasesO
       if (owners.length === 0) return undefined;
       const other = running;
       if (!other) return begin(caller, owners);
-      // What fails for one, because the store is away, fails for all who wait for it: none of them tries after it.
+      // A failure is thrown to all waiting callers: while the store is down, none of them should retry here.
       const { outcome } = await other.freed;
       if (outcome === "released" && owners.every((owner) => other.addresses.has(owner)))
         return undefined;

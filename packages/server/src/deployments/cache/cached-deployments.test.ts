@@ -6,31 +6,31 @@ import { systemClock } from "../../kernel/clock.ts";
 import { silentLog } from "../../kernel/log.ts";
 import { openPostgres } from "../../store/postgres.ts";
 import { deleteDeployment } from "../store/deployment-store.ts";
-import { type CopyLook, createDeploymentCopy } from "./deployment-cache-refresh.ts";
+import { type CacheRefresh, createCachedDeployments } from "./cached-deployments.ts";
 
 async function open(clock = systemClock) {
   const server = await openServer();
-  const looks: CopyLook[] = [];
-  const copy = createDeploymentCopy({
+  const refreshes: CacheRefresh[] = [];
+  const cached = createCachedDeployments({
     db: server.db,
     clock,
     log: silentLog,
-    onLook: async (look) => void looks.push(look),
+    onRefresh: async (refresh) => void refreshes.push(refresh),
   });
-  copy.start();
-  await copy.refresh();
+  cached.start();
+  await cached.refresh();
   return {
-    ...{ db: server.db, uri: server.uri, copy, looks },
-    ids: () => [...copy.log.rows()].map(({ id }) => id).sort(),
+    ...{ db: server.db, uri: server.uri, cached, refreshes },
+    ids: () => [...cached.cache.rows()].map(({ id }) => id).sort(),
     async close() {
-      await copy.stop();
+      await cached.stop();
       await server.close();
     },
   };
 }
 
 test("a transaction that began early and commits late is not missed", async () => {
-  const { db, uri, copy, ids, close } = await open();
+  const { db, uri, cached, ids, close } = await open();
   const slow = openPostgres({ uri, poolMax: 1 });
   let commit = () => {};
   const gate = new Promise<void>((resolve) => {
@@ -43,8 +43,8 @@ test("a transaction that began early and commits late is not missed", async () =
   });
   await until(() => early, { what: "the early write" });
   const late = await addDeployment(db);
-  await copy.refresh();
-  await copy.refresh();
+  await cached.refresh();
+  await cached.refresh();
   expect(ids()).toEqual([late.id]);
   commit();
   await committing;
@@ -53,29 +53,29 @@ test("a transaction that began early and commits late is not missed", async () =
   await close();
 });
 
-test("what is written is seen by whoever refreshes, and only what changed is told", async () => {
-  const { db, copy, ids, looks, close } = await open();
+test("a caller that refreshes sees earlier writes, and only changes are reported", async () => {
+  const { db, cached, ids, refreshes, close } = await open();
   const rows = [];
   for (let n = 0; n < 3; n++) rows.push(await addDeployment(db));
-  await copy.refresh();
+  await cached.refresh();
   expect(ids()).toHaveLength(3);
-  looks.length = 0;
+  refreshes.length = 0;
   await assign(db, rows[1]!.id, "n");
   await deleteDeployment(db, rows[2]!.id);
-  await copy.refresh();
-  const told = looks.flatMap(({ changes }) => changes);
-  expect(told.map(({ before, after }) => [before?.address, after?.address])).toEqual(
+  await cached.refresh();
+  const changes = refreshes.flatMap((refresh) => refresh.changes);
+  expect(changes.map(({ before, after }) => [before?.address, after?.address])).toEqual(
     expect.arrayContaining([
       ["", "n"],
       ["", undefined],
     ]),
   );
-  expect(told).toHaveLength(2);
+  expect(changes).toHaveLength(2);
   await close();
 });
 
-test("a change made elsewhere wakes the copy at once", async () => {
-  // Its own looks are an hour apart.
+test("a change by another instance refreshes the cache at once", async () => {
+  // Its own refreshes are an hour apart.
   const { db, ids, close } = await open({
     ...systemClock,
     sleep: (_, signal) => systemClock.sleep(3_600_000, signal),
