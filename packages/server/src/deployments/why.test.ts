@@ -75,7 +75,7 @@ describe("why a row is not looked at", () => {
     expect(codes({ type: "cron" })).toEqual(["ERR_INVALID_TYPE"]);
   });
   test("a disabled deployment", () => {
-    expect(why({ enabled: false })).toMatchObject({ answer: "a disabled deployment" });
+    expect(why({ enabled: false })).toMatchObject({ answer: "it is disabled" });
   });
 });
 
