@@ -205,7 +205,7 @@ function createParts(core: Core, phase: () => Phase) {
       brakeEnabled: config.membership.mass_loss_brake,
       snapshotsEnabled: phase2.node_snapshot.enabled,
     },
-    onRound: (nodes) => {
+    onRefresh: (nodes) => {
       meterNodes(telemetry, nodes);
       telemetry.brakeActive.set(membership.members.brake().active ? 1 : 0);
       for (const change of nodeChanges(withReserved(nodes, jobs))) stream.publish(change);

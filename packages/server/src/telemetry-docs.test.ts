@@ -40,7 +40,7 @@ const COMPUTED: Record<string, { level?: string; stored?: true; names: string[] 
     level: "warn",
     names: ["inbox.not-read", "inbox.not-scanned", "inbox.adoption-failed"],
   },
-  "membership/members.ts": {
+  "membership/members-events.ts": {
     level: "warn",
     stored: true,
     names: ["brake.engaged", "brake.recovered"],

@@ -6,7 +6,7 @@ import {
   ROUTES,
   TenureError,
 } from "@tenure/protocol";
-import type { LogFollower, NodeLink } from "../membership/nodes.ts";
+import type { LogFollower, NodeLink } from "../membership/node-connection.ts";
 import { callPeer, type PeerCall, PeerUnavailable, readBody } from "../peers/peer-client.ts";
 
 const PEER_LIMIT_MS = 15_000;

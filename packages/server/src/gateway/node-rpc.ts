@@ -11,7 +11,7 @@ import {
   type ServerToNode,
   TenureError,
 } from "@tenure/protocol";
-import type { LogFollower, NodeLink } from "../membership/nodes.ts";
+import type { LogFollower, NodeLink } from "../membership/node-connection.ts";
 
 export interface NodeLine extends Pick<NodeLink, "call" | "follow"> {
   /** A `response` came. One that nobody waits for any more is dropped. */
@@ -72,7 +72,7 @@ export function createNodeLine(
       };
     },
     answered: (response) => waiting.get(response.id)?.(response),
-    heard: ({ id, lines, next }) => followers.get(id)?.hear({ lines, next }),
+    heard: ({ id, lines, next }) => followers.get(id)?.onLines({ lines, next }),
     end() {
       open = false;
       for (const resolve of [...waiting.values()]) resolve(undefined);

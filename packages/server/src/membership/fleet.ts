@@ -3,7 +3,8 @@ import { isNodeUnit, sharesTenant } from "@tenure/protocol";
 import type { Scope } from "../kernel/scope.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import type { NodeConnection, Nodes } from "./nodes.ts";
+import type { NodeConnection } from "./node-connection.ts";
+import type { Nodes } from "./nodes.ts";
 import { lastSeenKeys, takeUnseen, touch } from "./store/last-seen-store.ts";
 import { findNodeUnits, type NodeUnitRow, pageOfNodeUnits } from "./store/node-unit-store.ts";
 import {
@@ -19,18 +20,18 @@ export interface FleetOptions {
   nodes: Nodes;
   rows: () => readonly NodeUnitRow[];
   removeStaleAfterMs: number;
-  /** Whether to read of nodes connected to other instances. */
+  /** Whether to read the nodes of other instances. */
   readsOthers: boolean;
 }
 
 export interface Fleet {
-  /** One round: renew our own, read everybody's, forget who is gone for long. */
+  /** Renews the nodes of this instance, reads those of all instances, and deletes those that were away for long. */
   refresh(): Promise<void>;
-  /** The nodes that are present, and node-units that went away a moment ago, by address. */
+  /** The nodes that are present, and node-units that just left, by address. */
   views(): NodeView[];
   /** One page of all nodes, by address; node-units that left are read from Postgres. */
   page(filter: NodeFilter): Promise<NodeView[]>;
-  /** Those with this address or name, present or not. */
+  /** The nodes with this address or name, present or not. */
   find(scope: Scope, id: string): Promise<NodeView[]>;
 }
 
@@ -42,7 +43,7 @@ export interface NodeFilter {
   limit: number;
 }
 
-/** Every node of the fleet as this instance knows it, wherever the node is connected. */
+/** The nodes of all instances, as this instance knows them. */
 export function createFleet({
   db,
   hot,
@@ -53,7 +54,7 @@ export function createFleet({
 }: FleetOptions): Fleet {
   let snapshots = new Map<string, NodeSnapshot>();
 
-  /** Our own connections first-hand: the last round may be two seconds old. */
+  /** This instance's own connections are newer than the last read. */
   const known = (): Map<string, NodeSnapshot> =>
     new Map([...snapshots, ...nodes.connected().map(ownSnapshot)]);
 
@@ -88,7 +89,7 @@ export function createFleet({
     views,
     async page({ scope, online, nodeUnit, after, limit }) {
       const here = views().filter((node) => node.online && isSeen(scope, node));
-      // A worker that is away is not known at all.
+      // Workers that are away are not stored.
       const workers = nodeUnit || online === false ? [] : here.filter((node) => !node.node_unit);
       const units = nodeUnit === false ? [] : online ? here.filter(isUnit) : await stored();
       return [...units, ...workers]
@@ -129,7 +130,7 @@ const byAddress = (a: NodeView, b: NodeView): number => (a.node_id < b.node_id ?
 
 const ownSnapshot = ({ nodeId, snapshot }: NodeConnection) => [nodeId, snapshot] as const;
 
-/** A node-unit is what Postgres says; a node that is none is what the hot state says. */
+/** A node-unit is described by its row, another node by its snapshot. */
 function viewOf(
   row: NodeUnitRow | undefined,
   snapshot: NodeSnapshot | undefined,

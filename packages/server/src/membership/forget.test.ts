@@ -15,7 +15,7 @@ import { systemClock } from "../kernel/clock.ts";
 import { silentLog } from "../kernel/log.ts";
 import type { Db } from "../store/db.ts";
 import { sql } from "../store/sql.ts";
-import { createMembers, type MembersLook } from "./members.ts";
+import { createMembers, type MembersRefresh } from "./members.ts";
 import {
   forgetNodeUnits,
   leaveNodeUnit,
@@ -105,7 +105,7 @@ describe.each(DATABASES)("node-units that are gone for long: %s", (kind: Databas
     const here = await joinUnit(store.db, "here");
     await joinUnit(store.db, "leaves");
     let rowsRead = 0;
-    const looks: MembersLook[] = [];
+    const refreshes: MembersRefresh[] = [];
     const members = createMembers({
       db: {
         ...store.db,
@@ -120,7 +120,7 @@ describe.each(DATABASES)("node-units that are gone for long: %s", (kind: Databas
       brakeEnabled: true,
       clock: systemClock,
       log: silentLog,
-      onLook: (look) => looks.push(look),
+      onRefresh: (refresh) => refreshes.push(refresh),
     });
     members.start();
     await members.refresh();
@@ -129,16 +129,16 @@ describe.each(DATABASES)("node-units that are gone for long: %s", (kind: Databas
     );
     await leaveNodeUnit(store.db, { address: "leaves", epoch: rows[0]!.epoch });
     await members.refresh();
-    await until(() => looks.some(({ changes }) => changes.some((change) => !change.new)), {
+    await until(() => refreshes.some(({ changes }) => changes.some((change) => !change.new)), {
       what: "the look that sees the leave",
     });
     await members.stop();
-    const seen = looks.find(({ changes }) => changes.some((change) => !change.new))!;
+    const seen = refreshes.find(({ changes }) => changes.some((change) => !change.new))!;
     expect(seen.rows.map(({ address, present }) => [address, present])).toEqual([
       ["here", true],
       ["leaves", false],
     ]);
-    expect(rowsRead).toBeLessThan(20 * looks.length);
+    expect(rowsRead).toBeLessThan(20 * refreshes.length);
     await leaveNodeUnit(store.db, here);
   });
 });

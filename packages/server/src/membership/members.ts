@@ -1,10 +1,11 @@
-import { ERRORS, issueText, type Member, type ViewState } from "@tenure/protocol";
+import type { Member, ViewState } from "@tenure/protocol";
 import { type Act, actorDetails, recorded } from "../audit/actor.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
-import { every, type Service } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
-import { appendEvent, appendEventOnce } from "../store/event-store.ts";
+import { appendEvent } from "../store/event-store.ts";
+import { createTableRefresh, type TableRefresh } from "../store/table-refresh.ts";
+import { createMembersEvents } from "./members-events.ts";
 import {
   changesBetween,
   type MemberChange,
@@ -22,8 +23,6 @@ import {
   readNodeUnits,
 } from "./store/node-unit-store.ts";
 
-const CHANNEL = "tenure_membership";
-
 export interface MembersOptions {
   db: PostgresStore;
   presenceTtlMs: number;
@@ -32,22 +31,20 @@ export interface MembersOptions {
   brakeEnabled: boolean;
   clock: Clock;
   log: Log;
-  /** After every look at the table, with what changed since the last. */
-  onLook: (look: MembersLook) => void;
+  /** Called after every refresh, with the changes since the last one. */
+  onRefresh: (refresh: MembersRefresh) => void;
 }
 
-export interface MembersLook {
-  /** Those online, and those that went offline since the last look. */
+export interface MembersRefresh {
+  /** The node-units that are online, and those that went offline since the last refresh. */
   rows: readonly NodeUnitRow[];
-  /** Each with the number it goes out under. Numbers never skip: whoever sees a gap missed something. */
+  /** Each has its own number. Numbers never skip: a reader that sees a gap missed a change. */
   changes: readonly (MemberChange & { seq: number })[];
   view: ViewState;
   brake: BrakeRow;
 }
 
-export interface MembersService extends Service {
-  /** Looks now; the promise resolves when that look, or a later one, has ended. */
-  refresh(): Promise<void>;
+export interface MembersService extends TableRefresh {
   current(): {
     seq: number;
     view: ViewState;
@@ -56,172 +53,125 @@ export interface MembersService extends Service {
     settlesInMs: number;
   };
   brake(): BrakeRow;
-  /** Rejects while the last look failed. */
+  /** Rejects when the last refresh failed. */
   checkRead(): Promise<void>;
-  /** `false` when it was not on. */
+  /** Resolves to false when the brake was off. */
   releaseBrake(act?: Act): Promise<boolean>;
 }
 
 /**
- * The members view: which node-units are present, as Postgres has it. Every instance has the same, a moment
- * apart: a change wakes all of them, and each looks every couple of seconds besides.
+ * The members view of this instance.
+ *
+ * - `members` are the rows that are present, and `seq` the number of the last change. Both change in one tick with
+ *   `onRefresh`, so a reader that gets the list at a number then gets exactly the changes after that number.
+ * - `view` is `settling` until all expected node-units are present or one TTL has passed: until then absence is no loss.
+ * - `failure` is the error of the last refresh, if it failed.
  */
+interface State {
+  members: Members;
+  rows: readonly NodeUnitRow[];
+  brake: BrakeRow;
+  settling: Settling | undefined;
+  view: ViewState;
+  seq: number;
+  lastReadMs: number | undefined;
+  failure: unknown;
+}
+
+/** Keeps the members view: the node-units that are present, by Postgres. All instances have the same, a moment apart. */
 export function createMembers(options: MembersOptions): MembersService {
   const { db, presenceTtlMs, clock, log } = options;
-  let members: Members = new Map();
-  let rows: readonly NodeUnitRow[] = [];
-  let brake: BrakeRow = { active: false, since: null, lost: 0, members: 0 };
-  let settling: Settling | undefined;
-  let view: ViewState = "settling";
-  let seq = 0;
-  let lastLookMs: number | undefined;
-  let waiting: Array<() => void> = [];
-  /** What was said of rows that cannot be read: once per change. */
-  const badRows = new Map<string, string>();
-  let failure: unknown;
+  const events = createMembersEvents({ db, log });
+  const state: State = {
+    ...{ members: new Map(), rows: [], settling: undefined, view: "settling", seq: 0 },
+    brake: { active: false, since: null, lost: 0, members: 0 },
+    ...{ lastReadMs: undefined, failure: undefined },
+  };
 
-  const loop = every(options.refreshIntervalMs, look, {
-    clock,
-    onError: (error) => {
-      failure = error;
-      log.warn({ event: "members.not-read", error }, "could not read the members from Postgres");
-    },
-  });
-
-  async function look(): Promise<void> {
-    const answered = waiting;
-    waiting = [];
-    try {
-      await settle();
-      const found = (await listUnits()).map((row) => (row.invalid ? withFormerTraits(row) : row));
-      const now = membersOf(found);
-      lastLookMs = clock.monotonicMs();
-      failure = undefined;
-      const seen = viewState(settling, now, lastLookMs);
-      brake = await judge(seen);
-      // From here to `onLook` nothing waits: whoever asks for the list gets it at a number, and then hears
-      // exactly what came after that number.
-      const changes = changesBetween(members, now).map((change) => ({ ...change, seq: ++seq }));
-      rows = found;
-      members = now;
-      view = seen;
-      if (view === "ready") settling = undefined;
-      options.onLook({ rows, changes, view, brake });
-      await tellBadRows(found);
-      await tellRunOuts(changes.flatMap((change) => runOut(change) ?? []));
-    } finally {
-      for (const resolve of answered) resolve();
-    }
+  async function read(): Promise<void> {
+    await settle();
+    const rows = (await listUnits()).map((row) => (row.invalid ? withFormerTraits(row) : row));
+    const members = membersOf(rows);
+    state.lastReadMs = clock.monotonicMs();
+    state.failure = undefined;
+    const view = viewState(state.settling, members, state.lastReadMs);
+    const brake = await updateBrake(view);
+    // No await from here to `onRefresh`: list and changes must agree.
+    const changes = changesBetween(state.members, members).map((change) => ({
+      ...change,
+      seq: ++state.seq,
+    }));
+    if (view === "ready") state.settling = undefined;
+    Object.assign(state, { members, rows, view, brake });
+    options.onRefresh({ rows, changes, view, brake });
+    await events.invalidRows(rows);
+    const lost = changes.flatMap((change) => expiredRow(rows, change) ?? []);
+    // No instance saw these node-units leave: others may be lost as well, so every instance pings its own.
+    if (lost.length > 0) await requestConfirmation(db);
+    await events.presenceExpired(lost);
   }
 
-  /** A row that cannot be read goes on with what it said last. */
+  /** A row that cannot be read keeps its former traits. */
   function withFormerTraits(row: NodeUnitRow): NodeUnitRow {
-    const former = members.get(row.address);
+    const former = state.members.get(row.address);
     if (!former) return row;
     const { labels, tags, claim_policy, instance_id } = former;
     return { ...row, labels, tags, claim_policy, instance_id };
   }
 
-  async function tellBadRows(found: readonly NodeUnitRow[]): Promise<void> {
-    for (const { address, name, epoch, invalid } of found) {
-      if (!invalid) continue;
-      const issues = [...invalid];
-      const what = `the row of node-unit ${name}`;
-      const message = ERRORS.ERR_INVALID_ROW.message({ what, reason: issueText(issues) });
-      if (badRows.get(address) !== message)
-        log.error({ event: "node.skipped", code: "ERR_INVALID_ROW", address }, message);
-      badRows.set(address, message);
-      await appendEventOnce(db, {
-        event: "node.skipped",
-        code: "ERR_INVALID_ROW",
-        message,
-        subject: address,
-        details: { epoch, issues },
-      });
-    }
-  }
-
-  /** What is online, and once more what was at the last look: only that may have changed. */
+  /** The node-units that are online, and those that were at the last read: no other row can have changed. */
   async function listUnits(): Promise<NodeUnitRow[]> {
     const online = await listOnlineUnits(db);
     const here = new Set(online.map(({ address }) => address));
-    const gone = rows.filter((row) => row.online && !here.has(row.address));
+    const gone = state.rows.filter((row) => row.online && !here.has(row.address));
     const addresses = gone.map(({ address }) => address);
     return [...online, ...(await readNodeUnits(db, addresses))];
   }
 
-  /** At the first look, and after an outage so long that presences may have run out only because of it. */
+  /** Starts to settle at the first read, and after an outage that may have made presences expire. */
   async function settle(): Promise<void> {
     const nowMs = clock.monotonicMs();
-    if (lastLookMs === undefined) {
+    const untilMs = nowMs + presenceTtlMs;
+    if (state.lastReadMs === undefined) {
       const expected = new Set(await expectedAddresses(db, presenceTtlMs));
-      settling = { expected, untilMs: nowMs + presenceTtlMs };
-    } else if (nowMs - lastLookMs > presenceTtlMs / 2) {
-      settling = { expected: new Set(members.keys()), untilMs: nowMs + presenceTtlMs };
+      state.settling = { expected, untilMs };
+    } else if (nowMs - state.lastReadMs > presenceTtlMs / 2) {
+      state.settling = { expected: new Set(state.members.keys()), untilMs };
     }
   }
 
-  async function judge(seen: ViewState): Promise<BrakeRow> {
+  async function updateBrake(view: ViewState): Promise<BrakeRow> {
     const changed =
-      options.brakeEnabled && seen === "ready" ? await judgeBrake(db, presenceTtlMs) : undefined;
-    if (changed) await tellBrake(changed);
+      options.brakeEnabled && view === "ready" ? await judgeBrake(db, presenceTtlMs) : undefined;
+    if (changed) await events.brakeChanged(changed);
     return changed ?? readBrake(db);
   }
 
-  async function tellBrake({ active, lost, members: all }: BrakeRow): Promise<void> {
-    const message = active
-      ? `${lost} of ${all} node-units were lost at once; nothing is taken from them until they are back or an operator releases the brake`
-      : "the lost node-units are back; the mass-loss brake is off";
-    const event = active ? "brake.engaged" : "brake.recovered";
-    log.warn({ event, lost, members: all }, message);
-    await appendEvent(db, { event, message, details: { lost, members: all } });
-  }
-
-  /** The row of a node-unit whose presence ran out. A LEAVE is written by the instance that saw it. */
-  function runOut({ old, new: now }: MemberChange): NodeUnitRow | undefined {
-    const row = now ? undefined : rows.find(({ address }) => address === old?.address);
-    return row?.online ? row : undefined;
-  }
-
-  /** A silent loss, which no instance saw: others may be gone as well, so each asks its node-units. */
-  async function tellRunOuts(lost: readonly NodeUnitRow[]): Promise<void> {
-    if (lost.length > 0) await requestConfirmation(db);
-    for (const { name, address, epoch, instance_id } of lost) {
-      await appendEventOnce(db, {
-        event: "node.lost",
-        message: `node-unit ${name} has not answered until its presence ran out`,
-        subject: address,
-        details: { epoch, instance_id },
-      });
-    }
-  }
+  const refresh = createTableRefresh({
+    ...{ db, clock, channel: "tenure_membership", intervalMs: options.refreshIntervalMs, read },
+    onReadError(error) {
+      state.failure = error;
+      log.warn({ event: "members.not-read", error }, "could not read the members; will retry");
+    },
+    onListenError: (error) =>
+      log.warn(
+        { event: "members.not-woken", error },
+        "could not listen for changes of the members; reading them at intervals only",
+      ),
+  });
 
   return {
-    start() {
-      db.listen(CHANNEL, () => loop.wake()).catch((error) =>
-        log.warn(
-          { event: "members.not-woken", error },
-          "cannot listen for changes; looking at intervals only",
-        ),
-      );
-      loop.start();
-    },
-    stop: () => loop.stop(),
-    refresh: () =>
-      new Promise((resolve) => {
-        waiting.push(resolve);
-        loop.wake();
-      }),
+    ...refresh,
     current: () => ({
-      seq,
-      view,
-      members: [...members.values()],
-      rows,
-      settlesInMs: settling ? Math.max(0, settling.untilMs - clock.monotonicMs()) : 0,
+      seq: state.seq,
+      view: state.view,
+      members: [...state.members.values()],
+      rows: state.rows,
+      settlesInMs: state.settling ? Math.max(0, state.settling.untilMs - clock.monotonicMs()) : 0,
     }),
-    brake: () => brake,
+    brake: () => state.brake,
     async checkRead() {
-      if (failure !== undefined) throw failure;
+      if (state.failure !== undefined) throw state.failure;
     },
     releaseBrake: (act) =>
       recorded(db, act, {
@@ -235,4 +185,13 @@ export function createMembers(options: MembersOptions): MembersService {
         subjectOf: (released) => (released ? "brake" : undefined),
       }),
   };
+}
+
+/** The row of a node-unit whose presence expired. A node-unit that left has `online` false in its row. */
+function expiredRow(
+  rows: readonly NodeUnitRow[],
+  { old, new: now }: MemberChange,
+): NodeUnitRow | undefined {
+  const row = now ? undefined : rows.find(({ address }) => address === old?.address);
+  return row?.online ? row : undefined;
 }

@@ -17,7 +17,7 @@ import { markDraining } from "./store/snapshot-store.ts";
 export interface MembershipOptions {
   instanceId: string;
   db: PostgresStore;
-  /** For what must go on under any load: renewals, and the look at the members. */
+  /** For renewals and the members, which must not wait for other statements. */
   presenceDb?: PostgresStore | undefined;
   hot: HotStore;
   settings: {
@@ -28,15 +28,15 @@ export interface MembershipOptions {
     sessionGoneAfterMs: number;
     tokenSessionsMax: number;
     brakeEnabled: boolean;
-    /** Whether instances tell each other of their nodes. */
+    /** Whether instances read each other's nodes. */
     snapshotsEnabled: boolean;
   };
   clock: Clock;
   random: Random;
   log: Log;
-  /** After every round: the fleet as it is now. */
-  onRound: (nodes: NodeView[]) => void;
-  /** After the store was away: a session connected here can be found again. */
+  /** Called after every refresh with the nodes of the fleet. */
+  onRefresh: (nodes: NodeView[]) => void;
+  /** The owner of a session connected here was written again after the hot store had lost it. */
   onSessionFoundAgain: (session: SessionConnection) => void;
 }
 
@@ -46,13 +46,13 @@ export interface Membership extends Service {
   sessions: Sessions;
   fleet: Fleet;
   drain(node: NodeView, draining: boolean, act?: Act): Promise<void>;
-  /** Deletes the row of a node-unit that is away; `false` when it may not be deleted. */
+  /** Deletes the row of a node-unit that is away. Resolves to false when it may not be deleted. */
   remove(address: string, act?: Act): Promise<boolean>;
-  /** Sends everybody to the other instances. Before `stop`. */
+  /** Sends nodes and sessions to the other instances. Called before `stop`. */
   sendAway(urls: string[]): Promise<void>;
 }
 
-/** Who is connected, where, and who is lost: the parts of membership, wired to each other. */
+/** Creates the parts of membership: connected nodes and sessions, the members view, the fleet. */
 export function createMembership(options: MembershipOptions): Membership {
   const { instanceId, db, presenceDb = db, hot, settings, clock, random, log } = options;
   const members = createMembers({
@@ -62,9 +62,9 @@ export function createMembership(options: MembershipOptions): Membership {
     presenceTtlMs: settings.presenceTtlMs,
     refreshIntervalMs: settings.refreshIntervalMs,
     brakeEnabled: settings.brakeEnabled,
-    onLook: (look) => {
-      nodes.onLook(look);
-      options.onRound(fleet.views());
+    onRefresh: (refresh) => {
+      nodes.onRefresh(refresh);
+      options.onRefresh(fleet.views());
     },
   });
   const nodes: Nodes = createNodes({
@@ -79,7 +79,7 @@ export function createMembership(options: MembershipOptions): Membership {
     presenceTtlMs: settings.presenceTtlMs,
     ownerTtlMs: settings.ownerTtlMs,
     publishes: settings.snapshotsEnabled,
-    onChange: wakeEverybody,
+    onChange: wakeInstances,
   });
   const sessions = createSessions({
     instanceId,
@@ -104,10 +104,7 @@ export function createMembership(options: MembershipOptions): Membership {
   const rounds = every(settings.refreshIntervalMs, round, {
     clock,
     onError: (error) =>
-      log.warn(
-        { event: "fleet.not-refreshed", error },
-        "could not refresh the fleet; trying again",
-      ),
+      log.warn({ event: "fleet.not-refreshed", error }, "could not refresh the fleet; will retry"),
   });
   const confirmations = createConfirmations({
     instanceId,
@@ -119,15 +116,15 @@ export function createMembership(options: MembershipOptions): Membership {
   const channel = `${hot.prefix}:wake:nodes`;
 
   async function round(): Promise<void> {
-    // Side by side: what keeps one of them must not let the other's owners run out.
+    // In parallel: while one of them waits, the owners of the other must not expire.
     await Promise.all([
-      fleet.refresh().then(() => options.onRound(fleet.views())),
+      fleet.refresh().then(() => options.onRefresh(fleet.views())),
       sessions.renew(),
     ]);
   }
 
-  /** A wake-up that is lost costs one refresh interval. */
-  function wakeEverybody(): void {
+  /** Wakes all instances. A lost message costs one refresh interval. */
+  function wakeInstances(): void {
     rounds.wake();
     hot.publish(channel, instanceId).catch(() => {});
   }
@@ -144,14 +141,17 @@ export function createMembership(options: MembershipOptions): Membership {
       hot.onBack(() => {
         nodes.announceAll();
         sessions.announceAll();
-        // At once: a round that is under way may wait for an answer that was lost with the connection.
+        // At once: a running round may wait for an answer that was lost with the connection.
         Promise.all([sessions.renew(), nodes.renew()]).catch(() => {});
         rounds.wake();
       });
       hot
         .subscribe(channel, (from) => from !== instanceId && rounds.wake())
         .catch((error) =>
-          log.warn({ event: "fleet.not-woken", error }, "refreshing at intervals only"),
+          log.warn(
+            { event: "fleet.not-woken", error },
+            "could not subscribe to wake-ups of the fleet; refreshing it at intervals only",
+          ),
         );
     },
     async drain(node, draining, act) {
@@ -163,7 +163,7 @@ export function createMembership(options: MembershipOptions): Membership {
         await members.refresh();
       } else {
         await markDraining(hot, node.node_id, draining);
-        wakeEverybody();
+        wakeInstances();
       }
     },
     async remove(address, act) {

@@ -52,16 +52,16 @@ describe.each(HOT_STORES)("sessions, on %s", (kind) => {
     expect(await seen()).toEqual([]);
   });
 
-  test("a session is listed before its record is written, so that it is always forgotten some day", async () => {
+  test("a session is listed before its record is written, so that it is always deleted later", async () => {
     const { hot, ran } = recorded(store.hot);
     const session = await sessionsOver(hot, () => 7).join({ tenant: "default" }, LINK);
     expect(ran).toEqual(["touch", "open-session", "claim-owner"]);
     expect(await seen()).toContain(session.sessionId);
     expect(await readSession(store.hot, session.sessionId)).toMatchObject({ tenant: "default" });
-    // One that comes back is listed too; a wrong token lists nothing.
+    // A resumed session is listed too; a wrong token lists nothing.
     const resume = { sessionId: session.sessionId, resumeToken: session.resumeToken };
     const back = await sessionsOver(hot, () => 8).join({ tenant: "default", resume }, LINK);
-    expect(back).toMatchObject({ resumed: true, sessionId: session.sessionId });
+    expect(back.sessionId).toBe(session.sessionId);
     ran.length = 0;
     const stolen = { ...resume, resumeToken: "x" };
     const refused = sessionsOver(hot, () => 9).join({ tenant: "default", resume: stolen }, LINK);

@@ -340,7 +340,9 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
       daemon: () => addDeployment(store.db, { type: "daemon" }),
       invalid: () => addDeployment(store.db, { type: "cron" }),
     };
-    test.each(Object.keys(prepare) as Assignment[])("a deployment that is %s", async (assignment) => {
+    test.each(
+      Object.keys(prepare) as Assignment[],
+    )("a deployment that is %s", async (assignment) => {
       const node = await joinUnit(store.db, "n");
       await joinUnit(store.db, "present");
       const { id } = await prepare[assignment]();

@@ -111,7 +111,7 @@ async function sendNodeLog(
   const early: LogLines[] = [];
   let stream: EventStream | undefined;
   const stop = await start({
-    hear: (chunk) => void (stream ? stream.write(eventText(chunk)) : early.push(chunk)),
+    onLines: (chunk) => void (stream ? stream.write(eventText(chunk)) : early.push(chunk)),
     ended() {
       stream?.write(eventText({}, "end"));
       stream?.end();
