@@ -73,7 +73,7 @@ function stateOf(view: DeploymentView): Cell {
     return { text: `running ${running}/${states.length}`, paint };
   }
   if (view.status.some(({ address, past }) => past && address === view.address))
-    return { text: "node gone", paint: pc.red };
+    return { text: "node lost", paint: pc.red };
   const state = states[0] ?? (view.address === "" ? "unassigned" : "assigned");
   const paint =
     state === "running"
