@@ -41,6 +41,7 @@ export async function raiseStage({
     TENURE_SCHEDULER_PHASE2_DLQ_SCAN_INTERVAL_MS: "200",
     TENURE_SCHEDULER_PHASE2_NODE_SNAPSHOT_REFRESH_INTERVAL_MS: "500",
     TENURE_TOKENS: `admin:${ADMIN},viewer:${VIEWER}`,
+    TENURE_AUTH_PEER_TOKEN: "peers-of-the-stage",
     ...env,
   };
   const servers: RunningServer[] = [];
