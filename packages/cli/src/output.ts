@@ -59,6 +59,11 @@ export function shortId(id: string): string {
   return id.length > 16 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id;
 }
 
+/** Cuts a text to the width, for a table; `--json` and `show` have all of it. */
+export function cut(text: string, width: number): string {
+  return text.length > width ? `${text.slice(0, width - 1)}…` : text;
+}
+
 /** `3s`, `12m`, `5h`, `9d` ago. */
 export function ago(at: string, nowMs: number = Date.now()): string {
   const seconds = Math.max(0, Math.round((nowMs - Date.parse(at)) / 1_000));

@@ -1,8 +1,11 @@
 import { DEFAULT_TENANT, type DeploymentView } from "@tenure/protocol";
 import pc from "picocolors";
-import { type Cell, table } from "../output.ts";
+import { type Cell, cut, table } from "../output.ts";
 import { printable } from "../printable.ts";
 import { currentStatuses } from "./rolling.ts";
+
+/** Keeps a list with usual names within 120 columns. */
+const RUNS_WIDTH = 48;
 
 /** Names of the present nodes, by address. */
 export type NodeNames = ReadonlyMap<string, string>;
@@ -17,7 +20,7 @@ export function drawList(views: DeploymentView[], names: NodeNames = new Map()):
       ...(isMixed ? [view.tenant ?? DEFAULT_TENANT] : []),
       view.name,
       view.type,
-      view.command || `${view.package_name}@${view.package_version}`,
+      cut(view.command || `${view.package_name}@${view.package_version}`, RUNS_WIDTH),
       stateOf(view),
       view.type === "daemon" ? "every" : (names.get(view.address) ?? (short(view.address) || "-")),
       String(view.generation),
