@@ -79,7 +79,7 @@ function ofStats({ deployments, nodes, signers, dlq }: Stats): Concern[] {
     deployments.unassigned > 0 && {
       tone: "warn",
       title: `${counted(deployments.unassigned, "deployment")} without a node`,
-      detail: "No node has claimed them. Open one to see why.",
+      detail: "Not claimed by any node. Open the list to see why.",
       href: "/deployments?state=pending",
     },
     signers.quarantined > 0 && {

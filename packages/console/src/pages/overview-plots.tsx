@@ -7,7 +7,7 @@ import { Text } from "../parts/text.tsx";
 const OUTCOMES: [JobOutcome, label: string, color: string][] = [
   ["succeeded", "succeeded", "--plot-good"],
   ["failed", "failed", "--plot-bad"],
-  ["attempts_exhausted", "attempts used up", "--plot-6"],
+  ["attempts_exhausted", "attempts exhausted", "--plot-6"],
   ["timed_out", "timed out", "--plot-warn"],
   ["no_node", "no node", "--plot-5"],
   ["cancelled", "cancelled", "--plot-idle"],
