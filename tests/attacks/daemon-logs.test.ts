@@ -1,6 +1,6 @@
 import type { DeploymentView, LogPage } from "@tenure/protocol";
+import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connectRawNode, type RawNode } from "../../packages/server/testing/raw-node.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 
 // A node that may not run a daemon must not be the one that its log is read from.

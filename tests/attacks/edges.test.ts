@@ -3,7 +3,7 @@ import { encodeBase58 } from "@tenure/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { WebSocket } from "ws";
 import { head, openRaw, upgradeHead } from "./raw.ts";
-import { connectNode } from "./raw-node.ts";
+import { joinNode } from "./raw-unit.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 
 let server: AttackedServer;
@@ -96,7 +96,7 @@ test("answers of the API are not kept by a browser; the console's files still ar
 });
 
 test("a number beyond int4 in a report is the node's mistake, not an internal error", async () => {
-  const node = await connectNode(server.url, server.secretOf("node"));
+  const node = await joinNode(server, "node");
   const report = { deployment_id: randomUUID(), generation: 1, state: "running" };
   node.send({
     ...{ type: "request", id: 1, method: "deployment.report" },

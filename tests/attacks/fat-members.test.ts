@@ -3,10 +3,10 @@ import { createNodeConnection, listMembers } from "@tenure/sdk";
 import { deploymentsOf } from "@tenure/testing/fleet/deployments";
 import { createTestNodeKey } from "@tenure/testing/fleet/node-key";
 import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import type { RawNode } from "@tenure/testing/fleet/raw-node";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connectNode, type RawNode } from "./raw-node.ts";
-import { type RawUnit, rawUnit } from "./raw-unit.ts";
+import { joinNode, type RawUnit, rawUnit } from "./raw-unit.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 
 /** Together longer than a frame that the reader in this test takes. */
@@ -62,7 +62,7 @@ test("many node-units as large as they may be do not make a frame too long for t
   const fat: RawNode[] = [];
   for (let n = 0; n < FAT_UNITS; n++)
     fat.push(
-      await connectNode(server.url, server.secretOf("node"), {
+      await joinNode(server, "node", {
         ...{ name: `fat-${n}`, labels: labelsOf(60, 250), member_pages: true },
       }),
     );

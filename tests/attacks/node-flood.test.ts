@@ -1,7 +1,9 @@
 import { randomUUID } from "node:crypto";
+import type { NodeRegister } from "@tenure/protocol";
+import type { RawNode } from "@tenure/testing/fleet/raw-node";
 import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { connectNode, type RawNode } from "./raw-node.ts";
+import { joinNode } from "./raw-unit.ts";
 import { type AttackedServer, attackServer } from "./scene.ts";
 
 // One node floods its server on the embedded stores, which have a single connection. What others ask must not wait
@@ -29,8 +31,8 @@ afterEach(() => {
 });
 afterAll(() => server?.stop());
 
-async function node(token: string, registration?: Record<string, unknown>): Promise<RawNode> {
-  const connected = await connectNode(server.url, server.secretOf(token), registration);
+async function node(token: string, registration?: Partial<NodeRegister>): Promise<RawNode> {
+  const connected = await joinNode(server, token, registration);
   nodes.push(connected);
   return connected;
 }
@@ -54,7 +56,7 @@ test("presence, calls of other nodes and the API do not wait for a flood of call
   flood(evil);
   await until(() => evil.count("response") > 0, { what: "the flood" });
 
-  expect(await good.beat()).toMatchObject({ presence_ok: true });
+  expect(await good.heartbeat(1)).toMatchObject({ presence_ok: true });
   expect((await good.call("deployment.list", {})).error).toBeUndefined();
   expect((await server.as("admin", "GET", "/api/v1/deployments")).status).toBe(200);
   expect((await server.health()).status).toBe("ready");
@@ -67,10 +69,8 @@ test("a flood of heartbeats costs no more than its newest", async () => {
   const good = await node("good");
   const evil = await node("evil");
   for (let seq = 1; seq <= CALLS; seq++) evil.send({ type: "node_heartbeat", seq, running: [] });
-  expect(await good.beat()).toMatchObject({ presence_ok: true });
-  const isLast = (message: Record<string, unknown>) =>
-    message.type === "node_heartbeat_ack" && message.seq === CALLS;
-  await until(() => evil.received.some(isLast), { what: "the last ack" });
+  expect(await good.heartbeat(1)).toMatchObject({ presence_ok: true });
+  await evil.receive("node_heartbeat_ack", ({ seq }) => seq === CALLS);
   console.log(`${evil.count("node_heartbeat_ack")} of ${CALLS} heartbeats were acknowledged`);
   expect(evil.count("node_heartbeat_ack")).toBeLessThan(CALLS / 2);
 });

@@ -1,8 +1,8 @@
 import type { CallResult, NodeMethod, NodeRegister } from "@tenure/protocol";
-import { connectRawNode, type RawNode } from "../../packages/server/testing/raw-node.ts";
+import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
 import type { AttackedServer } from "./scene.ts";
 
-/** A node-unit that says of itself what it likes. Rejects with the server's words when it is not admitted. */
+/** A node-unit that registers with any description. Rejects with the server's error when it is not admitted. */
 export interface RawUnit {
   readonly raw: RawNode;
   readonly address: string;
@@ -14,22 +14,29 @@ export async function rawUnit(
   token: string,
   changes: Partial<NodeRegister> = {},
 ): Promise<RawUnit> {
-  const raw = await connectRawNode({ url: server.url });
-  const admitted = raw.register({ token: server.secretOf(token), ...changes });
-  admitted.catch(() => {});
-  await Promise.race([admitted, raw.closed.then(() => Promise.reject(new Error(refusalOf(raw))))]);
-  let lastId = 0;
+  const raw = await joinNode(server, token, changes);
   return {
     raw,
     address: raw.key.address,
     async call(method, params) {
-      const id = ++lastId;
-      raw.send({ type: "request", id, method, params });
-      const { result, error } = await raw.receive("response", (reply) => reply.id === id);
+      const { result, error } = await raw.call(method, params);
       if (error) throw new Error(`${error.code}: ${error.message}`);
       return result as CallResult<typeof method>;
     },
   };
+}
+
+/** Connects and registers with this token, as a node-unit unless `changes` says otherwise. */
+export async function joinNode(
+  server: AttackedServer,
+  token: string,
+  changes: Partial<NodeRegister> = {},
+): Promise<RawNode> {
+  const raw = await connectRawNode({ url: server.url });
+  const admitted = raw.register({ token: server.secretOf(token), ...changes });
+  admitted.catch(() => {});
+  await Promise.race([admitted, raw.closed.then(() => Promise.reject(new Error(refusalOf(raw))))]);
+  return raw;
 }
 
 function refusalOf({ received }: RawNode): string {

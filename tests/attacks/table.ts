@@ -1,12 +1,12 @@
 import { randomUUID } from "node:crypto";
 import type { DeploymentView, DlqEntry, Job, NonceAllocation, Route } from "@tenure/protocol";
+import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
+import { connectRawSession, type RawSession } from "@tenure/testing/fleet/raw-session";
 import { until } from "@tenure/testing/until";
 import { deliveryKeys } from "../../packages/server/src/delivery/delivery-keys.ts";
 import { writeDoorbell } from "../../packages/server/src/delivery/doorbell.ts";
 import { openRedis, waitUntilReady } from "../../packages/server/src/store/redis.ts";
 import { redisSettings } from "../../packages/server/testing/hot-stores.ts";
-import { connectRawNode, type RawNode } from "../../packages/server/testing/raw-node.ts";
-import { connectRawSession, type RawSession } from "../../packages/server/testing/raw-session.ts";
 import type { AttackedServer } from "./scene.ts";
 
 /** Things of two tenants, each with the tenant's marker in every text that has room for one. */

@@ -1,7 +1,7 @@
 import type { DeploymentView } from "@tenure/protocol";
+import { connectRawNode } from "@tenure/testing/fleet/raw-node";
 import { startTenure } from "@tenure/testing/processes/process";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connectRawNode } from "../../packages/server/testing/raw-node.ts";
 import { type AttackedServer, type AttackToken, attackServer } from "./scene.ts";
 
 // An admin of one tenant must neither see nor change the deployments of another.

@@ -1,6 +1,6 @@
 import type { DeploymentView, Job } from "@tenure/protocol";
+import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { connectRawNode, type RawNode } from "../../packages/server/testing/raw-node.ts";
 import { type AttackedServer, type AttackToken, attackServer } from "./scene.ts";
 
 // A node of one tenant must not see, run, answer for or report on what belongs to another.
@@ -43,13 +43,6 @@ async function submit(token: string, secret: string): Promise<string> {
 
 const assigned = (node: RawNode, jobId: string) =>
   node.receive("job_assign", ({ job_id }) => job_id === jobId);
-
-let lastCall = 0;
-async function call(node: RawNode, method: string, params: object) {
-  const id = `call-${++lastCall}`;
-  node.send({ type: "request", id, method, params });
-  return node.receive("response", (message) => message.id === id);
-}
 
 test("a job is offered only to nodes that serve its tenant", async () => {
   const blue = await join("blue-node", worker);
@@ -95,27 +88,27 @@ test("a node-unit sees, claims and reports on deployments of its tenants only", 
   const paid = await create({ name: "pay" });
   const own = await join("node", unit);
   const blue = await join("blue-node", unit);
-  const list = JSON.stringify(await call(blue, "deployment.list", {}));
+  const list = JSON.stringify(await blue.call("deployment.list", {}));
   expect(list).not.toContain("sk-live-of-default");
   expect(list).not.toContain("pay");
-  const members = JSON.stringify(await call(blue, "member.list", {}));
+  const members = JSON.stringify(await blue.call("member.list", {}));
   expect(members).toContain(blue.key.address);
   expect(members).not.toContain(own.key.address);
   expect(JSON.stringify(blue.received.filter(({ type }) => type === "host_event"))).not.toContain(
     own.key.address,
   );
   const candidates = [{ id: paid.id, generation: paid.generation }];
-  expect((await call(blue, "deployment.claim", { candidates })).error).toMatchObject({
+  expect((await blue.call("deployment.claim", { candidates })).error).toMatchObject({
     code: "ERR_CLAIM_CONFLICT",
   });
   const report = { deployment_id: daemon.id, generation: daemon.generation, state: "running" };
-  expect((await call(blue, "deployment.report", report)).error).toMatchObject({
+  expect((await blue.call("deployment.report", report)).error).toMatchObject({
     code: "NOT_FOUND",
   });
   // What is its own it gets.
-  expect(JSON.stringify(await call(own, "deployment.list", {}))).toContain("sk-live-of-default");
-  expect((await call(own, "deployment.claim", { candidates })).result).toMatchObject({
+  expect(JSON.stringify(await own.call("deployment.list", {}))).toContain("sk-live-of-default");
+  expect((await own.call("deployment.claim", { candidates })).result).toMatchObject({
     id: paid.id,
   });
-  expect((await call(own, "deployment.report", report)).error).toBeUndefined();
+  expect((await own.call("deployment.report", report)).error).toBeUndefined();
 });

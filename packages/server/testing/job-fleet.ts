@@ -1,5 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { ServerToNode, ServerToSession } from "@tenure/protocol";
+import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
+import { connectRawSession, type RawSession } from "@tenure/testing/fleet/raw-session";
 import type { TestDatabase } from "@tenure/testing/stores/database";
 import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { until } from "@tenure/testing/until";
@@ -7,8 +9,6 @@ import type { App } from "../src/app.ts";
 import { type Clock, systemClock } from "../src/kernel/clock.ts";
 import { type Answer, openAppDatabase } from "./apps.ts";
 import type { HotStoreKind } from "./hot-stores.ts";
-import { connectRawNode, type RawNode } from "./raw-node.ts";
-import { connectRawSession, type RawSession } from "./raw-session.ts";
 import { startTestApp } from "./test-app.ts";
 
 type FromServer<Type extends ServerToSession["type"]> = Extract<ServerToSession, { type: Type }>;

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { challengeText } from "@tenure/protocol";
+import { connectRawNode, createNodeKey, registration } from "@tenure/testing/fleet/raw-node";
+import { connectRawSession } from "@tenure/testing/fleet/raw-session";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openServer } from "../../testing/databases.ts";
 import { HOT_STORES } from "../../testing/hot-stores.ts";
-import { connectRawNode, createNodeKey, registration } from "../../testing/raw-node.ts";
-import { connectRawSession } from "../../testing/raw-session.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
 

@@ -6,12 +6,12 @@ import {
   type NodeMethod,
   NodeView,
 } from "@tenure/protocol";
+import { connectRawNode, createNodeKey, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import * as z from "zod";
 import { openServer } from "../../testing/databases.ts";
 import { addDeployment, joinUnit } from "../../testing/deployments.ts";
-import { connectRawNode, createNodeKey, type RawNode } from "../../testing/raw-node.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
 import { leaveNodeUnit } from "../membership/store/node-unit-store.ts";

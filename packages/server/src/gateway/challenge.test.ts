@@ -1,7 +1,7 @@
 import { challengeText, encodeBase58 } from "@tenure/protocol";
+import { createNodeKey } from "@tenure/testing/fleet/raw-node";
 import { describe, expect, test } from "vitest";
 import { createManualClock } from "../../testing/manual-clock.ts";
-import { createNodeKey } from "../../testing/raw-node.ts";
 import { systemRandom } from "../kernel/random.ts";
 import { createChallenge } from "./challenge.ts";
 

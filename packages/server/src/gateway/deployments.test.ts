@@ -4,13 +4,13 @@ import {
   NODE_CALLS,
   type NodeMethod,
 } from "@tenure/protocol";
+import { connectRawNode, createNodeKey, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type * as z from "zod";
 import { openServer } from "../../testing/databases.ts";
 import { addDeployment, assign, joinUnit, readDeployment } from "../../testing/deployments.ts";
-import { connectRawNode, createNodeKey, type RawNode } from "../../testing/raw-node.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
 import { leaveNodeUnit } from "../membership/store/node-unit-store.ts";

@@ -1,11 +1,11 @@
 import type { NodeView, SessionView } from "@tenure/protocol";
+import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
+import { connectRawSession } from "@tenure/testing/fleet/raw-session";
 import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openServer } from "../../testing/databases.ts";
 import { HOT_STORES } from "../../testing/hot-stores.ts";
-import { connectRawNode, type RawNode } from "../../testing/raw-node.ts";
-import { connectRawSession } from "../../testing/raw-session.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
 import { sql } from "../store/sql.ts";

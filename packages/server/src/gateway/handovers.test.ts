@@ -4,12 +4,12 @@ import {
   NODE_CALLS,
   type NodeMethod,
 } from "@tenure/protocol";
+import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type * as z from "zod";
 import { openServer } from "../../testing/databases.ts";
 import { readDeployment } from "../../testing/deployments.ts";
-import { connectRawNode, type RawNode } from "../../testing/raw-node.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
 

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
+import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { openServer } from "../../testing/databases.ts";
-import { connectRawNode, type RawNode } from "../../testing/raw-node.ts";
 import { startTestApp } from "../../testing/test-app.ts";
 import type { App } from "../app.ts";
 import { leaveNodeUnit } from "../membership/store/node-unit-store.ts";

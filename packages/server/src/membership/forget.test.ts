@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { connectRawNode } from "@tenure/testing/fleet/raw-node";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { openApp, type TestApp } from "../../testing/apps.ts";
@@ -10,7 +11,6 @@ import {
   type TestDb,
 } from "../../testing/databases.ts";
 import { addDeployment, joinUnit } from "../../testing/deployments.ts";
-import { connectRawNode } from "../../testing/raw-node.ts";
 import { systemClock } from "../kernel/clock.ts";
 import { silentLog } from "../kernel/log.ts";
 import type { Db } from "../store/db.ts";

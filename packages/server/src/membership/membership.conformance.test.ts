@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
+import { createNodeKey } from "@tenure/testing/fleet/raw-node";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { HOT_STORES, openTestHot, type TestHot } from "../../testing/hot-stores.ts";
-import { createNodeKey } from "../../testing/raw-node.ts";
 import { lastSeenKeys, readSeen, takeUnseen, touch } from "./store/last-seen-store.ts";
 import { closeSession, openSession, readSession, resumeSession } from "./store/session-store.ts";
 import {

@@ -1,9 +1,9 @@
 import { createHash, randomUUID } from "node:crypto";
+import { connectRawSession, type RawSession } from "@tenure/testing/fleet/raw-session";
 import type { TestDatabase } from "@tenure/testing/stores/database";
 import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { openAppDatabase } from "../../../testing/apps.ts";
-import { connectRawSession, type RawSession } from "../../../testing/raw-session.ts";
 import { startTestApp } from "../../../testing/test-app.ts";
 import type { App } from "../../app.ts";
 

@@ -5,9 +5,9 @@ import {
   type NodeToServer,
   ServerToNode,
 } from "@tenure/protocol";
-import { createTestNodeKey } from "@tenure/testing/fleet/node-key";
-import { until } from "@tenure/testing/until";
 import WebSocket from "ws";
+import { until } from "../until.ts";
+import { createTestNodeKey } from "./node-key.ts";
 
 export interface NodeKey {
   address: string;
@@ -21,7 +21,7 @@ export function createNodeKey(): NodeKey {
 
 export type Received<Type extends ServerToNode["type"]> = Extract<ServerToNode, { type: Type }>;
 
-/** A socket that speaks the node's part word by word, so that a test can also say the wrong thing. */
+/** A node's socket that sends what the test passes to it, also invalid messages. */
 export interface RawNode {
   readonly key: NodeKey;
   readonly bootId: string;
@@ -36,6 +36,10 @@ export interface RawNode {
   ): Promise<Received<Type>>;
   register(changes?: Partial<NodeRegister>): Promise<Received<"node_register_ack">>;
   heartbeat(seq: number): Promise<Received<"node_heartbeat_ack">>;
+  /** Sends a `request` and returns its `response`. */
+  call(method: string, params: object): Promise<Received<"response">>;
+  /** The number of messages of this type received so far. */
+  count(type: ServerToNode["type"]): number;
   close(): Promise<void>;
 }
 
@@ -70,7 +74,7 @@ export async function connectRawNode({
     until(
       () => received.find((message) => message.type === type && fits(message as never)) as never,
       {
-        what: `${type} from the server; it said ${JSON.stringify(received.slice(-5))}`,
+        what: `${type} from the server; last received ${JSON.stringify(received.slice(-5))}`,
       },
     );
 
@@ -85,6 +89,7 @@ export async function connectRawNode({
     return receive("node_register_ack");
   }
 
+  let lastCall = 0;
   return {
     key,
     bootId,
@@ -98,6 +103,12 @@ export async function connectRawNode({
       send({ type: "node_heartbeat", seq, running: [] });
       return receive("node_heartbeat_ack", (ack) => ack.seq === seq);
     },
+    call(method, params) {
+      const id = `call-${++lastCall}`;
+      send({ type: "request", id, method, params });
+      return receive("response", (reply) => reply.id === id);
+    },
+    count: (type) => received.filter((message) => message.type === type).length,
     async close() {
       socket.close();
       await closed;

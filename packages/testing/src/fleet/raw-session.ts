@@ -1,10 +1,10 @@
 import { ServerToSession, type SessionToServer } from "@tenure/protocol";
-import { until } from "@tenure/testing/until";
 import WebSocket from "ws";
+import { until } from "../until.ts";
 
 type Received<Type extends ServerToSession["type"]> = Extract<ServerToSession, { type: Type }>;
 
-/** A socket that speaks the session's part word by word. */
+/** A session's socket that sends what the test passes to it. */
 export interface RawSession {
   readonly socket: WebSocket;
   readonly received: ServerToSession[];
@@ -37,7 +37,7 @@ export async function connectRawSession({
     socket.send(typeof message === "string" ? message : JSON.stringify(message));
   const receive: RawSession["receive"] = (type) =>
     until(() => received.find((message) => message.type === type) as never, {
-      what: `${type} from the server; it said ${JSON.stringify(received.slice(-5))}`,
+      what: `${type} from the server; last received ${JSON.stringify(received.slice(-5))}`,
     });
   return {
     socket,
