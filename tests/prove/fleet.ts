@@ -1,9 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { createNodeConnection, type NodeConnection, type NodeEvents } from "@tenure/sdk";
 import { createTestNodeKey, type TestNodeKey } from "@tenure/testing/fleet/node-key";
+import { storeSettings } from "@tenure/testing/fleet/running-server";
 import { type RunningProcess, startTenure } from "@tenure/testing/processes/process";
 import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
-import { startRedis, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { type RedisServer, startRedis, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { startRedisCluster } from "@tenure/testing/stores/redis-cluster";
 import { until } from "@tenure/testing/until";
 import { Cluster, Redis } from "ioredis";
@@ -17,81 +18,121 @@ export interface Instance extends RunningProcess {
 
 /** Private stores and real instances on them; `stop` ends everything it started. */
 export interface TestFleet {
+  readonly hot: HotKind | "memory";
+  /** Of all Redis keys of the fleet. */
+  readonly prefix: string;
   readonly postgres: PostgresServer;
-  /** Which instance the hot state says a node is connected to. */
-  ownerOf(address: string): Promise<string | undefined>;
-  /** On a free port, or on `port`. */
-  startInstance(options?: { env?: Record<string, string>; port?: number }): Promise<Instance>;
+  /** The one server, or the nodes of the cluster. */
+  readonly redis: RedisServer[];
+  /** Counts members of all sorted sets whose key matches; with `from` only those with a higher score. */
+  countMembers(pattern: string, from?: number): Promise<number>;
+  startInstance(options?: InstanceOptions): Promise<Instance>;
   stop(): Promise<void>;
 }
 
-export async function startFleet(hot: HotKind | "memory"): Promise<TestFleet> {
-  const [postgres, redis] = await Promise.all([startPostgres(), startHot(hot)]);
+export interface InstanceOptions {
+  env?: Record<string, string>;
+  /** A free one by default. */
+  port?: number;
+  /** Export conditions, such as "tenure-test" for failpoints. */
+  conditions?: string[];
+}
+
+export interface FleetOptions {
+  /** Per master of the cluster. */
+  replicas?: 0 | 1;
+  /** Settings of every instance. */
+  env?: Record<string, string>;
+  /** Lines of redis.conf of the cluster's nodes. */
+  conf?: Record<string, string>;
+}
+
+export async function startFleet(
+  hot: HotKind | "memory",
+  options: FleetOptions = {},
+): Promise<TestFleet> {
+  const [postgres, store] = await Promise.all([startPostgres(), startHot(hot, options)]);
   const instances: Instance[] = [];
   const prefix = uniqueKeyPrefix();
   const common = {
-    TENURE_SERVER_POSTGRES_URI: postgres.uri(),
+    ...storeSettings({ postgresUri: postgres.uri(), ...store.urls }),
     TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: prefix,
-    ...redis.env,
+    ...options.env,
   };
   return {
+    hot,
+    prefix,
     postgres,
-    async ownerOf(address) {
-      const owner = await redis.get(`${prefix}:nodes:owner:{node:${address}}`);
-      return owner?.replace(/:\d+$/, "");
-    },
-    async startInstance({ env = {}, port = 0 } = {}) {
-      const process = startTenure(["server", "--port", String(port), "--log-level", "warn"], {
+    redis: store.servers,
+    countMembers: (pattern, from) => countMembers(store.masters(), pattern, from),
+    async startInstance({ env = {}, port = 0, conditions = [] } = {}) {
+      const running = startTenure(["server", "--port", String(port), "--log-level", "error"], {
         env: { ...common, ...env },
         dataDir: true,
+        conditions,
       });
-      const [, url] = await process.waitForLine(/ready at (\S+)/, 60_000);
-      const instance = { ...process, url: url ?? "" };
+      const [, url = ""] = await running.waitForLine(/ready at (\S+)/, 60_000);
+      const instance = { ...running, url };
       instances.push(instance);
       return instance;
     },
     async stop() {
       await Promise.all(instances.map((instance) => instance.kill9()));
-      await Promise.all([postgres.discard(), redis.stop()]);
+      await Promise.all([postgres.discard(), store.stop()]);
     },
   };
 }
 
 interface Hot {
-  env: Record<string, string>;
-  get(key: string): Promise<string | null>;
+  urls: { redisUrl?: string; clusterUrls?: string[] };
+  servers: RedisServer[];
+  masters(): Redis[];
   stop(): Promise<void>;
 }
 
-async function startHot(hot: HotKind | "memory"): Promise<Hot> {
-  if (hot === "memory") return { env: {}, get: async () => null, stop: async () => {} };
-  const enabled = { TENURE_SCHEDULER_PHASE2_ENABLED: "true" };
+async function startHot(
+  hot: HotKind | "memory",
+  { replicas = 0, conf = {} }: FleetOptions,
+): Promise<Hot> {
+  if (hot === "memory") return { urls: {}, servers: [], masters: () => [], stop: async () => {} };
   if (hot === "redis") {
     const redis = await startRedis();
-    const client = new Redis(redis.url);
+    const client = new Redis(redis.url, { maxRetriesPerRequest: 1 });
+    client.on("error", () => {});
     return {
-      env: { ...enabled, TENURE_SCHEDULER_PHASE2_REDIS_URL: redis.url },
-      get: (key) => client.get(key),
+      urls: { redisUrl: redis.url },
+      servers: [redis],
+      masters: () => [client],
       async stop() {
         client.disconnect();
         await redis.discard();
       },
     };
   }
-  const cluster = await startRedisCluster();
+  const cluster = await startRedisCluster({ replicas, conf });
   const client = new Cluster(cluster.urls);
+  client.on("error", () => {});
   return {
-    env: {
-      ...enabled,
-      TENURE_SCHEDULER_PHASE2_REDIS_MODE: "cluster",
-      TENURE_SCHEDULER_PHASE2_REDIS_CLUSTER_URLS: cluster.urls.join(","),
-    },
-    get: (key) => client.get(key),
+    urls: { clusterUrls: cluster.urls },
+    servers: cluster.nodes,
+    masters: () => client.nodes("master"),
     async stop() {
       client.disconnect();
       await cluster.stop();
     },
   };
+}
+
+async function countMembers(
+  masters: readonly Redis[],
+  pattern: string,
+  from: number | "-inf" = "-inf",
+): Promise<number> {
+  let members = 0;
+  for (const client of masters)
+    for await (const keys of client.scanStream({ match: pattern, count: 1_000 }))
+      for (const key of keys as string[]) members += await client.zcount(key, from, "+inf");
+  return members;
 }
 
 export interface TestNode {
