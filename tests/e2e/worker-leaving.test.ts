@@ -1,7 +1,7 @@
 import { Session, Worker } from "@tenure/sdk";
 import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { openJobFleet } from "./job-fleet.ts";
+import { openJobFleet } from "../../packages/server/testing/job-fleet.ts";
 
 test("a worker that closes is left out by the other instances before it has gone", async () => {
   // Rounds further apart than the test waits: what the other instance knows in time, it was told.

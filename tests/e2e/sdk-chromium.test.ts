@@ -5,13 +5,13 @@ import { Worker } from "@tenure/sdk";
 import { startProxy } from "@tenure/testing/processes/proxy";
 import { build } from "vite";
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
-import { openBrowser } from "../../../tests/console/browser.ts";
-import { openCutFleet } from "./cut-fleet.ts";
-import { type JobFleet, openJobFleet } from "./job-fleet.ts";
+import { openCutFleet } from "../../packages/server/testing/cut-fleet.ts";
+import { type JobFleet, openJobFleet } from "../../packages/server/testing/job-fleet.ts";
+import { openBrowser } from "../console/browser.ts";
 
 // The SDK in Chromium, at a real instance and over a line that fails.
 
-const ENTRY = fileURLToPath(new URL("../../sdk/src/index.ts", import.meta.url));
+const ENTRY = fileURLToPath(new URL("../../packages/sdk/src/index.ts", import.meta.url));
 
 let fleet: JobFleet;
 let script: string;

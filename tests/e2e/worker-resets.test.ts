@@ -3,7 +3,7 @@ import { Session, Worker } from "@tenure/sdk";
 import { startProxy } from "@tenure/testing/processes/proxy";
 import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { openJobFleet } from "./job-fleet.ts";
+import { openJobFleet } from "../../packages/server/testing/job-fleet.ts";
 
 test("a worker whose connection is reset three times runs its job once", async () => {
   const fleet = await openJobFleet("redis", { instances: 2 });

@@ -4,7 +4,7 @@ import type { TestDatabase } from "@tenure/testing/stores/database";
 import { until } from "@tenure/testing/until";
 import { createPublicClient, http } from "viem";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { openApp, openAppDatabase, type TestApp } from "./apps.ts";
+import { openApp, openAppDatabase, type TestApp } from "../../packages/server/testing/apps.ts";
 
 let database: TestDatabase;
 let app: TestApp;

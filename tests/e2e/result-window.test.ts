@@ -1,13 +1,18 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { Session } from "@tenure/sdk";
+import { connectRawSession } from "@tenure/testing/fleet/raw-session";
 import { startProxy } from "@tenure/testing/processes/proxy";
 import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, expect, onTestFinished, test } from "vitest";
 import WebSocket from "ws";
-import type { App } from "../src/app.ts";
-import { type JobFleet, type JobNode, type JobSession, openJobFleet } from "./job-fleet.ts";
-import { connectRawSession } from "./raw-session.ts";
+import type { App } from "../../packages/server/src/app.ts";
+import {
+  type JobFleet,
+  type JobNode,
+  type JobSession,
+  openJobFleet,
+} from "../../packages/server/testing/job-fleet.ts";
 
 // More results than fit into a socket's buffer of 8 MiB.
 

@@ -5,8 +5,8 @@ import type { TestDatabase } from "@tenure/testing/stores/database";
 import { until } from "@tenure/testing/until";
 import { createPublicClient, custom } from "viem";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { FakeChain, Refused, TimedOut } from "../../../examples/send-transactions/fake-chain.js";
-import { openApp, openAppDatabase, type TestApp } from "./apps.ts";
+import { FakeChain, Refused, TimedOut } from "../../examples/send-transactions/fake-chain.js";
+import { openApp, openAppDatabase, type TestApp } from "../../packages/server/testing/apps.ts";
 
 let database: TestDatabase;
 let app: TestApp;

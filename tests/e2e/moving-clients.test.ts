@@ -9,7 +9,7 @@ import {
 import { createTestNodeKey } from "@tenure/testing/fleet/node-key";
 import { until } from "@tenure/testing/until";
 import { expect, onTestFinished, test } from "vitest";
-import { type CutFleet, openCutFleet } from "./cut-fleet.ts";
+import { type CutFleet, openCutFleet } from "../../packages/server/testing/cut-fleet.ts";
 
 // Nodes and sessions at an instance that is cut off from its stores. Their clock runs ten times as fast: a heartbeat
 // every half a second.

@@ -1,13 +1,13 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { DeploymentView } from "@tenure/protocol";
+import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { scratchDirectory } from "@tenure/testing/scratch";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import type { App } from "../src/app.ts";
-import { openServer } from "./databases.ts";
-import { connectRawNode, type RawNode } from "./raw-node.ts";
-import { startTestApp } from "./test-app.ts";
+import type { App } from "../../packages/server/src/app.ts";
+import { openServer } from "../../packages/server/testing/databases.ts";
+import { startTestApp } from "../../packages/server/testing/test-app.ts";
 
 // `tenure deployment …` against a server with one node that does as it is told.
 
@@ -29,7 +29,7 @@ afterAll(async () => {
 
 /** One command line, in this process: a process of its own takes two seconds to come up on a busy machine. */
 async function tenure(...args: string[]) {
-  const { main } = await import("../../cli/src/main.ts");
+  const { main } = await import("../../packages/cli/src/main.ts");
   const written = { out: "", err: "" };
   const hear = (name: "out" | "err") => (text: string | Uint8Array) => {
     written[name] += text.toString();

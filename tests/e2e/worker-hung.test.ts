@@ -1,8 +1,8 @@
 import { Session, Worker } from "@tenure/sdk";
 import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import type { App } from "../src/app.ts";
-import { openJobFleet } from "./job-fleet.ts";
+import type { App } from "../../packages/server/src/app.ts";
+import { openJobFleet } from "../../packages/server/testing/job-fleet.ts";
 
 const POOL = "hung";
 

@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { Session } from "@tenure/sdk";
 import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { openJobFleet } from "./job-fleet.ts";
+import { openJobFleet } from "../../packages/server/testing/job-fleet.ts";
 
 const POOL = "computes";
 /** Longer than the server waits for a node whose pings are not answered: 15 s at most. */

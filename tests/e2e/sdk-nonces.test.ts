@@ -4,7 +4,7 @@ import { startTenure } from "@tenure/testing/processes/process";
 import { startProxy } from "@tenure/testing/processes/proxy";
 import type { TestDatabase } from "@tenure/testing/stores/database";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openApp, openAppDatabase, type TestApp } from "./apps.ts";
+import { openApp, openAppDatabase, type TestApp } from "../../packages/server/testing/apps.ts";
 
 let database: TestDatabase;
 let app: TestApp;
@@ -88,7 +88,7 @@ test("tenure signer ls, show, allocate, raise and resolve", async () => {
   expect((await run("raise", signer, "3")).err).toMatch(/never lowered/);
   // Nothing is asked where there is no terminal.
   const far = await run("raise", signer, "90000");
-  expect([far.code, far.err]).toEqual([1, expect.stringContaining("--yes does it")]);
+  expect([far.code, far.err]).toEqual([1, expect.stringContaining("use --yes to confirm")]);
   expect((await run("raise", signer, "90000", "--yes")).out).toMatch(/90000/);
   expect((await run("raise", signer, "-3")).code).toBe(2);
 });
