@@ -1,4 +1,5 @@
 import { defineConfig } from "vitest/config";
+import { SlowFirst } from "./packages/testing/src/vitest/slow-first.ts";
 
 // Tests import the packages' sources, so that a stack trace points at a source line. Tests that start real processes
 // use the build, which `npm test` makes first. The conditions lack "import": vitest passes them to Node for `require`
@@ -17,6 +18,7 @@ export default defineConfig({
   test: {
     globalSetup: ["packages/testing/src/vitest/global-setup.ts"],
     reporters: ["default", "./packages/testing/src/vitest/plain-count-reporter.ts"],
+    sequence: { sequencer: SlowFirst },
     projects: [
       {
         ...reading,

@@ -6,7 +6,8 @@ import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
 import { scratchDirectory } from "@tenure/testing/scratch";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import { attackServerOnPostgres } from "./on-postgres.ts";
+import type { AttackedServer } from "./scene.ts";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 180_000 });
 
@@ -15,7 +16,7 @@ let server: AttackedServer;
 let unit: RunningUnit | undefined;
 
 beforeAll(async () => {
-  server = await attackServer(
+  server = await attackServerOnPostgres(
     [
       { name: "alice", role: "admin" },
       { name: "mallory", role: "admin" },

@@ -5,8 +5,9 @@ import { identify, isAlive } from "@tenure/testing/processes/proc";
 import { scratchDirectory } from "@tenure/testing/scratch";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { attackServerOnPostgres } from "./on-postgres.ts";
 import { openDirectory, otherUser } from "./other-user.ts";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import type { AttackedServer } from "./scene.ts";
 
 vi.setConfig({ testTimeout: 240_000, hookTimeout: 240_000 });
 
@@ -18,7 +19,7 @@ const KEY_LINE = "BEGIN PRIVATE KEY";
 
 let server: AttackedServer;
 beforeAll(async () => {
-  server = await attackServer([
+  server = await attackServerOnPostgres([
     { name: "admin", role: "admin" },
     { name: "viewer", role: "viewer" },
     { name: "node", role: "node" },

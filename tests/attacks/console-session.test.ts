@@ -4,7 +4,8 @@ import type { AddressInfo } from "node:net";
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { openBrowser, openWindow, signIn } from "../console/browser.ts";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import { attackServerOnPostgres } from "./on-postgres.ts";
+import type { AttackedServer } from "./scene.ts";
 
 vi.setConfig({ testTimeout: 240_000, hookTimeout: 240_000 });
 
@@ -15,7 +16,7 @@ let neighbour: Server;
 const cookiesSeen: string[] = [];
 
 beforeAll(async () => {
-  server = await attackServer([{ name: "ops", role: "admin" }]);
+  server = await attackServerOnPostgres([{ name: "ops", role: "admin" }]);
   browser = await openBrowser();
   neighbour = createServer((request, response) => {
     if (request.headers.cookie) cookiesSeen.push(request.headers.cookie);

@@ -1,7 +1,8 @@
 import type { DeploymentView, LogPage } from "@tenure/protocol";
 import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import { attackServerOnPostgres } from "./on-postgres.ts";
+import type { AttackedServer } from "./scene.ts";
 
 // A node that may not run a daemon must not be the one that its log is read from.
 
@@ -10,7 +11,7 @@ const FORGED = "FORGED: all good";
 let server: AttackedServer;
 const nodes: RawNode[] = [];
 beforeAll(async () => {
-  server = await attackServer([
+  server = await attackServerOnPostgres([
     { name: "admin", role: "admin" },
     { name: "node", role: "node" },
   ]);

@@ -2,13 +2,14 @@ import { randomUUID } from "node:crypto";
 import { encodeBase58 } from "@tenure/protocol";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { WebSocket } from "ws";
+import { attackServerOnPostgres } from "./on-postgres.ts";
 import { head, openRaw, upgradeHead } from "./raw.ts";
 import { joinNode } from "./raw-unit.ts";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import type { AttackedServer } from "./scene.ts";
 
 let server: AttackedServer;
 beforeAll(async () => {
-  server = await attackServer([
+  server = await attackServerOnPostgres([
     { name: "admin", role: "admin" },
     { name: "node", role: "node" },
     { name: "peer", role: "peer" },

@@ -6,8 +6,9 @@ import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
 import type { RawNode } from "@tenure/testing/fleet/raw-node";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { attackServerOnPostgres } from "./on-postgres.ts";
 import { joinNode, type RawUnit, rawUnit } from "./raw-unit.ts";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import type { AttackedServer } from "./scene.ts";
 
 /** Together longer than a frame that the reader in this test takes. */
 const FAT_UNITS = 48;
@@ -15,7 +16,7 @@ const FRAME_BYTES_MAX = 600 * 1_024;
 
 let server: AttackedServer;
 beforeAll(async () => {
-  server = await attackServer([
+  server = await attackServerOnPostgres([
     { name: "admin", role: "admin" },
     { name: "node", role: "node" },
     { name: "few", role: "node", scope: { nodes_max: 2 } },

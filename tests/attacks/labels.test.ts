@@ -2,8 +2,9 @@ import { deploymentsOf } from "@tenure/testing/fleet/deployments";
 import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { attackServerOnPostgres } from "./on-postgres.ts";
 import { rawUnit } from "./raw-unit.ts";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import type { AttackedServer } from "./scene.ts";
 
 const SELECTOR = { "token/zone": "vault" };
 const SLEEPS = "sleep 1000";
@@ -11,7 +12,7 @@ const SLEEPS = "sleep 1000";
 let server: AttackedServer;
 let vault: RunningUnit | undefined;
 beforeAll(async () => {
-  server = await attackServer([
+  server = await attackServerOnPostgres([
     { name: "admin", role: "admin" },
     { name: "node", role: "node" },
     { name: "vault", role: "node", scope: { labels: { zone: "vault" } } },

@@ -6,7 +6,8 @@ import { type FakeRegistry, startFakeRegistry } from "@tenure/testing/programs/f
 import { scratchDirectory } from "@tenure/testing/scratch";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import { attackServerOnPostgres } from "./on-postgres.ts";
+import type { AttackedServer } from "./scene.ts";
 
 const PACKAGE = { package_name: "trusted-app", package_version: "1.0.0" };
 const PROOF = join(scratchDirectory("loader-env"), "code-of-an-attacker-ran");
@@ -23,7 +24,7 @@ beforeAll(async () => {
     ...{ name: "trusted-app", version: "1.0.0" },
     files: { "index.js": "setInterval(() => {}, 1000);" },
   });
-  server = await attackServer([
+  server = await attackServerOnPostgres([
     { name: "admin", role: "admin" },
     { name: "node", role: "node" },
   ]);

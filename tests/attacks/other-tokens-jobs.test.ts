@@ -2,12 +2,13 @@ import { randomUUID } from "node:crypto";
 import { Session } from "@tenure/sdk";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import { attackServerOnPostgres } from "./on-postgres.ts";
+import type { AttackedServer } from "./scene.ts";
 
 let server: AttackedServer;
 let victim: Session;
 beforeAll(async () => {
-  server = await attackServer([
+  server = await attackServerOnPostgres([
     { name: "viewer", role: "viewer" },
     { name: "session", role: "session" },
     { name: "session2", role: "session" },

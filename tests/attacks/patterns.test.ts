@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { attackServerOnPostgres } from "./on-postgres.ts";
 import { rawUnit } from "./raw-unit.ts";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import type { AttackedServer } from "./scene.ts";
 
 const DAEMONS = 200;
 /** A backtracking engine needs 2^40 steps to give up the first half; the second half matches. */
@@ -8,7 +9,7 @@ const ENDLESS = (n: number) => `(?:a+)+${n}|a+-\\d+@1\\.0\\.0`;
 
 let server: AttackedServer;
 beforeAll(async () => {
-  server = await attackServer([
+  server = await attackServerOnPostgres([
     { name: "admin", role: "admin" },
     { name: "node", role: "node" },
   ]);

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { attackServerOnPostgres } from "./on-postgres.ts";
 import { head, openRaw, type RawClient, upgradeHead } from "./raw.ts";
-import { type AttackedServer, attackServer } from "./scene.ts";
+import type { AttackedServer } from "./scene.ts";
 
 // Clients without a token, and one with a token that never ends its request: they get no memory and no descriptor for long.
 
@@ -12,7 +13,7 @@ let server: AttackedServer;
 const clients: RawClient[] = [];
 
 beforeAll(async () => {
-  server = await attackServer(
+  server = await attackServerOnPostgres(
     [
       { name: "admin", role: "admin" },
       { name: "session", role: "session" },

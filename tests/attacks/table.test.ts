@@ -5,7 +5,8 @@ import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { stores } from "@tenure/testing/stores/stores";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type AttackedServer, type AttackToken, attackServer } from "./scene.ts";
+import { attackServerOnPostgres } from "./on-postgres.ts";
+import type { AttackedServer, AttackToken } from "./scene.ts";
 import { callsOf, FLEET_ROUTES, furnish, type Owned, TENANTS } from "./table.ts";
 
 // Every route × every role × the caller's tenant × the tenant of the thing × the tenant that is named with `?tenant=`.
@@ -25,7 +26,7 @@ let owned: Owned;
 beforeAll(async () => {
   // With Redis, because only there are dead letters.
   const prefix = uniqueKeyPrefix();
-  server = await attackServer(TOKENS, {
+  server = await attackServerOnPostgres(TOKENS, {
     env: {
       ...storeSettings({ redisUrl: stores().redisUrl }),
       TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: prefix,

@@ -2,7 +2,8 @@ import type { DeploymentView } from "@tenure/protocol";
 import { connectRawNode } from "@tenure/testing/fleet/raw-node";
 import { startTenure } from "@tenure/testing/processes/process";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type AttackedServer, type AttackToken, attackServer } from "./scene.ts";
+import { attackServerOnPostgres } from "./on-postgres.ts";
+import type { AttackedServer, AttackToken } from "./scene.ts";
 
 // An admin of one tenant must neither see nor change the deployments of another.
 
@@ -17,7 +18,7 @@ const PATH = "/api/v1/deployments";
 
 let server: AttackedServer;
 beforeAll(async () => {
-  server = await attackServer(TOKENS);
+  server = await attackServerOnPostgres(TOKENS);
 });
 afterAll(() => server.stop());
 
