@@ -66,7 +66,7 @@ describe("a body that is not ended", () => {
     client.socket.destroy();
   });
 
-  test("with a valid token the connection is closed when the time is up", async () => {
+  test("a connection with a valid token is closed when the time is up", async () => {
     const client = await open();
     client.socket.write(head("POST /api/v1/deployments HTTP/1.1", bearer("admin"), ...BODY));
     client.socket.write("{");
@@ -122,7 +122,7 @@ test("a socket that says nothing is closed, and counts to its address", async ()
 });
 
 describe("too many connections", () => {
-  test("of one address close its oldest without a token; those with one and other addresses stay", async () => {
+  test("connections of one address beyond the limit close its oldest without a token; those with one and other addresses stay", async () => {
     const known = await open({ from: STRANGER });
     known.socket.write(head("GET /api/v1/stream HTTP/1.1", bearer("admin")));
     await known.waitFor(/retry: 2000/);
@@ -141,7 +141,7 @@ describe("too many connections", () => {
     known.socket.destroy();
   });
 
-  test("in all leave room for a client with a token", async () => {
+  test("connections without a token leave room for a client with one", async () => {
     const addresses = ["127.0.0.11", "127.0.0.12", "127.0.0.13", "127.0.0.14"];
     const floods = addresses.map((from) =>
       Promise.all(Array.from({ length: PER_ADDRESS_MAX }, () => open({ from }))),

@@ -211,7 +211,7 @@ describe("an operator", () => {
     await stateOf("online");
   });
 
-  test("goes from page to page by keys, and finds what is there", async () => {
+  test("an operator goes from page to page by keys and finds everything", async () => {
     await menu("Cluster").click();
     const goByKeys = async () => {
       // The second key must follow soon; a busy machine may need several tries.
@@ -239,7 +239,7 @@ describe("an operator", () => {
     expect(await pressed).toBe("search");
   });
 
-  test("never saw an error of the page itself", () => {
+  test("the page raised no error", () => {
     expect(complaints).toEqual([]);
   });
 });
@@ -266,7 +266,7 @@ describe("a viewer", () => {
     expect(await window.locator(".page-actions button, .letter-actions button").count()).toBe(0);
   });
 
-  test("finds nothing to do with a deployment or a node", async () => {
+  test("a viewer finds no action on a deployment or a node", async () => {
     await window.goto(`${stage.url}/deployments/ticker`);
     await window.getByRole("heading", { name: "Status by node" }).waitFor(PATIENCE);
     expect(await window.locator(".page-actions button").count()).toBe(0);
@@ -275,7 +275,7 @@ describe("a viewer", () => {
     expect(await window.locator(".page-actions button").count()).toBe(0);
   });
 
-  test("is refused by the server too", async () => {
+  test("the server refuses a viewer's actions too", async () => {
     const ask = (method: string, path: string, body = "{}") =>
       window.evaluate(
         `fetch(${JSON.stringify(path)}, { method: ${JSON.stringify(method)}, body: ${JSON.stringify(body)}, headers: { "content-type": "application/json" } }).then((answer) => answer.status)`,

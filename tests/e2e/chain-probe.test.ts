@@ -34,7 +34,7 @@ describe("the fake chain keeps the rules of nonces", () => {
     expect(chain.mine().map(({ nonce }) => nonce)).toEqual([1, 2]);
   });
 
-  test("too low, already known, underpriced and replaced", () => {
+  test("the fake chain refuses a nonce that is too low, known or underpriced, and takes a replacement", () => {
     const chain = new FakeChain();
     const from = newAddress();
     chain.send({ from, nonce: 0, hash: "0xa" });
@@ -71,7 +71,7 @@ describe("the probe, with viem", () => {
     };
   };
 
-  test("raises the cursor of an account that has a history, and never lowers it", async () => {
+  test("the probe raises the cursor of an account that has a history, and never lowers it", async () => {
     const fake = new FakeChain();
     const { address, signer, chain, nonces, admin } = open(fake);
     for (const nonce of [0, 1, 2]) fake.send({ from: address, nonce });
@@ -84,7 +84,7 @@ describe("the probe, with viem", () => {
     expect((await probeSigner(admin, chain, signer)).nextNonce).toBe(4);
   });
 
-  test("settles what was mined without a word, and reports what holds others up", async () => {
+  test("the probe resolves nonces that were mined unreported, and reports those that block others", async () => {
     const fake = new FakeChain();
     const { address: from, signer, chain, nonces, admin } = open(fake);
     const send = (nonce: number) => ({ txHash: fake.send({ from, nonce }) });

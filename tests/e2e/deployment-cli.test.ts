@@ -64,7 +64,7 @@ async function say(deployment_id: string, generation: number, pid: number, state
   await node.receive("response", (response) => response.id === `r${pid}`);
 }
 
-test("a file is applied once: said first, done, and nothing the second time", async () => {
+test("apply prints the plan, does it, and does nothing the second time", async () => {
   const file = join(scratchDirectory("apply"), "fleet.yaml");
   writeFileSync(
     file,
@@ -90,7 +90,7 @@ test("a file is applied once: said first, done, and nothing the second time", as
   expect((await tenure("rm", "web", "agent")).code).toBe(0);
 });
 
-test("several of a kind are created, explained, disabled and removed", async () => {
+test("the CLI creates, explains, disables and removes several deployments of a kind", async () => {
   const made = await json(
     "create",
     "--name",
@@ -191,7 +191,7 @@ test("an error of several lines is printed as lines", async () => {
   expect(err.trimEnd().split("\n").length).toBeGreaterThan(2);
 });
 
-test("of several URLs one that does not answer is passed over", async () => {
+test("the CLI passes over a URL that does not answer", async () => {
   const { code, out } = await tenure("ls", "--url", `http://127.0.0.1:1,${app.url}`);
   expect({ code, out }).toEqual({ code: 0, out: (await tenure("ls")).out });
 });

@@ -146,7 +146,7 @@ describe("two agents with one key", () => {
     await second.stop();
   });
 
-  test("in one data directory the second ends with one sentence", async () => {
+  test("a second node-unit in one data directory ends with one sentence", async () => {
     const first = await scene.start("a");
     const second = spawnUnit({ name: "a", urls: [scene.server.url], dataDir: first.dataDir });
     expect(await second.exited).toMatchObject({ code: 1 });
@@ -177,7 +177,7 @@ describe("an operator", () => {
     }
   });
 
-  test("reads in one sentence what is wrong with a node-unit's environment", async () => {
+  test("a node-unit names in one sentence what is wrong with its environment", async () => {
     const run = startTenure(["node"], {
       env: { HOST_URL: "here", NODE_UNIT_CLAIM_POLICY: "nome" },
     });

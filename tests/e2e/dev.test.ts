@@ -67,7 +67,7 @@ test("npm start: two node-units, what runs where, and what a killed one ran runs
   expect(children()).toEqual([]);
 });
 
-test("from an installed package: the demo runs, what it names is there; killed, its node-units end too", async () => {
+test("an installed package runs the demo and has the files it names; its node-units end when it is killed", async () => {
   const dataDir = scratchDirectory("dev");
   const cwd = await installPacked();
   const bin = join(cwd, "node_modules/@tenure/cli/bin/tenure.js");

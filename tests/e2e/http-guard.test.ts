@@ -72,12 +72,12 @@ describe.each([
     expect(await titlesWhere(routes, isNot(403, "FORBIDDEN", headers, server()))).toEqual([]);
   });
 
-  test("lets its own pages in", async () => {
+  test("the server lets its own pages in", async () => {
     const headers = { ...as("admin"), origin: server().url };
     expect(await titlesWhere(routes, isRefused(headers, server()))).toEqual([]);
   });
 
-  test("refuses to change anything for a request that is not JSON", async () => {
+  test("the server refuses changes by requests that are not JSON", async () => {
     const writes = [...routes, UNKNOWN_WRITE].filter(({ method }) => method !== "GET");
     for (const type of [undefined, "text/plain", "application/x-www-form-urlencoded", "json"]) {
       // A bearer token stands for a missing content type: no page of another site can send one.

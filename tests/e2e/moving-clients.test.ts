@@ -85,7 +85,7 @@ test("a session leaves an instance that has lost Redis alone, with what it has o
   expect(states).not.toContain("waiting");
 });
 
-test("while the stores are away for all instances, no client leaves its own", async () => {
+test("no client leaves its instance while the stores are away for all instances", async () => {
   const fleet = await openCutFleet();
   const nodes = Array.from({ length: 10 }, () => join(fleet));
   const areReady = () => nodes.every(({ connection }) => connection.lastContactMs !== undefined);

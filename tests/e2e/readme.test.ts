@@ -16,7 +16,7 @@ describe("the README", () => {
   const english = read("README.md");
   const chinese = read("README.zh-CN.md");
 
-  test("has the same headings, commands, tables and links in both languages", () => {
+  test("the README has the same headings, commands, tables and links in both languages", () => {
     expect(headings(chinese)).toEqual(headings(english));
     expect(blocks(chinese)).toEqual(blocks(english));
     expect(tables(chinese)).toBe(tables(english));

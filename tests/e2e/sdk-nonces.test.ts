@@ -23,7 +23,7 @@ const open = (signer: string, nonce: number) =>
     .then(({ items }) => items[nonce]);
 
 describe("withNonce", () => {
-  test("marks by what the sender says", async () => {
+  test("withNonce marks the nonce as the sender returns", async () => {
     const signer = newSigner();
     const nonces = createNonces({ url: app.url });
     const sent = await nonces.withNonce(signer, async ({ nonce }) => ({ txHash: `0x${nonce}` }));
@@ -33,7 +33,7 @@ describe("withNonce", () => {
     expect(await open(signer, 1)).toMatchObject({ status: "RELEASED", reason: "not signed" });
   });
 
-  test("never guesses: whatever is thrown, the hold is kept", async () => {
+  test("withNonce keeps the hold when the sender throws", async () => {
     const signer = newSigner();
     const nonces = createNonces({ url: app.url });
     const failing = nonces.withNonce(signer, async () => Promise.reject(new Error("time-out")));
@@ -46,7 +46,7 @@ describe("withNonce", () => {
     expect(await open(signer, 0)).toMatchObject({ status: "CONSUMED", tx_hash: "0xlate" });
   });
 
-  test("does not send again under a request id whose number is settled", async () => {
+  test("withNonce does not send again under a request id whose nonce is used or recycled", async () => {
     const signer = newSigner();
     const nonces = createNonces({ url: app.url });
     const pay = () =>
@@ -56,7 +56,7 @@ describe("withNonce", () => {
   });
 });
 
-test("a lost answer is asked for again under the same request id: one number", async () => {
+test("a lost reply is requested again under the same request id and gives one nonce", async () => {
   const proxy = await startProxy({ targetPort: Number(new URL(app.url).port) });
   const nonces = createNonces({ url: `http://127.0.0.1:${proxy.port}`, timeoutMs: 1_000 });
   const signer = newSigner();

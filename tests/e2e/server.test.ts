@@ -91,7 +91,7 @@ describe("a server that is told to stop", () => {
     });
     afterAll(() => postgres.discard());
 
-    test("is gone: it ends all the same, in good order", async () => {
+    test("a server whose store is gone ends in good order", async () => {
       const server = await startOn(postgres);
       await postgres.stop();
       onTestFinished(() => postgres.start());
@@ -99,7 +99,7 @@ describe("a server that is told to stop", () => {
       expect(logEvents(server)).toContain("instance.stopped");
     });
 
-    test("is frozen: it waits for it, and a second signal ends it at once", async () => {
+    test("a server whose store is frozen waits for it, and a second signal ends it at once", async () => {
       const server = await startOn(postgres);
       await postgres.freeze();
       onTestFinished(() => postgres.thaw());

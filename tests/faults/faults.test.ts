@@ -41,7 +41,9 @@ function plantsOfToday(): typeof PLANTS {
 }
 
 describe("the fault suite", () => {
-  test("finds no violation, and has met every hazard", { timeout: TIMEOUT_MS }, async () => {
+  test("the short run finds no violation and meets every hazard", {
+    timeout: TIMEOUT_MS,
+  }, async () => {
     const { code, output } = await runFaults(
       ...["--dimensions", main.name],
       ...[
@@ -64,7 +66,7 @@ describe("the fault suite", () => {
   });
 
   const others = DIMENSIONS.filter(({ name }) => name !== main.name);
-  test.each(others)("finds no violation in the dimension $name: $summary", {
+  test.each(others)("the dimension $name has no violation: $summary", {
     timeout: TIMEOUT_MS,
   }, async ({ name, seconds }) => {
     const { code, output } = await runFaults(
@@ -76,7 +78,7 @@ describe("the fault suite", () => {
     expect(code).toBe(0);
   });
 
-  test("finds no violation with programs of release 0.1.0 beside the checkout's", {
+  test("programs of release 0.1.0 beside the checkout's cause no violation", {
     timeout: TIMEOUT_MS,
   }, async () => {
     const { code, output } = await runFaults(
@@ -90,7 +92,7 @@ describe("the fault suite", () => {
     expect(code).toBe(0);
   });
 
-  test.each(plantsOfToday())("catches a planted bug: $name, $what", {
+  test.each(plantsOfToday())("the suite catches the planted bug $name: $what", {
     timeout: TIMEOUT_MS,
   }, async ({ name }) => {
     const { code, output } = await runFaults("--plants", name);

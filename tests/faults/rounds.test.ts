@@ -42,13 +42,13 @@ describe("rounds of faults", () => {
     expect(await rounds({ lengthMs: 120 }, () => 1)).toHaveLength(3);
   });
 
-  test("have more of what brings about a missing hazard", async () => {
+  test("rounds favour the faults that cause a missing hazard", async () => {
     const [first, second] = await rounds({ lengthMs: 800, roundMs: 400 }, () => 0);
     expect(shareOfFreezes(first)).toBeCloseTo(1 / 2, 1);
     expect(shareOfFreezes(second)).toBeCloseTo(3 / 4, 1);
   });
 
-  test("have other faults in every round, and the same for the same seed", async () => {
+  test("rounds differ from each other, and are the same for the same seed", async () => {
     const again = () => rounds({ lengthMs: 120 }, () => 1);
     const plans = await again();
     expect(await again()).toEqual(plans);

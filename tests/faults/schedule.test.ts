@@ -15,19 +15,19 @@ const DECK: Card[] = [
 const plan = (seed: number, lengthMs = 60_000) => planFaults(DECK, { seed, lengthMs });
 
 describe("a plan of faults", () => {
-  test("is the same for the same seed, and another for another", () => {
+  test("a schedule depends on its seed alone", () => {
     expect(plan(7)).toEqual(plan(7));
     expect(plan(8)).not.toEqual(plan(7));
   });
 
-  test("has every card before any comes twice", () => {
+  test("a schedule has every card before any comes twice", () => {
     for (let seed = 0; seed < 50; seed++) {
       const faults = plan(seed).map(({ fault }) => fault);
       expect(new Set(faults.slice(0, 3)).size).toBe(3);
     }
   });
 
-  test("does one thing at a time to one target", () => {
+  test("a schedule has one fault at a time per target", () => {
     for (let seed = 0; seed < 50; seed++) {
       const faults = plan(seed);
       for (const [index, one] of faults.entries())
@@ -37,7 +37,7 @@ describe("a plan of faults", () => {
     }
   });
 
-  test("ends every fault within the run", () => {
+  test("a schedule ends every fault within the run", () => {
     for (let seed = 0; seed < 50; seed++)
       for (const { atMs, forMs } of plan(seed, 10_000))
         expect(atMs + forMs).toBeLessThanOrEqual(10_000);
@@ -53,7 +53,7 @@ describe("a plan of faults", () => {
     expect(new Set(faults.map(({ target }) => target))).toEqual(new Set([0, 1, 2]));
   });
 
-  test("has a favoured card every second time", () => {
+  test("a schedule has a favoured card every second time", () => {
     const favoured: Card[] = [{ fault: "freeze", role: "worker", count: 3, lastsMs: [0, 0] }];
     for (let seed = 0; seed < 50; seed++) {
       const faults = planFaults(DECK, { seed, lengthMs: 60_000, favoured });
@@ -63,14 +63,14 @@ describe("a plan of faults", () => {
     }
   });
 
-  test("does not begin what has no room before the end", () => {
+  test("a schedule starts no fault that has no room before the end", () => {
     const deck: Card[] = [{ fault: "freeze", role: "worker", count: 9, lastsMs: [13_000, 13_000] }];
     for (let seed = 0; seed < 50; seed++)
       for (const { forMs } of planFaults(deck, { seed, lengthMs: 20_000 }))
         expect(forMs).toBe(13_000);
   });
 
-  test("does nothing else while a fault that is done alone lasts", () => {
+  test("a schedule has nothing beside an exclusive fault", () => {
     const reboot: Card = {
       fault: "stop",
       role: "fleet",
@@ -88,7 +88,7 @@ describe("a plan of faults", () => {
     }
   });
 
-  test("is empty without a deck", () => {
+  test("a schedule without a deck is empty", () => {
     expect(planFaults([], { seed: 1, lengthMs: 60_000 })).toEqual([]);
   });
 });

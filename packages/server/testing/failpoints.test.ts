@@ -13,11 +13,11 @@ import { armFailpoint, disarmAll, failpoint } from "./failpoints.js";
 describe("failpoints in this process", () => {
   afterEach(disarmAll);
 
-  test("stand in for the server's own, which does nothing", () => {
+  test("failpoints replace the server's own, which does nothing", () => {
     expect(failpointOfTheServer).toBe(failpoint);
   });
 
-  test("do nothing until armed, and nothing when disarmed", async () => {
+  test("failpoints do nothing until armed, and nothing when disarmed", async () => {
     await failpoint("here");
     armFailpoint("here", () => {
       throw new Error("planted");
@@ -28,7 +28,7 @@ describe("failpoints in this process", () => {
     await failpoint("here");
   });
 
-  test("hold the caller until the test lets it go on", async () => {
+  test("a failpoint holds the caller until the test releases it", async () => {
     let letGo = () => {};
     const events: string[] = [];
     armFailpoint("gate", () => new Promise<void>((resolve) => (letGo = resolve)));
@@ -41,7 +41,7 @@ describe("failpoints in this process", () => {
 });
 
 describe("failpoints of another process", () => {
-  test("pause it at the n-th hit, and it goes on when thawed", async () => {
+  test("a failpoint pauses the process at the n-th hit, and it continues when thawed", async () => {
     const program = startHitting("commit", 3, { TENURE_FAILPOINTS: "other=kill,commit=pause#2" });
     const line = await program.waitForLine(/failpoint commit reached/);
     expect(JSON.parse(line.input)).toEqual({
@@ -67,7 +67,7 @@ describe("failpoints of another process", () => {
     expect(program.stdout().startsWith(output)).toBe(true);
   });
 
-  test("can be armed while it runs, by a file", async () => {
+  test("a failpoint can be armed by a file while the process runs", async () => {
     const file = join(scratchDirectory("failpoints"), "control");
     const program = startHitting("commit", 1_000_000, { TENURE_FAILPOINTS_FILE: file });
     await program.waitForLine(/hit 3/);
@@ -75,7 +75,7 @@ describe("failpoints of another process", () => {
     expect(await program.exited).toEqual({ code: 9, signal: null });
   });
 
-  test("with a rule nobody can read stop it with a message", async () => {
+  test("an unreadable rule stops the process with a message", async () => {
     const program = startHitting("commit", 1, { TENURE_FAILPOINTS: "commit" });
     expect((await program.exited).code).not.toBe(0);
     expect(program.stderr()).toContain('not a failpoint: "commit"');

@@ -68,7 +68,7 @@ test("the row of a killed instance delays the start until it has run out", async
   await open(TOKENS);
 });
 
-test("of two instances listed at the same moment without auth.peer_token the later one ends", async () => {
+test("the later of two instances listed at the same moment without auth.peer_token ends", async () => {
   const db = openPostgres({ uri: database.uri, poolMax: 1 });
   onTestFinished(() => db.close());
   const required = { authenticates: true, peerToken: "", db, clock: systemClock, log: silentLog };

@@ -17,18 +17,18 @@ function watchEnd() {
 describe("the command line of the project's own commands", () => {
   afterEach(() => vi.restoreAllMocks());
 
-  test("takes what it was asked for, and what is usual where it was not", () => {
+  test("a command line has the given options, and defaults for the others", () => {
     expect(read("--seed", "7").values.seed).toBe("7");
     expect(read().values.seed).toBe("1");
   });
 
-  test("ends with 2, the problem and the usage, for an option it does not know", () => {
+  test("an unknown option exits with 2, the problem and the usage", () => {
     const { told } = watchEnd();
     expect(() => read("--sed", "7")).toThrow("ended with 2");
     expect(told).toHaveBeenCalledWith(expect.stringMatching(/'--sed'.*how it is meant$/s));
   });
 
-  test.each(["x", "", "1.5", "0"])("does not take %j for a number of at least 1", (text) => {
+  test.each(["x", "", "1.5", "0"])("%j is not a number of at least 1", (text) => {
     const { told } = watchEnd();
     expect(() => read().numberOf("seed", text, { least: 1 })).toThrow("ended with 2");
     expect(told).toHaveBeenCalledWith(

@@ -5,7 +5,7 @@ import { createHistory, readHistory } from "./history.ts";
 import { scratchDirectory } from "./scratch.ts";
 
 describe("a history", () => {
-  test("tells refusals, which certainly did nothing, from everything unknown", async () => {
+  test("the recorder separates refusals, which did nothing, from unknown outcomes", async () => {
     const file = join(scratchDirectory("history"), "events.jsonl");
     const history = createHistory(file);
     const take = { process: 1, f: "take", value: "lease" };

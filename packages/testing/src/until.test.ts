@@ -2,12 +2,12 @@ import { describe, expect, test } from "vitest";
 import { until } from "./until.ts";
 
 describe("waiting for a condition", () => {
-  test("gives the first true value", async () => {
+  test("until returns the first true value", async () => {
     const answers = [undefined, 0, "", "here"];
     expect(await until(() => answers.shift(), { everyMs: 1, what: "an answer" })).toBe("here");
   });
 
-  test("says in vain for what it waited, and the last error", async () => {
+  test("until fails with what it waited for and the last error", async () => {
     const waiting = until(() => Promise.reject(new Error("port closed")), {
       deadlineMs: 20,
       everyMs: 1,

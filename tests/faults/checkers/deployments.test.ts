@@ -66,7 +66,7 @@ const violationsOf = (
   checkDeployments({ ...calm, ...changed }, { ...stores, ...changedStores }).violations.join("\n");
 
 describe("I1, I2: the owners of deployments", () => {
-  test("hold when every term has one owner and follows a release", () => {
+  test("terms that have one owner each and follow a release pass", () => {
     expect(violationsOf({})).toBe("");
     expect(checkDeployments(calm, stores).reached).toMatchObject({ claims: 2, releases: 1 });
   });

@@ -29,7 +29,7 @@ const violationsOf = (writes: Write[], rows = rowsOf(writes)) =>
 const calm = [done("a", 1, 0, [0, 10]), done("a", 1, 1, [11, 20]), done("b", 2, 2, [15, 30])];
 
 describe("I10: a fenced register", () => {
-  test("holds when terms rise along the numbers and the numbers along time", () => {
+  test("a history in which terms rise with the numbers and numbers with time passes", () => {
     expect(violationsOf(calm)).toEqual([]);
   });
 
@@ -37,7 +37,7 @@ describe("I10: a fenced register", () => {
     expect(violationsOf([done("a", 1, 1, [0, 50]), done("a", 1, 0, [10, 20])])).toEqual([]);
   });
 
-  test("counts takeovers, refused writes of former owners and unknown ends", () => {
+  test("the checker counts takeovers, refused writes of former owners and unknown ends", () => {
     const refused = { ...done("a", 1, 0, [40, 50]), answered: { outcome: "fenced" } as const };
     const taken = done("b", 2, 2, [15, 30]);
     taken.answered.acquired = "taken_over";

@@ -49,7 +49,7 @@ const violationsOf = (changed: Partial<JobHistory>, changedStores: Partial<JobSt
   checkJobs({ ...calm, ...changed }, { ...stores, ...changedStores }).violations.join("\n");
 
 describe("I4, I5, I6: jobs", () => {
-  test("hold when a request is one job with one end", () => {
+  test("requests that are one job with one end pass", () => {
     expect(violationsOf({})).toBe("");
     expect(checkJobs(calm, stores).reached).toMatchObject({
       jobs: 1,

@@ -28,7 +28,7 @@ const violationsOf = (changed: Partial<MessageStores>, more: Send[] = []) =>
   checkMessages([...sends, ...more], { ...stores, ...changed }).violations.join("\n");
 
 describe("I7: messages", () => {
-  test("are accounted for", () => {
+  test("messages that took effect, were superseded, refused or dead-lettered pass", () => {
     const found = checkMessages(sends, stores);
     expect(found.violations).toEqual([]);
     expect(found.reached).toEqual({

@@ -60,7 +60,7 @@ const violationsOf = (allocates: Allocate[], marks: Mark[], changed: Partial<Non
   checkNonces(allocates, marks, { ...stores, ...changed }).violations.join("\n");
 
 describe("I9: the numbers of a signer", () => {
-  test("hold when each is used once, and given on only after it was given back", () => {
+  test("nonces that are used once, and reissued only after they were returned, pass", () => {
     expect(violationsOf([r1, r2, r3], [used, recycled])).toBe("");
   });
 

@@ -38,7 +38,7 @@ const violationsOf = (lives: Life[], owners = [{ id: "loose", address: "A" }], a
   checkProcesses(lives, { rows: all, owners }, rules).violations.join("\n");
 
 describe("I1, I3: processes", () => {
-  test("hold when each ends before the next begins, or within the bound", () => {
+  test("processes that end before the next begins, or within the bound, pass", () => {
     expect(violationsOf(calm)).toBe("");
     expect(checkProcesses(calm, { rows, owners: [] }, rules).reached).toEqual({
       takeovers: 2,
@@ -91,7 +91,7 @@ describe("I1, I3: processes", () => {
     expect(found([...alive, life("d", "b", 1, [0, 1])])).toMatch(/daemon d runs on a, b, b/);
   });
 
-  test("are read from what each said while it lived", () => {
+  test("lives are read from the lines that each process wrote", () => {
     const beat = (time: number): RecordedEvent => ({
       index: time,
       time,

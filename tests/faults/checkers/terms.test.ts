@@ -36,7 +36,7 @@ const violationsOf = (changed: Partial<TermsHistory>) =>
   checkTerms({ ...calm, ...changed }).violations.join("\n");
 
 describe("the terms of connections", () => {
-  test("hold when each newer connection silences the older one", () => {
+  test("terms in which each newer connection silences the older one pass", () => {
     expect(checkTerms(calm)).toEqual({
       checked: 6,
       violations: [],

@@ -18,7 +18,7 @@ const job = (
 const violationsOf = (...jobs: TurnJob[]) => checkTurns(jobs).violations.join("\n");
 
 describe("I8: turns", () => {
-  test("hold when each has one name and, in peace, one node", () => {
+  test("turns with one name each and, without faults, one node pass", () => {
     const jobs = [job("t", "1", "a"), job("t", "1", "a"), job("u", "2", "b")];
     expect(checkTurns(jobs)).toEqual({
       checked: 3,

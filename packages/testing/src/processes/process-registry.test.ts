@@ -11,14 +11,14 @@ const storesOfARun = 5; // one Postgres, one Redis, three masters
 
 // Each test runs vitest within vitest, with stores of its own.
 describe("what a test run has started", { timeout: 240_000 }, () => {
-  test("ends with the worker that started it", async () => {
+  test("a process ends with the worker that started it", async () => {
     const run = startPlantedRun("leaves");
     const [, left = ""] = await run.waitForLine(/left (.*)/);
     await run.exited;
     await untilGone([JSON.parse(left)]);
   });
 
-  test("is left alone while the run lives, and ended by the next run after kill -9", async () => {
+  test("a process is left alone while its run lives, and ended by the next run after kill -9", async () => {
     const { run, owner, stores, worker } = await startLingeringRun();
     await sweepOrphans();
     expect([...stores, ...worker].filter(isAlive)).toHaveLength(storesOfARun + 2);
@@ -32,7 +32,7 @@ describe("what a test run has started", { timeout: 240_000 }, () => {
     expect(existsSync(directoryOf(owner))).toBe(false);
   });
 
-  test("is gone after Ctrl-C", async () => {
+  test("a process is gone after Ctrl-C", async () => {
     const { run, stores, worker } = await startLingeringRun();
     expect(stores.filter(isAlive)).toHaveLength(storesOfARun);
     process.kill(run.pid, "SIGINT");

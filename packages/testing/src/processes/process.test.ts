@@ -7,7 +7,7 @@ const node = (program: string, env: Record<string, string> = {}) =>
   startProcess({ command: process.execPath, args: ["-e", program], env });
 
 describe("a process under test", () => {
-  test("is waited for by what it writes, and stops on SIGTERM", async () => {
+  test("a process can be awaited by its output, and stops on SIGTERM", async () => {
     const server = node(`
       process.on("SIGTERM", () => process.exit(3));
       console.log("listening on http://127.0.0.1:7070");
@@ -56,7 +56,7 @@ describe("a process under test", () => {
     expect(await deaf.exited).toEqual({ code: null, signal: "SIGKILL" });
   });
 
-  test("does nothing while frozen, and ends although it is", async () => {
+  test("a frozen process does nothing, and can be ended", async () => {
     const busy = node(`setInterval(() => console.log("tick"), 5)`);
     await busy.waitForLine(/tick/);
     await busy.freeze();

@@ -35,7 +35,7 @@ describe("a proxy between a client and its server", () => {
     server.close();
   });
 
-  test("carries bytes and the end of the stream both ways", async () => {
+  test("the proxy carries bytes and the end of the stream both ways", async () => {
     const client = await connect();
     client.socket.end("hello");
     await client.hears("re: hello");
@@ -43,7 +43,7 @@ describe("a proxy between a client and its server", () => {
     expect(client.error).toBeUndefined();
   });
 
-  test("carries a megabyte unharmed", async () => {
+  test("the proxy carries a megabyte unchanged", async () => {
     const client = await connect();
     const payload = "x".repeat(1 << 20);
     client.socket.write(payload);
@@ -160,7 +160,7 @@ describe("a proxy between a client and its server", () => {
     await (await connect()).roundTripMs("after");
   });
 
-  test("refuses new connections until healed, while open ones go on", async () => {
+  test("the proxy refuses new connections until healed, while open ones go on", async () => {
     const open = await connect();
     await open.roundTripMs("before");
     proxy.refuse();
@@ -170,7 +170,7 @@ describe("a proxy between a client and its server", () => {
     await (await connect()).roundTripMs("again");
   });
 
-  test("passes on that the server is down", async () => {
+  test("the proxy passes on that the server is down", async () => {
     server.close();
     const client = await connect();
     await until(() => client.closed, { what: "the reset" });

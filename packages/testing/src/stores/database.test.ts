@@ -6,7 +6,7 @@ import { stores } from "./stores.ts";
 describe("a database for one test file", () => {
   const { postgresAdminUri } = stores();
 
-  test("is new, and goes although somebody is still connected", async () => {
+  test("a database is new, and can be dropped while a client is connected", async () => {
     const database = await createDatabase(postgresAdminUri);
     const client = await connect(database.uri);
     const gone = new Promise((resolve) => client.once("end", resolve));
@@ -16,7 +16,7 @@ describe("a database for one test file", () => {
     await expect(connect(database.uri)).rejects.toThrow("does not exist");
   });
 
-  test("is a copy of a template that is made once, however many ask", async () => {
+  test("a template is made once for concurrent callers", async () => {
     const prepared: string[] = [];
     const prepare = async (uri: string) => {
       prepared.push(uri);
@@ -40,7 +40,7 @@ describe("a database for one test file", () => {
     }
   });
 
-  test("waits for whoever is still connected to the template", async () => {
+  test("a copy waits until the last client of the template has gone", async () => {
     const template = await createDatabase(postgresAdminUri);
     const client = await connect(template.uri);
     const events: string[] = [];
@@ -57,7 +57,7 @@ describe("a database for one test file", () => {
     await template.drop();
   });
 
-  test("is refused with the reason when the template does not exist", async () => {
+  test("a copy of a missing template is refused with the reason", async () => {
     const cloning = createDatabase(postgresAdminUri, { template: "never_made" });
     await expect(cloning).rejects.toThrow('template database "never_made" does not exist');
   });

@@ -12,13 +12,13 @@ describe("a private Postgres", () => {
   });
   afterAll(() => postgres.discard());
 
-  test("is durable, and takes settings", async () => {
+  test("Postgres is durable and takes settings", async () => {
     expect(await query("show fsync")).toEqual([{ fsync: "on" }]);
     expect(await query("show synchronous_commit")).toEqual([{ synchronous_commit: "on" }]);
     expect(await query("show deadlock_timeout")).toEqual([{ deadlock_timeout: "250ms" }]);
   });
 
-  test("keeps its data and port over a stop and a crash", async () => {
+  test("Postgres keeps its data and port over a stop and a crash", async () => {
     await query("insert into kept values ('before the stop')");
     const { pid } = postgres;
     await postgres.stop();
@@ -49,7 +49,7 @@ describe("a private Postgres", () => {
     await client.end();
   });
 
-  test("can be stopped while frozen", async () => {
+  test("Postgres can be stopped while frozen", async () => {
     await postgres.freeze();
     await postgres.stop();
     expect(existsSync(`/proc/${postgres.pid}`)).toBe(false);

@@ -6,7 +6,7 @@ import { startRedisCluster } from "./redis-cluster.ts";
 import { stores } from "./stores.ts";
 
 describe("a private Redis Cluster", () => {
-  test("answers on all three masters", async () => {
+  test("a cluster answers on all three masters", async () => {
     const cluster = new Cluster(stores().clusterUrls);
     const prefix = uniqueKeyPrefix();
     const keys = Array.from({ length: 60 }, (_, index) => `${prefix}:${index}`);
@@ -21,7 +21,7 @@ describe("a private Redis Cluster", () => {
     await cluster.quit();
   });
 
-  test("gives each master a replica when asked", async () => {
+  test("a cluster can have a replica per master", async () => {
     const { nodes, urls, stop } = await startRedisCluster({ replicas: 1 });
     const roles = await Promise.all(nodes.map((node) => askRedis(node.port, "INFO replication")));
     expect(urls).toHaveLength(6);

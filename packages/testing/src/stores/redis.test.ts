@@ -11,13 +11,13 @@ describe("a private Redis", () => {
   });
   afterAll(() => redis.discard());
 
-  test("never evicts, logs every write, and takes configuration", async () => {
+  test("Redis never evicts, logs every write, and takes configuration", async () => {
     expect(await ask("CONFIG GET maxmemory-policy")).toContain("noeviction");
     expect(await ask("CONFIG GET appendonly")).toContain("yes");
     expect(await ask("CONFIG GET maxmemory")).toContain(`${64 * 1024 * 1024}`);
   });
 
-  test("keeps its data and port over a stop and a kill", async () => {
+  test("Redis keeps its data and port over a stop and a kill", async () => {
     await ask("SET first 1");
     await redis.stop();
     await expect(ask("PING")).rejects.toThrow("ECONNREFUSED");
@@ -28,7 +28,7 @@ describe("a private Redis", () => {
     expect(await ask("EXISTS first second")).toBe(":2");
   });
 
-  test("comes back empty when asked to", async () => {
+  test("Redis can restart empty", async () => {
     await ask("SET lost 1");
     await redis.restartEmpty();
     expect(await ask("DBSIZE")).toBe(":0");
@@ -42,7 +42,7 @@ describe("a private Redis", () => {
     expect(await ask("PING")).toBe("+PONG");
   });
 
-  test("says what is wrong with a bad configuration", async () => {
+  test("a bad configuration fails with Redis's own message", async () => {
     const start = startRedis({ conf: { maxmemroy: "1mb" } });
     await expect(start).rejects.toThrow(/ended while starting.*maxmemroy/);
   });
