@@ -219,9 +219,9 @@ export const PLANTS: readonly Plant[] = [
       {
         file: CLAIMS,
         protection:
-          "where said.deployment_id = deployment.id and said.address = deployment.address\n                        and said.generation = deployment.generation)) * interval '1 ms' <= tenure_now()",
+          "where report.deployment_id = deployment.id and report.address = deployment.address\n                        and report.generation = deployment.generation)) * interval '1 ms' <= tenure_now()",
         instead:
-          "where said.deployment_id = deployment.id and said.address = deployment.address\n                        and said.generation = deployment.generation)) * interval '1 ms' is not null",
+          "where report.deployment_id = deployment.id and report.address = deployment.address\n                        and report.generation = deployment.generation)) * interval '1 ms' is not null",
       },
     ],
   },

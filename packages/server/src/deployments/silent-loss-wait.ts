@@ -1,5 +1,5 @@
 import type { Clock } from "../kernel/clock.ts";
-import { areMembersHeard, type Moment } from "../membership/store/confirmation-store.ts";
+import { areMembersRenewed, type Moment } from "../membership/store/confirmation-store.ts";
 import type { Db } from "../store/db.ts";
 
 const POLL_MS = 100;
@@ -28,7 +28,7 @@ export function createSilentLossWait({
     isWaiting = true;
     const giveUpAtMs = clock.monotonicMs() + LIMIT_MS;
     try {
-      while (!(await areMembersHeard(db, waitsSince)) && clock.monotonicMs() < giveUpAtMs)
+      while (!(await areMembersRenewed(db, waitsSince)) && clock.monotonicMs() < giveUpAtMs)
         await clock.sleep(POLL_MS);
       wake();
     } catch {

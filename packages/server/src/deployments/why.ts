@@ -15,7 +15,7 @@ import {
 import { patternProblem } from "@tenure/protocol/pattern";
 import type { DeploymentRow, StatusRow } from "./deployment-row.ts";
 
-/** A node-unit as its row says, present or not. */
+/** A node-unit by its row, present or not. */
 export interface WhyNode {
   address: string;
   name: string;
@@ -233,10 +233,10 @@ function holdReasons(input: WhyInput, owner: WhyNode | undefined): Reason[] {
 
 /** The row's, or the older one that its owner still goes by as far as is known. */
 function lostAfterMs({ row, statuses }: WhyInput): number {
-  const said = statuses.find(
+  const report = statuses.find(
     ({ address, generation }) => address === row.address && generation === row.generation,
   );
-  return Math.max(row.lost_after_ms, said?.lost_after_ms ?? 0);
+  return Math.max(row.lost_after_ms, report?.lost_after_ms ?? 0);
 }
 
 const lostAtMs = ({ online, left_at, presence_expires_at }: WhyNode): number =>
@@ -282,7 +282,7 @@ function unfitOwnerReasons(input: WhyInput, owner: WhyNode): Reason[] {
 
 const NAMED_MAX = 5;
 
-/** Its node is to be empty, and nobody has begun to take it over. */
+/** The node is draining, and no other node has begun to take the deployment over. */
 function drainReasons(input: WhyInput, owner: WhyNode): Reason[] {
   if (!owner.draining || input.row.moving_to !== "") return [];
   const others = input.nodes.filter(({ present, address }) => present && address !== owner.address);
@@ -305,11 +305,11 @@ function takeOverReason(input: WhyInput, node: WhyNode): Reason | undefined {
   if (unfit) return unfitReason(unfit, input, node);
   const unwilling = unwillingReason(node);
   if (unwilling) return unwilling;
-  const said = stateReason(input, node.address, nameOf(node));
-  return said.code === "failed" || said.code === "refused" ? said : undefined;
+  const report = stateReason(input, node.address, nameOf(node));
+  return report.code === "failed" || report.code === "refused" ? report : undefined;
 }
 
-// --- what a node says of it ---
+// --- what a node reports ---
 
 function stateReason({ row, statuses }: WhyInput, address: string, node: string): Reason {
   const status = statuses.find(
@@ -325,10 +325,10 @@ function stateReason({ row, statuses }: WhyInput, address: string, node: string)
     status.restarts > 0 && `${status.restarts} restarts`,
     status.last_error,
   ].filter(Boolean);
-  const says =
+  const state =
     status.state === "running" ? `it runs on node ${node}` : `node ${node} says ${status.state}`;
   const tail = detail.length > 0 ? ` (${detail.join("; ")})` : "";
-  return { code: status.state, message: says + tail, address };
+  return { code: status.state, message: state + tail, address };
 }
 
 // --- words ---

@@ -1,12 +1,12 @@
 import { CLOSE_CODES, type CloseCode, type GoAway } from "@tenure/protocol";
 import { type Random, shuffled } from "../kernel/random.ts";
 
-/** Over how long the crowd that leaves a stopping instance spreads its arrival at the others. */
+/** The time over which the connections of a stopping instance spread their reconnects. */
 const RETRY_AFTER_MS = 500;
 
 /**
- * Tells a connection that this instance stops and where else to go, and closes it. Each is given another order:
- * with one order for all, the whole crowd would arrive at the first of the others.
+ * Sends a connection the URLs of the other instances and closes it. Each connection gets another order; with the same order,
+ * all of them would arrive at the first instance.
  */
 export function sendAway(
   link: { send(message: GoAway): void; close(code: CloseCode, reason: string): void },

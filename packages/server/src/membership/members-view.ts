@@ -9,12 +9,12 @@ export interface MemberChange {
   old?: Member;
 }
 
-/** Who is present, by address. */
+/** The present node-units, by address. */
 export function membersOf(rows: readonly NodeUnitRow[]): Members {
   return new Map(rows.filter((row) => row.present).map((row) => [row.address, memberOf(row)]));
 }
 
-/** What happened between two looks. A reconnect changes instance and epoch: an UPDATE, nobody left. */
+/** The changes between two reads. A reconnect changes instance and epoch: it is an UPDATE, not a LEAVE. */
 export function changesBetween(before: Members, after: Members): MemberChange[] {
   const left = [...before.values()]
     .filter(({ address }) => !after.has(address))
@@ -27,13 +27,13 @@ export function changesBetween(before: Members, after: Members): MemberChange[] 
   return [...left, ...others];
 }
 
-/** Whom to wait for, and until when at the latest, before absence means loss. */
+/** The node-units that are expected, and until when: before that, absence is no loss. */
 export interface Settling {
   expected: ReadonlySet<string>;
   untilMs: number;
 }
 
-/** Complete when everybody expected is here, or when whoever is not has had one TTL to come. */
+/** The view is `ready` when all expected node-units are present, or when they had one TTL to join. */
 export function viewState(
   settling: Settling | undefined,
   members: Members,

@@ -2,7 +2,7 @@ import { type NodeRegister, TenureError } from "@tenure/protocol";
 import type { Clock } from "../kernel/clock.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import { isUnheardBoot, requestConfirmation } from "./store/confirmation-store.ts";
+import { isUnrenewedBoot, requestConfirmation } from "./store/confirmation-store.ts";
 import { joinNodeUnit, type NewNodeUnit, type NodeUnitRow } from "./store/node-unit-store.ts";
 import { readPresence } from "./store/snapshot-store.ts";
 
@@ -33,7 +33,7 @@ export function createNodeAdmission(options: {
     const askedAt = await requestConfirmation(db);
     const former = { address: unit.address, bootId: formerBootId, since: askedAt };
     const giveUpAtMs = clock.monotonicMs() + TAKEOVER_LIMIT_MS;
-    while ((await isUnheardBoot(db, former)) && clock.monotonicMs() < giveUpAtMs) {
+    while ((await isUnrenewedBoot(db, former)) && clock.monotonicMs() < giveUpAtMs) {
       await clock.sleep(TAKEOVER_POLL_MS);
       const row = await joinNodeUnit(db, unit, presenceTtlMs, { formerBootId, askedAt });
       if (row) return row;

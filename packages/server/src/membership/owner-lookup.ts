@@ -1,13 +1,13 @@
 import type { HotStore } from "../store/hot-store.ts";
 import { ownerKeys, readOwner } from "./store/owner-store.ts";
 
-/** Whom a message is for: a connection, or whoever reads it. */
+/** The receiver of a message: a node, a session, or the instance that reads it. */
 export interface Target {
   node_id?: string | undefined;
   session_id?: string | undefined;
 }
 
-/** Which instance the target is connected to now. `undefined`: to none, though it may come back to one. */
+/** The instance that the target is connected to; undefined while it is connected to none. */
 export async function instanceOf(
   hot: HotStore,
   target: Target,

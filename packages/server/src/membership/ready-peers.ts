@@ -1,6 +1,6 @@
 const ANSWER_WITHIN_MS = 1_000;
 
-/** The URLs of those instances that say they are ready. A connection is sent nowhere else. */
+/** The URLs of the instances that report ready. Connections are sent only there. */
 export async function readyUrls(instances: readonly { url: string }[]): Promise<string[]> {
   const answers = await Promise.all(
     instances.map(async ({ url }) => ((await isReady(url)) ? [url] : [])),

@@ -1,7 +1,7 @@
 import { ANY_TENANT, type Member, serves, sharesTenant } from "@tenure/protocol";
 import type { MemberChange } from "./members-view.ts";
 
-// A node-unit hears only of those that share a tenant with it, and of their tenants only those that it serves as well.
+// A node-unit sees only members that share a tenant with it, and only those of their tenants that it serves as well.
 
 /** The member as a node that serves these tenants may see it; `undefined` when it may not. */
 export function memberFor(member: Member, tenants: readonly string[]): Member | undefined {
@@ -15,7 +15,7 @@ export function memberFor(member: Member, tenants: readonly string[]): Member | 
 export const membersFor = (members: readonly Member[], tenants: readonly string[]): Member[] =>
   members.flatMap((member) => memberFor(member, tenants) ?? []);
 
-/** What of a change such a node hears. It may be empty: the numbers of changes never skip. */
+/** The part of a change that such a node may see. It may be empty: the numbers of changes never skip. */
 export function changeFor(change: MemberChange, tenants: readonly string[]): MemberChange {
   const now = change.new && memberFor(change.new, tenants);
   const old = change.old && memberFor(change.old, tenants);

@@ -1,9 +1,8 @@
 import type { NonceStatus } from "@tenure/protocol";
 
 /**
- * What can happen to a number. `use` and `recycle` are said by its own hold, `quarantine` and `release` happen when
- * the hold runs out (by `nonce.hold_expiry`), `resolve_*` are an operator's or the chain's word, `raise` settles what
- * is open below a raised cursor.
+ * The events of a nonce. `use` and `recycle` come from its own hold, `quarantine` and `release` when the hold expires (by
+ * `nonce.hold_expiry`), `resolve_*` from an operator or the chain probe. `raise` closes what is open below a raised cursor.
  */
 export const NONCE_EVENTS = [
   "allocate",
@@ -55,8 +54,8 @@ export interface MarkedNonce {
 }
 
 /**
- * How a mark ended, judged by what the number is after it. So the same mark again is a success however often it
- * comes, and a mark that lost to another one is told apart without any memory of who came first.
+ * The outcome of a mark, by the state of the nonce after it. So a repeated mark succeeds, and a mark that lost to another
+ * one is recognised without a record of their order.
  */
 export function judgeMark(
   mark: { event: MarkEvent; holdId?: string | undefined; txHash?: string | undefined },

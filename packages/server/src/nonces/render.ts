@@ -2,7 +2,7 @@ import type { NonceAllocation, NonceRecord, SignerView } from "@tenure/protocol"
 import type { AllocatedNonce, NonceRow } from "./store/nonce-store.ts";
 import type { SignerRow } from "./store/signer-store.ts";
 
-// As the protocol says it: what one instance answers, another may pass on.
+// The shapes of the protocol: an instance may forward the answer of another.
 
 export function renderAllocation(signer: string, nonce: AllocatedNonce): NonceAllocation {
   return {

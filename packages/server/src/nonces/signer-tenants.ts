@@ -58,7 +58,7 @@ const covers = ({ tenant }: SignerAccess, signerTenant: string): boolean =>
   tenant === "*" || tenant === signerTenant;
 
 /**
- * The same words whether the signer belongs to another tenant or does not exist, so that they tell nothing of other
+ * The same error for a signer of another tenant and for one that does not exist, so that it reveals nothing about other
  * tenants. Only a caller that may open the signer learns that another tenant has it.
  */
 export function refusalOf(

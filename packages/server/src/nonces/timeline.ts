@@ -13,11 +13,11 @@ import { newest, type Position, type Witness } from "./witness.ts";
 export interface Timeline {
   /** The position of the history that was checked; throws while it is refused. */
   checked(): Promise<Position>;
-  /** The database says that it is not the history of `position`: it is checked again before the next use. */
+  /** `nonce_commit` found another history than that of `position`: it is checked again before the next use. */
   doubt(position: Position): void;
-  /** Nonces were given out at this position. Resolves when the witnesses outside this process know of it. */
+  /** Nonces were allocated at this position. Resolves when the witnesses outside this process have stored it. */
   note(position: Position): Promise<void>;
-  /** Notices a restart of Postgres while no number is asked for. */
+  /** Notices a restart of Postgres while no nonce is requested. */
   tick(): Promise<void>;
   status(): TimelineStatus;
   confirm(actor?: Actor): Promise<void>;

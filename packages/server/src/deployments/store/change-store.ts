@@ -3,7 +3,7 @@ import { sql } from "../../store/sql.ts";
 import type { DeploymentRow } from "../deployment-row.ts";
 import { readDeploymentRow } from "./row-reader.ts";
 
-/** A place in the history of the table, as Postgres counts transactions. */
+/** A position in the history of the table: a transaction id of Postgres. */
 export type Mark = string;
 export const BEGINNING: Mark = "0";
 
@@ -34,14 +34,14 @@ export async function removedSince(db: Db, mark: Mark): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
-/** The deployments of which a node said something new. */
+/** The deployments with a new report of a node. */
 export async function reportedSince(db: Db, mark: Mark): Promise<string[]> {
   const { rows } = await db.query<{ id: string }>(sql`
     select distinct deployment_id as id from deployment_status where changed_xid >= ${mark}::xid8`);
   return rows.map(({ id }) => id);
 }
 
-/** Whoever has not looked for a day reads everything anyway. */
+/** An instance that has not read for a day reads everything anyway. */
 export async function forgetRemoved(db: Db): Promise<void> {
   await db.query(
     sql`delete from deployment_removed where removed_at < tenure_now() - interval '1 day'`,

@@ -4,12 +4,12 @@ import type { Db } from "../../store/db.ts";
 import { sql } from "../../store/sql.ts";
 import type { NodeTerm } from "../deployment-row.ts";
 
-// Told by the statement itself: what is done is told, and nothing else is.
+// The statements store their events themselves, so that an event and its change are committed together.
 const CLAIMED = { event: "deployment.claimed" } as const;
 const MOVED = { event: "deployment.moved" } as const;
 const RELEASED = { event: "deployment.released" } as const;
 
-/** What the caller's own row in `node_unit` said, under lock, when the statement decided. */
+/** The caller's own row in `node_unit`, locked by the statement that decides. */
 interface Standing {
   current: boolean;
   draining: boolean;
@@ -25,9 +25,9 @@ export type ClaimOutcome =
  * Takes the first candidate that is still free as it was seen, in the order given; or one that a draining owner
  * hands over to this node and has stopped.
  *
- * A row that a rival is taking at this moment is skipped, not waited for: losing it is no loss while others
- * are free. The caller's own row is locked in the same statement, so a node that left, was replaced, is being
- * drained or has the policy `none` takes nothing, however late its request arrives.
+ * A row that another node is claiming at this moment is skipped (`skip locked`). The caller's own row is locked in the same
+ * statement, so a node that left, was replaced, is draining or has the policy `none` claims nothing, however late its
+ * request arrives.
  */
 export async function claimFirstFree(
   db: Db,
@@ -66,7 +66,7 @@ export async function claimFirstFree(
         from free
        where deployment.id = free.id
       returning deployment.id, deployment.generation, tenure_deployment_name(deployment) as name, free.former),
-    told as (
+    logged as (
       insert into event (event, message, subject, details)
       select case former when '' then ${CLAIMED.event} else ${MOVED.event} end,
              'deployment ' || name || case former when '' then ' was claimed' else ' moved to another node' end,
@@ -151,7 +151,7 @@ export type ReleaseOutcome =
   | {
       outcome: "released";
       released: (DeploymentTerm & { address: string })[];
-      /** The silent loss after which not every present node-unit has been heard yet: its rows wait. */
+      /** The silent loss after which not every present node-unit has answered yet: its rows wait. */
       waitsSince: Moment | null;
     }
   | { outcome: "refused"; why: "replaced" | "policy_none" };
@@ -170,11 +170,11 @@ export interface ReleaseRules {
  * a token of other tenants has lost the deployments that it does not serve any more.
  *
  * A close is certain. After a silent loss other nodes may be gone without being noticed yet, so its rows wait until every
- * present node-unit was heard after it, at most 5 s. The mass-loss brake is judged here too: a loss that commits a moment
- * before this statement is seen by it, and one that is still unheard when the 5 s are over counts as lost.
+ * present node-unit answered after it, at most 5 s. The mass-loss brake is decided here too: a loss that commits a moment
+ * before this statement is seen by it, and a node-unit that has not answered after the 5 s counts as lost.
  *
- * It waits for one lock only, its caller's own row, and takes that one first: nobody can wait in a circle. A node
- * whose row is being written at this moment is coming back or leaving; the next pass sees which.
+ * It waits for one lock only, its caller's own row, and takes that one first, so it cannot deadlock. A node whose row is
+ * being written at this moment is joining or leaving; the next pass sees which.
  */
 export async function releaseLost(
   db: Db,
@@ -199,14 +199,14 @@ export async function releaseLost(
              case when tenants_epoch = epoch then tenants end as tenants
         from node_unit where node_unit.address in (select asked.address from asked)
          for share skip locked),
-    heard as materialized (
+    renewed as materialized (
       select min(coalesce(renewed_at, '-infinity')) as all_since
         from node_unit_now where online and node_unit_now.lost_at > tenure_now()),
     lost as (
       select known.address, known.lost_at, known.tenants,
              known.silent and known.lost_at between tenure_now() - interval '5 s' and tenure_now()
-               and coalesce(known.lost_at >= heard.all_since, false) as waits
-        from known, heard
+               and coalesce(known.lost_at >= renewed.all_since, false) as waits
+        from known, renewed
       union all
       select asked.address, '-infinity'::timestamptz, null, false from asked
        where not exists (select from node_unit where node_unit.address = asked.address)),
@@ -226,10 +226,10 @@ export async function releaseLost(
          and (not tenure_serves(lost.tenants, deployment.tenant)
               or (lost.lost_at + greatest(
                     deployment.lost_after_ms,
-                    -- What the owner was last known to go by: it may not have heard of a lower value.
-                    (select said.lost_after_ms from deployment_status as said
-                      where said.deployment_id = deployment.id and said.address = deployment.address
-                        and said.generation = deployment.generation)) * interval '1 ms' <= tenure_now()
+                    -- The value that the owner last reported: it may not know of a lower one yet.
+                    (select report.lost_after_ms from deployment_status as report
+                      where report.deployment_id = deployment.id and report.address = deployment.address
+                        and report.generation = deployment.generation)) * interval '1 ms' <= tenure_now()
                   and not lost.waits
                   and not exists (select from membership_brake where active)
                   and not exists (select from loss where tenure_is_mass_loss(loss.lost, loss.present))))
@@ -241,7 +241,7 @@ export async function releaseLost(
        where deployment.id = freed.id
       returning deployment.id, deployment.generation, tenure_deployment_name(deployment) as name,
                 freed.address as former),
-    told as (
+    logged as (
       insert into event (event, message, subject, details)
       select ${RELEASED.event}, 'deployment ' || name || ' was taken from a lost node', id::text,
              jsonb_build_object('address', former, 'generation', generation)
@@ -258,7 +258,7 @@ export async function releaseLost(
   return { outcome: "released", released, waitsSince: first.waits_since };
 }
 
-/** A row of a present owner that said it may not run it, with what both nodes say of themselves. */
+/** A row that its present owner reported as refused, with the traits of that owner. */
 export interface RefusedRow extends DeploymentTerm {
   revision: number;
   owner: NodeTraits;
@@ -274,8 +274,8 @@ export async function listRefused(db: Db, addresses: readonly string[]): Promise
                               'tenants', tenure_tenants_of(owner)) as owner
       from deployment
       join node_unit as owner on owner.address = deployment.address and owner.online
-      join deployment_status as said on said.deployment_id = deployment.id and said.address = deployment.address
-                                    and said.generation = deployment.generation and said.state = 'refused'
+      join deployment_status as report on report.deployment_id = deployment.id and report.address = deployment.address
+                                    and report.generation = deployment.generation and report.state = 'refused'
      where deployment.address = any(${addresses}) and deployment.enabled and deployment.type = 'deployment'
        and deployment.moving_to = '' and deployment.generation < 9007199254740991`);
   return rows;
@@ -283,7 +283,7 @@ export async function listRefused(db: Db, addresses: readonly string[]): Promise
 
 /**
  * Frees those rows, as they were judged: by their revision, which the caller fits and the owner does not, and only
- * while the owner says in this term that it refuses. The owner itself frees nothing by refusing.
+ * while the owner reports `refused` in this term. The owner itself frees nothing by refusing.
  */
 export async function releaseRefused(
   db: Db,
@@ -306,9 +306,9 @@ export async function releaseRefused(
         join me on deployment.selector <@ (me.labels || jsonb_build_object('address', me.address))
                and tenure_serves(me.tenants, deployment.tenant)
        where deployment.enabled and deployment.type = 'deployment' and deployment.moving_to = ''
-         and exists (select from deployment_status as said
-                      where said.deployment_id = deployment.id and said.address = deployment.address
-                        and said.generation = deployment.generation and said.state = 'refused')
+         and exists (select from deployment_status as report
+                      where report.deployment_id = deployment.id and report.address = deployment.address
+                        and report.generation = deployment.generation and report.state = 'refused')
          for no key update of deployment skip locked),
     released as (
       update deployment
@@ -317,7 +317,7 @@ export async function releaseRefused(
        where deployment.id = freed.id
       returning deployment.id, deployment.generation, tenure_deployment_name(deployment) as name,
                 freed.address as former),
-    told as (
+    logged as (
       insert into event (event, message, subject, details)
       select ${RELEASED.event}, 'deployment ' || name || ' was taken from a node that refuses it', id::text,
              jsonb_build_object('address', former, 'generation', generation)

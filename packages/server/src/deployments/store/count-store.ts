@@ -10,14 +10,14 @@ export interface DeploymentCounts {
 }
 
 /**
- * What should run, and how much of it does, by what the nodes said in the current term. The word of a node that is gone
- * counts for nothing, and a deployment that belongs to one fails.
+ * Counts the enabled deployments and how many of them run, by the reports of the current term. Reports of absent nodes do
+ * not count, and a deployment whose owner is absent counts as failing.
  */
 export async function countDeployments(db: Db, { tenants }: Scope): Promise<DeploymentCounts> {
   const { rows } = await db.query<DeploymentCounts>(sql`
     with present as (
       select address from node_unit where online and presence_expires_at > tenure_now()),
-    said as (
+    report as (
       select deployment_id,
              bool_or(s.state = 'running') as running,
              bool_or(s.state in ('backoff', 'failed', 'refused')) as failing
@@ -30,7 +30,7 @@ export async function countDeployments(db: Db, { tenants }: Scope): Promise<Depl
            count(*) filter (where failing or (type = 'deployment' and deployment.address <> ''
                                               and present.address is null))::int as failing
       from deployment
-      left join said on said.deployment_id = deployment.id
+      left join report on report.deployment_id = deployment.id
       left join present on present.address = deployment.address
      where enabled and tenure_serves(${tenants}::text[], deployment.tenant)`);
   return rows[0]!;

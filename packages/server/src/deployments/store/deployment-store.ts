@@ -13,7 +13,7 @@ interface JsonRow {
 const readRows = (rows: readonly JsonRow[]): DeploymentRow[] =>
   rows.map(({ row }) => readDeploymentRow(row));
 
-/** What may be said of a deployment from outside. `pin: null` takes a pin off. */
+/** The fields of a deployment that callers may set. `pin: null` removes a pin. */
 export interface DeploymentChange {
   name?: string | undefined;
   package_name?: string | undefined;

@@ -53,7 +53,7 @@ export async function giveBack(
         from ended
        where deployment.id = ended.id
       returning deployment.id, deployment.generation, tenure_deployment_name(deployment) as name),
-    told as (
+    logged as (
       insert into event (event, message, subject, details)
       select ${RELEASED.event}, 'deployment ' || name || ' was given back by a stopping node', id::text,
              jsonb_build_object('address', ${address}::text, 'generation', generation)

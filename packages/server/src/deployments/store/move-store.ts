@@ -14,9 +14,9 @@ export async function markMoveReady(
 ): Promise<boolean> {
   const { rowCount } = await db.query(sql`
     update deployment
-       set move_state = case when exists (select from deployment_status as said
-                                           where said.deployment_id = deployment.id and said.address = deployment.address
-                                             and said.generation = deployment.generation and said.state = 'refused')
+       set move_state = case when exists (select from deployment_status as report
+                                           where report.deployment_id = deployment.id and report.address = deployment.address
+                                             and report.generation = deployment.generation and report.state = 'refused')
                              then 'stopped' else 'ready' end
      where id = ${id} and moving_to = ${address} and generation = ${generation} and move_state = 'installing'`);
   return rowCount === 1;
@@ -88,12 +88,12 @@ export async function beginPinnedMoves(db: Db): Promise<number> {
                and pinned.selector <@ (next.labels || jsonb_build_object('address', next.address))
                and not exists (select from deployment as other
                                 where other.address = pinned.address and other.moving_to <> '')
-               and not exists (select from deployment_status as said
-                                where said.deployment_id = pinned.id and said.address = next.address
-                                  and ((said.refused_revision = pinned.revision
-                                        and said.refused_traits = tenure_node_traits(next))
-                                       or (said.state = 'failed' and said.generation = pinned.generation
-                                           and said.updated_at > tenure_now() - ${FAILED_PAUSE_MS} * interval '1 ms')))
+               and not exists (select from deployment_status as report
+                                where report.deployment_id = pinned.id and report.address = next.address
+                                  and ((report.refused_revision = pinned.revision
+                                        and report.refused_traits = tenure_node_traits(next))
+                                       or (report.state = 'failed' and report.generation = pinned.generation
+                                           and report.updated_at > tenure_now() - ${FAILED_PAUSE_MS} * interval '1 ms')))
              order by pinned.address, pinned.updated_at, pinned.id) as pending
      where deployment.id = pending.id and deployment.address = pending.address and deployment.moving_to = ''`)
     .catch(refusedByIndex);

@@ -47,7 +47,7 @@ const Row = StoredDeployment.extend({
   updated_at: StoredTime,
 });
 
-/** Stands in for what cannot be read; '' where nothing else is said. */
+/** The neutral values of columns that cannot be read; '' for columns not listed here. */
 const NEUTRAL: Record<string, (raw: Record<string, unknown>) => unknown> = {
   name: (raw) => cutText(String(ownName(raw)), NAME_LENGTH_MAX),
   args: () => [],
@@ -98,7 +98,7 @@ export type Specification = z.infer<typeof Specification>;
 
 const SPECIFICATION_COLUMNS = new Set(Object.keys(Specification.shape));
 
-/** Whether what the row says to run can be run. */
+/** Whether the specification of the row can be run. */
 export function hasGoodSpecification({ type, invalid = [] }: DeploymentRow): boolean {
   if (!isDeploymentType(type)) return false;
   return !invalid.some(({ path }) => SPECIFICATION_COLUMNS.has(columnOf(path)));
@@ -109,7 +109,7 @@ export const isUnreadable = ({ invalid = [] }: DeploymentRow, column: string): b
 
 const columnOf = (path: string): string => path.split(".", 1)[0]!;
 
-/** Reads a former specification, or says what is wrong with it. */
+/** Reads a former specification, or returns its problems. */
 export function readSpecification(
   raw: unknown,
 ): { spec: Specification } | { spec?: never; invalid: FieldIssue[] } {

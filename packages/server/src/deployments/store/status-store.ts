@@ -12,15 +12,15 @@ export interface RecordedReport {
   address: string;
   moving_to: string;
   move_state: string;
-  /** What this node said before, in the same term. */
+  /** The node's former report in the same term. */
   former_state: DeploymentState | null;
-  /** It said `running` then, and nothing else for a minute. */
+  /** That report was `running`, and is more than a minute old. */
   was_stable: boolean;
 }
 
 /**
- * Writes what a node says of a deployment, if it speaks of the current term: of its own row, of one it takes
- * over next, or of a daemon. A field that was left out keeps its value within a term. `undefined`: no such row that the node serves.
+ * Stores a report of the current term: about a deployment that the node owns or takes over next, or about a daemon. An
+ * omitted field keeps its value within a term. Resolves to undefined when the node serves no such deployment.
  */
 export async function recordReport(
   db: Db,
@@ -45,9 +45,9 @@ export async function recordReport(
       select state, state = 'running' and updated_at <= tenure_now() - interval '1 minute' as stable
         from deployment_status
        where deployment_id = ${deployment_id} and address = ${address} and generation = ${generation}),
-    said as (select ${given}::jsonb as fields),
+    report as (select ${given}::jsonb as fields),
     written as (
-      insert into deployment_status as held
+      insert into deployment_status as stored
         (deployment_id, address, state, generation, pid, restarts, exit_code, signal, last_error, spec_hash,
          started_at, lost_after_ms, refused_revision, refused_traits)
       select id, ${address}, ${state}, ${generation}, (fields ->> 'pid')::int,
@@ -57,31 +57,31 @@ export async function recordReport(
              case when ${state} = 'refused' then revision end,
              case when ${state} = 'refused' then
                (select tenure_node_traits(node_unit) from node_unit where node_unit.address = ${address}) end
-        from term, said where current
+        from term, report where current
       on conflict (deployment_id, address) do update
          set state            = excluded.state,
              generation       = excluded.generation,
              refused_revision = excluded.refused_revision,
              refused_traits   = excluded.refused_traits,
-             pid        = case when (select fields ? 'pid' from said) or held.generation <> excluded.generation
-                               then excluded.pid else held.pid end,
-             restarts   = case when (select fields ? 'restarts' from said) or held.generation <> excluded.generation
-                               then excluded.restarts else held.restarts end,
-             exit_code  = case when (select fields ? 'exit_code' from said) or held.generation <> excluded.generation
-                               then excluded.exit_code else held.exit_code end,
-             signal     = case when (select fields ? 'signal' from said) or held.generation <> excluded.generation
-                               then excluded.signal else held.signal end,
-             last_error = case when (select fields ? 'last_error' from said) or held.generation <> excluded.generation
-                               then excluded.last_error else held.last_error end,
-             spec_hash  = case when (select fields ? 'spec_hash' from said) or held.generation <> excluded.generation
-                               then excluded.spec_hash else held.spec_hash end,
-             started_at = case when (select fields ? 'started_at' from said) or held.generation <> excluded.generation
-                               then excluded.started_at else held.started_at end,
-             lost_after_ms = case when (select fields ? 'lost_after_ms' from said) or held.generation <> excluded.generation
-                                  then excluded.lost_after_ms else held.lost_after_ms end,
+             pid        = case when (select fields ? 'pid' from report) or stored.generation <> excluded.generation
+                               then excluded.pid else stored.pid end,
+             restarts   = case when (select fields ? 'restarts' from report) or stored.generation <> excluded.generation
+                               then excluded.restarts else stored.restarts end,
+             exit_code  = case when (select fields ? 'exit_code' from report) or stored.generation <> excluded.generation
+                               then excluded.exit_code else stored.exit_code end,
+             signal     = case when (select fields ? 'signal' from report) or stored.generation <> excluded.generation
+                               then excluded.signal else stored.signal end,
+             last_error = case when (select fields ? 'last_error' from report) or stored.generation <> excluded.generation
+                               then excluded.last_error else stored.last_error end,
+             spec_hash  = case when (select fields ? 'spec_hash' from report) or stored.generation <> excluded.generation
+                               then excluded.spec_hash else stored.spec_hash end,
+             started_at = case when (select fields ? 'started_at' from report) or stored.generation <> excluded.generation
+                               then excluded.started_at else stored.started_at end,
+             lost_after_ms = case when (select fields ? 'lost_after_ms' from report) or stored.generation <> excluded.generation
+                                  then excluded.lost_after_ms else stored.lost_after_ms end,
              updated_at = tenure_now()
        -- No term is beyond 2^53: one that is was written by SQL, and would keep every report out.
-       where held.generation <= excluded.generation or held.generation > 9007199254740991)
+       where stored.generation <= excluded.generation or stored.generation > 9007199254740991)
     select current, name, type, address, moving_to, move_state,
            (select state from former) as former_state, coalesce((select stable from former), false) as was_stable
       from term`);
@@ -114,8 +114,8 @@ export async function listStatuses(db: Db, ids: readonly string[]): Promise<List
 }
 
 /**
- * Deletes what former owners said long ago. A daemon has no owner: a status of it goes when its node has been away for as
- * long, however old it is, because an agent reports again only when something changes.
+ * Deletes old reports of former owners. A daemon has no owner: a report about it is deleted when its node has been away for
+ * as long, however old it is, because an agent reports again only when something changes.
  */
 export async function forgetOldStatuses(db: Db): Promise<void> {
   await db.query(sql`
@@ -132,7 +132,7 @@ export async function forgetOldStatuses(db: Db): Promise<void> {
              else deployment.address <> deployment_status.address end`);
 }
 
-/** The owner's word counts no more: its row alone says when it is taken from a lost node. */
+/** Forgets the `lost_after_ms` that the owner reported: from now on only the row's value counts. */
 export async function forgetLostAfter(db: Db, id: string): Promise<void> {
   await db.query(sql`
     update deployment_status set lost_after_ms = null

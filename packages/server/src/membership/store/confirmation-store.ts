@@ -9,7 +9,7 @@ export async function readNow(db: Db): Promise<Moment> {
   return rows[0]!.now;
 }
 
-/** Asks every instance to ping its node-units. Answers the moment: a node-unit that is heard after it was there. */
+/** Requests that every instance pings its node-units. A node-unit renewed after the returned moment was present. */
 export async function requestConfirmation(db: Db): Promise<Moment> {
   const { rows } = await db.query<{ asked_at: Moment }>(
     sql`select tenure_now()::text as asked_at, pg_notify('tenure_confirm', '')`,
@@ -23,8 +23,8 @@ export async function markConfirmed(db: Db, instanceId: string, startedAt: Momen
     update instance set confirmed_at = ${startedAt}::timestamptz where instance_id = ${instanceId}`);
 }
 
-/** Whether the row belongs to this boot, and was not heard after `since`. */
-export async function isUnheardBoot(
+/** Whether the row belongs to this boot, and was not renewed after `since`. */
+export async function isUnrenewedBoot(
   db: Db,
   { address, bootId, since }: { address: string; bootId: string; since: Moment },
 ): Promise<boolean> {
@@ -34,12 +34,12 @@ export async function isUnheardBoot(
   return rowCount === 1;
 }
 
-/** Whether every present node-unit was heard after `since`, or 5 s have passed: then a release waits no longer. */
-export async function areMembersHeard(db: Db, since: Moment): Promise<boolean> {
-  const { rows } = await db.query<{ heard: boolean }>(sql`
+/** Whether every present node-unit was renewed after `since`, or 5 s have passed: then a release waits no longer. */
+export async function areMembersRenewed(db: Db, since: Moment): Promise<boolean> {
+  const { rows } = await db.query<{ renewed: boolean }>(sql`
     select ${since}::timestamptz <= tenure_now() - interval '5 s'
            or not exists (select from node_unit_now
                            where online and lost_at > tenure_now()
-                             and coalesce(renewed_at, '-infinity') <= ${since}::timestamptz) as heard`);
-  return rows[0]!.heard;
+                             and coalesce(renewed_at, '-infinity') <= ${since}::timestamptz) as renewed`);
+  return rows[0]!.renewed;
 }

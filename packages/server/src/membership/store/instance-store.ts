@@ -65,7 +65,7 @@ export async function liveInstances(db: Db): Promise<Instance[]> {
   return rows;
 }
 
-/** Rows of processes that never came back. A day is long enough for anybody who wants to look. */
+/** Deletes the rows of processes that did not come back for a day. */
 export async function forgetDeadInstances(db: Db): Promise<void> {
   await db.query(sql`delete from instance where expires_at < tenure_now() - interval '1 day'`);
 }

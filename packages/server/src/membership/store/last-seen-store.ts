@@ -2,13 +2,13 @@ import * as z from "zod";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 
-/** When each node, and each session, was seen last. What nobody sees for long is cleaned up. */
+/** When each node, and each session, was seen last. Those not seen for long are deleted. */
 export const lastSeenKeys = {
   nodes: (prefix: string) => `${prefix}:v1:nodes:last_seen`,
   sessions: (prefix: string) => `${prefix}:v1:sessions:last_seen`,
 };
 
-/** Redis' Lua unpacks a few thousand values at most; nobody needs more at once. */
+/** Redis' Lua unpacks a few thousand values at most. */
 export const BATCH_MAX = 1_000;
 
 const touchScript = defineScript({

@@ -24,11 +24,11 @@ export interface NodeUnitRow {
   /** The tenants it serves. One that joined through an instance of 0.1.0 serves `default`. */
   tenants?: string[];
   joined_at: Date;
-  /** When it was heard last; null in a row that was not written since the column exists. */
+  /** When its presence was renewed last; null in a row that was not written since the column exists. */
   renewed_at: Date | null;
   /** It stopped answering instead of closing its connection. */
   left_silently: boolean;
-  /** When it was lost, or will be if it is not heard again. */
+  /** When it was lost, or will be if its presence is not renewed. */
   lost_at: Date;
   /** Online and not lost, by the database's clock. */
   present: boolean;
@@ -74,7 +74,7 @@ export interface Takeover {
 /**
  * `undefined` when another process still answers under this address, or this connection is not the newest.
  * The same boot takes its own row over: that is a reconnect, no LEAVE, and there is no event of it. So does the successor
- * of that boot, if every live instance has pinged its node-units after `askedAt` and the former boot was not heard since.
+ * of that boot, if every live instance has pinged its node-units after `askedAt` and the former boot was not renewed since.
  */
 export async function joinNodeUnit(
   db: Db,
@@ -120,7 +120,7 @@ export async function joinNodeUnit(
                                    where expires_at > tenure_now()
                                      and coalesce(confirmed_at, '-infinity') < ${askedAt}::timestamptz)))
       returning *),
-    told as (
+    logged as (
       insert into event (event, message, subject, details)
       select ${JOINED.event}, 'node-unit ' || name || ' joined', address,
              jsonb_build_object('epoch', epoch, 'instance_id', instance_id)
@@ -135,7 +135,7 @@ export interface NodeTerm {
   epoch: number;
 }
 
-/** The addresses whose presence now lasts until `ttlMs` from here. Whoever is missing was replaced. */
+/** Renews presence for `ttlMs` and returns the renewed addresses. A node that is missing was replaced. */
 export async function renewPresence(
   db: Db,
   units: NodeTerm[],

@@ -66,7 +66,7 @@ export async function claimOwner(
     : { outcome: "newer", owner: parseHolder(reply[1]) };
 }
 
-/** `false`: another connection has it by now, or nobody has. Either way it is not ours to remove. */
+/** Resolves to false when another connection owns it by now, or none does: then nothing is removed. */
 export async function dropOwner(hot: HotStore, key: string, owner: Owner): Promise<boolean> {
   const reply = await hot.run(dropScript, { owner: key }, { holder: holderText(owner) });
   return reply[0] === "dropped";

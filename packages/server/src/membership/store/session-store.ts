@@ -67,7 +67,7 @@ export async function openSession(hot: HotStore, claim: SessionClaim): Promise<v
   );
 }
 
-/** `absent`: nobody knows it (any more); the client gets a new one. `refused`: it is somebody else's. */
+/** `absent`: the session is unknown, and the client gets a new one. `refused`: the resume token or tenant is wrong. */
 export async function resumeSession(
   hot: HotStore,
   claim: SessionClaim,

@@ -187,7 +187,7 @@ export async function readPresence(
   return reply[0] === "present" ? { bootId: reply[1], epoch: reply[2] } : undefined;
 }
 
-/** Everybody who is there. A snapshot of a newer version that we cannot read is left out, not an error. */
+/** The snapshots of all present nodes. A snapshot of a newer version that cannot be read is left out. */
 export async function readSnapshots(hot: HotStore): Promise<NodeSnapshot[]> {
   const [, ...nodes] = await hot.run(readListedScript, { all: snapshotKeys.all(hot.prefix) }, {});
   const replies = await Promise.all(
@@ -198,7 +198,7 @@ export async function readSnapshots(hot: HotStore): Promise<NodeSnapshot[]> {
   return replies.flatMap((reply) => (reply[0] === "found" ? parseSnapshot(reply[1]) : []));
 }
 
-/** For nodes that nobody has seen for long. */
+/** Deletes nodes that were not seen for long. */
 export async function forgetNodes(hot: HotStore, nodes: string[]): Promise<void> {
   if (nodes.length === 0) return;
   await hot.run(unlistScript, { all: snapshotKeys.all(hot.prefix) }, { nodes });

@@ -7,7 +7,7 @@ import type { Position } from "../witness.ts";
 export interface Mark {
   event: MarkEvent;
   nonce: number;
-  /** Whose number it is; absent for an operator. */
+  /** The hold that owns the number; absent for an operator. */
   holdId?: string | undefined;
   txHash?: string | undefined;
   reason?: string | undefined;
@@ -77,7 +77,7 @@ export type Acquired = "new" | "taken" | "taken_over" | "extended";
 export type CommitAnswer =
   /** Nothing was done: this database is not the history that was checked. */
   | { outcome: "unchecked" }
-  /** Somebody else is writing right now; only without `waitMs`. */
+  /** Another instance is writing right now; only without `waitMs`. */
   | { outcome: "busy" }
   /** Nothing was done: the signer does not exist and may not be opened, or belongs to another tenant. */
   | { outcome: "absent" | "foreign" }
@@ -104,8 +104,8 @@ export type CommitAnswer =
  * Writes about several signers, each under its own lease, in one statement and one commit; the answers are in the
  * order of the commits. The lease is locked and compared inside the statement that writes (see `nonce_commit`).
  *
- * With `waitMs` it waits that long for a rival's commit, so only one signer may be named: whoever waits while
- * holding other signers' locks can wait in a circle.
+ * With `waitMs` it waits that long for a commit of another instance. Then only one signer may be given: a statement that
+ * waits while it has the locks of other signers can deadlock.
  */
 export async function commitNonces(
   db: Db,

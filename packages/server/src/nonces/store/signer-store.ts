@@ -7,7 +7,7 @@ export interface SignerRow {
   signer: string;
   tenant: string;
   next_nonce: number;
-  /** Null while nobody owns the signer. */
+  /** Null while no instance owns the signer. */
   owner_node: string | null;
   fencing_token: number;
   acquired_at: Date | null;

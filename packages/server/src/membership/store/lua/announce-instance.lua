@@ -1,4 +1,4 @@
--- Say that an instance is alive, for `ttl_ms` from now. Replies { 'announced' }.
+-- Marks an instance as alive for `ttl_ms` from now. Replies { 'announced' }.
 
 local presence = KEYS[1]
 -- args { boot_id: string, ttl_ms: number }

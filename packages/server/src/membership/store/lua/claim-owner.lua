@@ -1,4 +1,4 @@
--- Say which instance holds a connection, unless a newer connection has said so already.
+-- Sets the instance that owns a connection, unless a newer connection is set already.
 --
 -- Epochs come from one sequence, so a higher one is always the later connection. The same call again, and
 -- the renewal of a key that ran out, are the same question and get the same answer.

@@ -1,4 +1,4 @@
--- Say that a node is gone, if nobody newer has said otherwise. Replies { 'dropped' } | { 'not_ours' }.
+-- Deletes the presence of a node, unless a newer connection has set it. Replies { 'dropped' } | { 'not_ours' }.
 
 local presence = KEYS[1]
 -- args { epoch: number }

@@ -1,4 +1,4 @@
--- Say that a node answers, for `ttl_ms` from now, unless a newer connection of it has said so.
+-- Marks a node as present for `ttl_ms` from now, unless a newer connection of it has done so.
 --
 -- Replies { 'present' } | { 'newer', boot_id }.
 

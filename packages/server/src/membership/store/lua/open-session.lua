@@ -1,6 +1,6 @@
 -- Write down a new session, or let one in that shows the token it was given.
 --
--- The record has no expiry: a session that is away for long is cleaned up by whoever finds it, never by a
+-- The record has no expiry: a session that is away for long is deleted by the instance that finds it, never by a
 -- timer of its own. Only the hash of the token is kept.
 --
 -- Replies { 'opened' } | { 'resumed' } | { 'refused' } | { 'absent' }.

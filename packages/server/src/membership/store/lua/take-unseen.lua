@@ -1,5 +1,5 @@
--- Take out whoever was not seen for `older_than_ms`, at most `limit` of them. Whoever takes one cleans up
--- after it, so two instances never clean up after the same. Replies { 'taken', member... }.
+-- Removes and returns members not seen for `older_than_ms`, at most `limit` of them. The instance that removed
+-- a member deletes its data, so two instances never delete the same. Replies { 'taken', member... }.
 
 local last_seen = KEYS[1]
 -- args { older_than_ms: number, limit: number }
