@@ -3,7 +3,7 @@ import { instanceOf } from "../../membership/owner-lookup.ts";
 import { resultFrame } from "../api/frames.ts";
 import { type JobEnd, recordedEnd } from "../job.ts";
 import type { SessionConnection } from "../memory/connections.ts";
-import { createResultQueue, type ResultQueue } from "../memory/result-queue.ts";
+import { ResultQueue } from "../memory/result-queue.ts";
 import type { JobsParts } from "../parts.ts";
 import { readAttempts, readJob } from "../store/job-store.ts";
 import { leaveRecoveryIndex } from "../store/recovery-index-store.ts";
@@ -103,8 +103,8 @@ export class ResultDelivery {
 
   /** Sends the results that arrived while the session was away. Call it after the session's owner is written. */
   async sessionJoined(session: SessionConnection): Promise<void> {
-    const { hot } = this.#parts;
-    const jobIds = await listUndelivered(hot, session.sessionId, UNDELIVERED_MAX);
+    const { sessionId } = session;
+    const jobIds = await listUndelivered(this.#parts.hot, sessionId, UNDELIVERED_MAX);
     const queue = this.#queueOf(session);
     for (const jobId of jobIds)
       if (queue.get(jobId) === undefined) this.#addKept(session, jobId).wait(jobId);
@@ -159,7 +159,7 @@ export class ResultDelivery {
   #queueOf(session: SessionConnection): ResultQueue<Unacked> {
     const former = this.#unacked.get(session);
     if (former) return former;
-    const queue = createResultQueue<Unacked>({
+    const queue = new ResultQueue<Unacked>({
       link: session.link,
       clock: this.#parts.clock,
       read: async (jobId) => {
@@ -276,9 +276,8 @@ export class ResultDelivery {
 
   /** A job that is FINISHED stays in the index: the instance that ended it may have stopped before it freed the slot. */
   async #leaveIfReleased(jobId: string): Promise<void> {
-    const { hot } = this.#parts;
-    const [now] = await readAttempts(hot, [{ jobId }]);
-    if (now?.state !== "FINISHED") await leaveRecoveryIndex(hot, [jobId]);
+    const [now] = await readAttempts(this.#parts.hot, [{ jobId }]);
+    if (now?.state !== "FINISHED") await leaveRecoveryIndex(this.#parts.hot, [jobId]);
   }
 
   /** The result is acknowledged. If this fails, it is sent and acknowledged once more. */

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { createManualClock } from "../../../testing/manual-clock.ts";
-import { createResultQueue, RESULT_WINDOW } from "./result-queue.ts";
+import { RESULT_WINDOW, ResultQueue } from "./result-queue.ts";
 
 const RESULT_BYTES = 200_000;
 
@@ -15,7 +15,7 @@ function start({ failures = 0, missing = [] as string[], bytes = RESULT_BYTES } 
   let readsAtOnce = 0;
   let drained: (() => void) | undefined;
   let left = failures;
-  const queue = createResultQueue<string>({
+  const queue = new ResultQueue<string>({
     link: {
       sendText(frame) {
         sent.push(frame.slice(0, frame.indexOf(" ")));

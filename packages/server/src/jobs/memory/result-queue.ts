@@ -31,34 +31,6 @@ export const RESULT_WINDOW: ResultWindow = {
   retryMs: 500,
 };
 
-/**
- * The results of one session connection: sent and not acknowledged, or waiting for room in the window. Only job ids
- * are kept; a result that has to wait is read from the store when there is room for it.
- *
- * Invariants: an entry leaves by `acked`, `takeOldest`, `close`, or when the store has no result for it. While results
- * wait, one of these continues: a read in flight, the drain callback, an acknowledgement, a timer.
- */
-export interface ResultQueue<About> {
-  readonly size: number;
-  get(jobId: string): About | undefined;
-  /** Adds an entry, or replaces its data. Call `offer` or `wait` next. */
-  put(jobId: string, about: About): void;
-  /** Whether a result would be sent at once. */
-  hasRoom(): boolean;
-  /** Whether it waits to be sent, or was sent and may not have arrived yet. */
-  isOnItsWay(jobId: string): boolean;
-  /** Sends the result if there is room; else the entry waits and the frame is dropped. */
-  offer(jobId: string, frame: string): void;
-  /** The result is read and sent when there is room. */
-  wait(jobId: string): void;
-  /** Removes an entry that the client has acknowledged. */
-  acked(jobId: string): About | undefined;
-  /** Removes the oldest entries. */
-  takeOldest(count: number): [jobId: string, about: About][];
-  /** The connection is closed. Removes and returns all entries. */
-  close(): [jobId: string, about: About][];
-}
-
 interface Entry<About> {
   about: About;
   state: "waiting" | "reading" | "sent";
@@ -78,10 +50,14 @@ export interface ResultQueueOptions<About> {
   window?: ResultWindow;
 }
 
-export const createResultQueue = <About>(options: ResultQueueOptions<About>): ResultQueue<About> =>
-  new WindowedQueue(options);
-
-class WindowedQueue<About> implements ResultQueue<About> {
+/**
+ * The results of one session connection: sent and not acknowledged, or waiting for room in the window. Only job ids
+ * are kept; a result that has to wait is read from the store when there is room for it.
+ *
+ * Invariants: an entry leaves by `acked`, `takeOldest`, `close`, or when the store has no result for it. While results
+ * wait, one of these continues: a read in flight, the drain callback, an acknowledgement, a timer.
+ */
+export class ResultQueue<About> {
   readonly #options: ResultQueueOptions<About>;
   readonly #window: ResultWindow;
   readonly #entries = new Map<string, Entry<About>>();
@@ -114,16 +90,19 @@ class WindowedQueue<About> implements ResultQueue<About> {
     return this.#entries.get(jobId)?.about;
   }
 
+  /** Adds an entry, or replaces its data. Call `offer` or `wait` next. */
   put(jobId: string, about: About): void {
     const entry = this.#entries.get(jobId);
     if (entry) entry.about = about;
     else this.#entries.set(jobId, { about, state: "waiting", bytes: 0, number: 0 });
   }
 
+  /** Whether a result would be sent at once. */
   hasRoom(): boolean {
     return this.#head === this.#waiting.length && this.#lack() === undefined;
   }
 
+  /** Whether it waits to be sent, or was sent and may not have arrived yet. */
   isOnItsWay(jobId: string): boolean {
     const entry = this.#entries.get(jobId);
     if (!entry) return false;
@@ -131,6 +110,7 @@ class WindowedQueue<About> implements ResultQueue<About> {
     return entry.state !== "sent" || (this.#hasAcked && entry.number > this.#ackedUpTo);
   }
 
+  /** Sends the result if there is room; else the entry waits and the frame is dropped. */
   offer(jobId: string, frame: string): void {
     const entry = this.#entries.get(jobId);
     if (!entry) return;
@@ -141,6 +121,7 @@ class WindowedQueue<About> implements ResultQueue<About> {
     }
   }
 
+  /** The result is read and sent when there is room. */
   wait(jobId: string): void {
     const entry = this.#entries.get(jobId);
     if (!entry) return;
@@ -148,6 +129,7 @@ class WindowedQueue<About> implements ResultQueue<About> {
     this.#pump();
   }
 
+  /** Removes an entry that the client has acknowledged. */
   acked(jobId: string): About | undefined {
     const entry = this.#entries.get(jobId);
     if (!entry) return undefined;
@@ -159,12 +141,14 @@ class WindowedQueue<About> implements ResultQueue<About> {
     return entry.about;
   }
 
+  /** Removes the oldest entries. */
   takeOldest(count: number): [jobId: string, about: About][] {
     const taken = [...this.#entries.entries()].slice(0, count);
     for (const [jobId, entry] of taken) this.#remove(jobId, entry);
     return taken.map(([jobId, { about }]) => [jobId, about]);
   }
 
+  /** The connection is closed. Removes and returns all entries. */
   close(): [jobId: string, about: About][] {
     this.#closed.abort();
     const left = [...this.#entries].map(([jobId, { about }]): [string, About] => [jobId, about]);
