@@ -94,7 +94,9 @@ function statements(): { logged: string[]; stored: string[] } {
   const logged = [...source.matchAll(inLog)].map(
     ([, level, event]) => `| \`${event}\` | ${level} |`,
   );
-  const rest = source.replace(inLog, "");
+  const asBug = /\blogUnlessStoreDown\(\s*[\w.]+,\s*\{[^{}]*?\bevent: "([^"]+)"/g;
+  logged.push(...[...source.matchAll(asBug)].map(([, event]) => `| \`${event}\` | error |`));
+  const rest = source.replace(inLog, "").replace(asBug, "");
   const stored = [...rest.matchAll(/\bevent: "([^"]+\.[^"]+)"/g)].map(
     ([, event]) => `| \`${event}\` |`,
   );
