@@ -1,12 +1,12 @@
 import type { NodeView } from "@tenure/protocol";
 import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
-import { openServer } from "../testing/databases.ts";
-import { createEventTail, createNodeDiff } from "./changes.ts";
-import type { Change } from "./http/routes/stream.ts";
-import { systemClock } from "./kernel/clock.ts";
-import { silentLog } from "./kernel/log.ts";
-import { appendEvent } from "./store/event-store.ts";
+import { openServer } from "../../testing/databases.ts";
+import { systemClock } from "../kernel/clock.ts";
+import { silentLog } from "../kernel/log.ts";
+import { appendEvent } from "../store/event-store.ts";
+import type { Change } from "./routes/stream.ts";
+import { createEventTail, createNodeDiff } from "./stream-sources.ts";
 
 test("an event that commits after a later one is told too, and each is told once", async () => {
   const database = await openServer();

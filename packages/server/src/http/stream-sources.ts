@@ -1,11 +1,11 @@
 import { DEFAULT_TENANT, type NodeView } from "@tenure/protocol";
-import { renderEvent } from "./http/routes/events.ts";
-import type { Change } from "./http/routes/stream.ts";
-import type { Clock } from "./kernel/clock.ts";
-import type { Log } from "./kernel/log.ts";
-import { every, type Service } from "./kernel/service.ts";
-import type { PostgresStore } from "./store/db.ts";
-import { eventsAfter, newestEventId } from "./store/event-store.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Log } from "../kernel/log.ts";
+import { every, type Service } from "../kernel/service.ts";
+import type { PostgresStore } from "../store/db.ts";
+import { eventsAfter, newestEventId } from "../store/event-store.ts";
+import { renderEvent } from "./routes/events.ts";
+import type { Change } from "./routes/stream.ts";
 
 /**
  * Says which nodes differ from the last time it was asked. A node-unit that is not listed any more is away, not removed: one
