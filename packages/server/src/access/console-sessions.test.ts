@@ -22,7 +22,10 @@ beforeEach(() => {
   const clock = { monotonicMs: () => nowMs } as Parameters<
     typeof createConsoleSessions
   >[0]["clock"];
-  const options = { random: systemRandom, ageMaxSeconds: 60, idleSeconds: 60 };
+  const options = {
+    random: systemRandom,
+    settings: { console_session_seconds: 60, console_idle_seconds: 60 },
+  };
   sessions = createConsoleSessions({ db: { query: answer } as unknown as Db, clock, ...options });
 });
 

@@ -1,4 +1,5 @@
 import { type Act, recorded } from "../audit/actor.ts";
+import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Random } from "../kernel/random.ts";
 import type { Db } from "../store/db.ts";
@@ -17,10 +18,8 @@ export interface ConsoleSessionsOptions {
   db: Db;
   clock: Clock;
   random: Random;
-  /** From sign-in to the end at the latest. */
-  ageMaxSeconds: number;
-  /** From the last request to the end at the latest. */
-  idleSeconds: number;
+  /** How long a session lasts: at most, and without a request. */
+  settings: Pick<Config["auth"], "console_session_seconds" | "console_idle_seconds">;
 }
 
 export interface ConsoleSessions {
@@ -48,7 +47,8 @@ interface Cached {
 
 /** The people who are signed in at the console: a random id in the browser, its SHA-256 and the token's name and hash in Postgres. */
 export function createConsoleSessions(options: ConsoleSessionsOptions): ConsoleSessions {
-  const { db, clock, ageMaxSeconds, idleSeconds } = options;
+  const { db, clock, settings } = options;
+  const { console_session_seconds: ageMaxSeconds, console_idle_seconds: idleSeconds } = settings;
   const cache = new Map<string, Cached>();
   const reading = new Map<string, Promise<TokenRef | undefined>>();
   const touchMs = Math.min(TOUCH_MS, idleSeconds * 250);

@@ -1,8 +1,10 @@
 import { type Actor, TenureError } from "@tenure/protocol";
+import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { Db } from "../store/db.ts";
+import type { Telemetry } from "../telemetry.ts";
 import type { Act } from "./actor.ts";
 import {
   type AuditFilter,
@@ -19,11 +21,9 @@ export interface AuditOptions {
   log: Log;
   clock: Clock;
   instanceId: string;
-  /** Where lines go; empty = the log. */
-  file: string;
-  retentionDays: number;
-  entriesMax: number;
-  onLost: (where: "file" | "postgres", count: number) => void;
+  telemetry: Pick<Telemetry, "auditLost">;
+  /** `[audit]`: without a `file` the lines go to the log. */
+  settings: Config["audit"];
 }
 
 /** What is done, by whom, to what: one entry of the audit. */
@@ -51,12 +51,12 @@ const UNEXPECTED = { code: "INTERNAL", status: 500 };
 
 /** Who did what: rows in Postgres for a bounded time, and lines in a file or the log. */
 export function createAudit(options: AuditOptions): Audit {
-  const { db, log, clock, instanceId } = options;
+  const { db, log, clock, instanceId, telemetry, settings } = options;
   const file =
-    options.file === ""
+    settings.file === ""
       ? undefined
-      : openLineFile(options.file, (lines, error) => {
-          options.onLost("file", lines.length);
+      : openLineFile(settings.file, (lines, error) => {
+          telemetry.auditLost.inc({ where: "file" }, lines.length);
           log.error(
             { event: "audit.not-written", lines, error },
             "could not write to audit.file; the lines are here",
@@ -87,7 +87,7 @@ export function createAudit(options: AuditOptions): Audit {
     write({ action, outcome, ...(subject !== undefined && { subject }), actor, details });
     if (!needsRow || deed.isForwarded) return;
     await store(db, deed, outcome).catch((error: unknown) => {
-      options.onLost("postgres", 1);
+      telemetry.auditLost.inc({ where: "postgres" });
       log.error(
         { event: "audit.not-stored", action, actor, error },
         "could not store an audit entry; its line was written",
@@ -127,6 +127,6 @@ export function createAudit(options: AuditOptions): Audit {
     refused: (refusal) => refusals.note(refusal),
     list: (filter) => listAudit(db, filter),
     forgetOld: () =>
-      forgetOldAudit(db, { days: options.retentionDays, entriesMax: options.entriesMax }),
+      forgetOldAudit(db, { days: settings.retention_days, entriesMax: settings.entries_max }),
   };
 }

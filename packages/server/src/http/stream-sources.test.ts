@@ -4,49 +4,49 @@ import { expect, test } from "vitest";
 import { openServer } from "../../testing/databases.ts";
 import { systemClock } from "../kernel/clock.ts";
 import { silentLog } from "../kernel/log.ts";
-import { appendEvent } from "../store/event-store.ts";
+import { appendEvent, openEvents } from "../store/event-store.ts";
 import type { Change } from "./routes/stream.ts";
 import { createEventTail, createNodeDiff } from "./stream-sources.ts";
 
-test("an event that commits after a later one is told too, and each is told once", async () => {
+test("an event that commits after a later one is published too, and each is published once", async () => {
   const database = await openServer();
   const { db } = database;
-  const tell = (message: string) => appendEvent(db, { event: "test.told", message });
-  await tell("before anybody followed");
-  const told: Change[] = [];
+  const append = (message: string) => appendEvent(db, { event: "test.appended", message });
+  await append("before the tail started");
+  const published: Change[] = [];
   const tail = createEventTail({
-    db,
-    publish: (change) => told.push(change),
+    events: openEvents(db),
+    publish: (change) => published.push(change),
     clock: systemClock,
     log: silentLog,
   });
   tail.start();
-  const messages = () => told.map(({ item }) => (item as { message: string }).message);
-  const hears = (message: string) =>
+  const messages = () => published.map(({ item }) => (item as { message: string }).message);
+  const received = (message: string) =>
     until(
       async () => {
         if (messages().includes(message)) return true;
-        await tell(message); // again and again: the first may come before anybody follows
+        await append(message); // repeated: the first may come before the tail has read the newest id
         return false;
       },
       { everyMs: 50, what: message },
     );
-  await hears("nudge for first");
+  await received("nudge for first");
 
   await db.transaction(async (tx) => {
-    await appendEvent(tx, { event: "test.told", message: "slow" }); // the smaller id, not committed yet
-    await tell("quick");
+    await appendEvent(tx, { event: "test.appended", message: "slow" }); // the smaller id, not committed yet
+    await append("quick");
     await until(() => messages().includes("quick"), { what: "quick" });
   });
   await until(() => messages().includes("slow"), { what: "slow" });
-  await hears("nudge for last");
-  expect(messages()).not.toContain("before anybody followed");
-  expect(new Set(told.map(({ id }) => id)).size).toBe(told.length);
+  await received("nudge for last");
+  expect(messages()).not.toContain("before the tail started");
+  expect(new Set(published.map(({ id }) => id)).size).toBe(published.length);
   await tail.stop();
   await database.close();
 });
 
-test("a node that went away is a change once, and is not removed; a worker that is not listed is", () => {
+test("a node-unit that leaves is one change and not removed; a worker that is not listed is removed", () => {
   const diff = createNodeDiff();
   const unit = (online: boolean) => ({ node_id: "unit", node_unit: true, online }) as NodeView;
   const worker = { node_id: "worker", node_unit: false, online: true } as NodeView;
@@ -57,7 +57,7 @@ test("a node that went away is a change once, and is not removed; a worker that 
   expect(ops([unit(true)])).toEqual(["changed unit"]);
 });
 
-test("a node-unit that left before the members were looked at is away, not removed", () => {
+test("a node-unit that left between two reads of the members is away, not removed", () => {
   const diff = createNodeDiff();
   diff([{ node_id: "unit", node_unit: true, online: true, instance_id: "a" } as NodeView]);
   expect(diff([])).toMatchObject([

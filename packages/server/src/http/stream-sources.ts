@@ -2,19 +2,17 @@ import { DEFAULT_TENANT, type NodeView } from "@tenure/protocol";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { every, type Service } from "../kernel/service.ts";
-import type { PostgresStore } from "../store/db.ts";
-import { eventsAfter, newestEventId } from "../store/event-store.ts";
-import { renderEvent } from "./routes/events.ts";
+import { type EventSource, renderEvent } from "./routes/events.ts";
 import type { Change } from "./routes/stream.ts";
 
 /**
- * Says which nodes differ from the last time it was asked. A node-unit that is not listed any more is away, not removed: one
- * that left before the members were looked at is never listed as such. A worker that is not listed is gone.
+ * Returns a function that compares the nodes with those of the last call. A node-unit that is no longer listed is away, not
+ * removed: one that left between two reads of the members is never listed as offline. A worker that is not listed is gone.
  */
 export function createNodeDiff(): (nodes: NodeView[]) => Change[] {
   let known = new Map<string, { json: string; node: NodeView }>();
   return (nodes) => {
-    // Presence is renewed all the time; a console that redraws for it would never be still.
+    // Presence is renewed every few seconds; as a change it would redraw every console each time.
     const now = new Map(
       nodes.map((node) => [
         node.node_id,
@@ -49,52 +47,58 @@ export function createNodeDiff(): (nodes: NodeView[]) => Change[] {
 const isUnit = ({ node_unit }: NodeView): boolean => node_unit;
 const away = (node: NodeView): NodeView => ({ ...node, online: false, instance_id: null });
 
-const FALLBACK_INTERVAL_MS = 5_000;
-/** A smaller id may commit after a larger one: how far back a look goes to find it. */
+const POLL_INTERVAL_MS = 5_000;
+/** A smaller id may commit after a larger one: each poll reads this many ids back. */
 const OVERLAP_IDS = 200;
 
-/** Follows the event table, whichever instance wrote to it, and publishes what is new. */
+/** Follows the event table, into which all instances write, and publishes each new event once. */
 export function createEventTail({
-  db,
+  events,
   publish,
   clock,
   log,
 }: {
-  db: PostgresStore;
+  events: Pick<EventSource, "newestId" | "after" | "onNew">;
   publish: (change: Change) => void;
   clock: Clock;
   log: Log;
 }): Service {
   let lastId: number | undefined;
-  let told = new Set<number>();
+  let published = new Set<number>();
 
-  async function look(): Promise<void> {
+  async function poll(): Promise<void> {
     if (lastId === undefined) {
-      lastId = await newestEventId(db);
-      told = new Set((await eventsAfter(db, lastId - OVERLAP_IDS)).map(({ id }) => id));
+      lastId = await events.newestId();
+      published = new Set((await events.after(lastId - OVERLAP_IDS)).map(({ id }) => id));
     }
-    const rows = await eventsAfter(db, lastId - OVERLAP_IDS);
-    for (const row of rows.filter(({ id }) => !told.has(id))) {
+    const rows = await events.after(lastId - OVERLAP_IDS);
+    for (const row of rows.filter(({ id }) => !published.has(id))) {
       const { id, tenants } = row;
       publish({
         ...{ topic: "events", op: "changed", id: String(id), tenants, item: renderEvent(row) },
       });
     }
-    told = new Set(rows.map(({ id }) => id));
-    lastId = Math.max(lastId, ...told);
+    published = new Set(rows.map(({ id }) => id));
+    lastId = Math.max(lastId, ...published);
   }
 
-  const tail = every(FALLBACK_INTERVAL_MS, look, {
+  const tail = every(POLL_INTERVAL_MS, poll, {
     clock,
-    onError: (error) => log.warn({ event: "events.not-followed", error }, "trying again"),
+    onError: (error) =>
+      log.warn({ event: "events.not-followed", error }, "could not read new events; will retry"),
   });
   return {
     start() {
-      db.listen("tenure_event", () => tail.wake()).catch((error) =>
-        log.warn({ event: "events.not-woken", error }, "following events at intervals only"),
-      );
+      events
+        .onNew(tail.wake)
+        .catch((error) =>
+          log.warn(
+            { event: "events.not-woken", error },
+            "could not listen for new events; polling every 5 s",
+          ),
+        );
       tail.start();
     },
-    stop: () => tail.stop(),
+    stop: tail.stop,
   };
 }

@@ -61,3 +61,15 @@ export function every(
     },
   };
 }
+
+/** Runs steps by name and knows those that have begun and not ended: at a stop that hangs, its log line names them. */
+export function createSteps() {
+  const running = new Set<string>();
+  return {
+    running: (): string[] => [...running],
+    async run(name: string, work: () => Promise<void>): Promise<void> {
+      running.add(name);
+      await work().finally(() => running.delete(name));
+    },
+  };
+}

@@ -20,6 +20,8 @@ export interface FleetOptions {
   nodes: Nodes;
   rows: () => readonly NodeUnitRow[];
   removeStaleAfterMs: number;
+  /** The slots of a node that jobs have reserved. */
+  reservedOf: (nodeId: string) => number;
   /** Whether to read the nodes of other instances. */
   readsOthers: boolean;
 }
@@ -50,6 +52,7 @@ export function createFleet({
   nodes,
   rows,
   removeStaleAfterMs,
+  reservedOf,
   readsOthers,
 }: FleetOptions): Fleet {
   let snapshots = new Map<string, NodeSnapshot>();
@@ -58,7 +61,12 @@ export function createFleet({
   const known = (): Map<string, NodeSnapshot> =>
     new Map([...snapshots, ...nodes.connected().map(ownSnapshot)]);
 
-  function views(): NodeView[] {
+  const withReserved = (node: NodeView): NodeView => ({
+    ...node,
+    reserved: reservedOf(node.node_id),
+  });
+
+  function present(): NodeView[] {
     const hot = known();
     const units = new Map(rows().map((row) => [row.address, row]));
     const addresses = new Set([...units.keys(), ...hot.keys()]);
@@ -86,16 +94,17 @@ export function createFleet({
         (await readSnapshots(hot)).map((snapshot) => [snapshot.node_id, snapshot]),
       );
     },
-    views,
+    views: () => present().map(withReserved),
     async page({ scope, online, nodeUnit, after, limit }) {
-      const here = views().filter((node) => node.online && isSeen(scope, node));
+      const here = present().filter((node) => node.online && isSeen(scope, node));
       // Workers that are away are not stored.
       const workers = nodeUnit || online === false ? [] : here.filter((node) => !node.node_unit);
       const units = nodeUnit === false ? [] : online ? here.filter(isUnit) : await stored();
       return [...units, ...workers]
         .filter(({ node_id }) => node_id > after)
         .sort(byAddress)
-        .slice(0, limit);
+        .slice(0, limit)
+        .map(withReserved);
 
       async function stored(): Promise<NodeView[]> {
         const hot = known();
@@ -104,7 +113,7 @@ export function createFleet({
       }
     },
     async find(scope, id) {
-      const here = views().filter(
+      const here = present().filter(
         (node) => isSeen(scope, node) && (node.node_id === id || node.name === id),
       );
       const listed = new Set(here.map(({ node_id }) => node_id));
@@ -116,7 +125,7 @@ export function createFleet({
           .filter(({ address }) => !listed.has(address))
           .map((row) => viewOfUnit(row, hot.get(row.address)))
           .filter((node) => isSeen(scope, node)),
-      ];
+      ].map(withReserved);
     },
   };
 }

@@ -34,6 +34,8 @@ export interface MembershipOptions {
   clock: Clock;
   random: Random;
   log: Log;
+  /** The slots of a node that jobs have reserved. */
+  reservedOf: (nodeId: string) => number;
   /** Called after every refresh with the nodes of the fleet. */
   onRefresh: (nodes: NodeView[]) => void;
   /** The owner of a session connected here was written again after the hot store had lost it. */
@@ -99,6 +101,7 @@ export function createMembership(options: MembershipOptions): Membership {
     nodes,
     rows: () => members.current().rows,
     removeStaleAfterMs: settings.removeStaleAfterMs,
+    reservedOf: options.reservedOf,
     readsOthers: settings.snapshotsEnabled,
   });
   const rounds = every(settings.refreshIntervalMs, round, {

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { Scope } from "../kernel/scope.ts";
-import type { Db } from "./db.ts";
+import type { Db, PostgresStore } from "./db.ts";
 import { json, sql } from "./sql.ts";
 
 export interface NewEvent {
@@ -94,3 +94,12 @@ export async function eventsAfter(db: Db, id: number): Promise<EventRow[]> {
       from event where id > ${id} order by id limit 500`);
   return rows;
 }
+
+/** The event table for readers outside the stores. */
+export const openEvents = (db: PostgresStore) => ({
+  list: (filter: EventFilter) => listEvents(db, filter),
+  newestId: () => newestEventId(db),
+  after: (id: number) => eventsAfter(db, id),
+  /** Calls back when an event may be new. */
+  onNew: (callback: () => void) => db.listen("tenure_event", callback),
+});

@@ -4,7 +4,7 @@ import type { Principal } from "../auth.ts";
 import { numberCursor, readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 
-export interface EventRow {
+interface EventRow {
   id: number;
   at: Date;
   event: string;
@@ -12,8 +12,11 @@ export interface EventRow {
   message: string;
   subject: string | null;
   details: Record<string, unknown>;
+  /** The tenants that may see it; empty = operators only. */
+  tenants: string[];
 }
 
+/** The event table, as the store opens it: edges do not import the store. */
 export interface EventSource {
   list(filter: {
     scope: Scope;
@@ -23,9 +26,12 @@ export interface EventSource {
     beforeId: number | undefined;
     limit: number;
   }): Promise<EventRow[]>;
+  newestId(): Promise<number>;
+  after(id: number): Promise<EventRow[]>;
+  onNew(callback: () => void): Promise<void>;
 }
 
-export function eventRoutes(events: EventSource): Served[] {
+export function eventRoutes(events: Pick<EventSource, "list">): Served[] {
   return [
     serve(ROUTES.listEvents, async ({ principal, scope, query }) => {
       const { limit, cursor, event, code, subject } = query;

@@ -1,0 +1,42 @@
+import type { Config } from "../config.ts";
+import type { Deployments } from "../deployments/deployments.ts";
+import type { Jobs } from "../jobs/jobs.ts";
+import type { Clock } from "../kernel/clock.ts";
+import type { Random } from "../kernel/random.ts";
+import type { Membership } from "../membership/membership.ts";
+import type { Telemetry } from "../telemetry.ts";
+import { createCallBudgets } from "./call-budget.ts";
+import { type Gateway, type GatewayOptions, openGateway } from "./gateway.ts";
+import { createNodeCalls } from "./node-calls.ts";
+
+export interface AppGatewayOptions
+  extends Omit<GatewayOptions, "frameBytesMax" | "onSockets" | "node" | "session"> {
+  config: Config;
+  clock: Clock;
+  random: Random;
+  telemetry: Telemetry;
+  instanceId: string;
+  heartbeatIntervalMs: number;
+  membership: Membership;
+  jobs: Jobs;
+  deployments: { forNodes: Deployments };
+}
+
+/** The gateway with the settings of the configuration and its metrics. */
+export function openAppGateway(options: AppGatewayOptions): Gateway {
+  const { telemetry, instanceId, clock, random, membership, jobs } = options;
+  const { limits } = options.config;
+  return openGateway({
+    ...options,
+    frameBytesMax: limits.ws_frame_bytes,
+    onSockets: (kind, change) => telemetry.sockets.inc({ kind }, change),
+    node: {
+      ...{ instanceId, clock, random, heartbeatIntervalMs: options.heartbeatIntervalMs },
+      nodes: membership.nodes,
+      calls: createNodeCalls(options.deployments.forNodes),
+      budgetOf: createCallBudgets(limits.token_calls_per_second_max, clock),
+      jobs: jobs.nodes,
+    },
+    session: { instanceId, sessions: membership.sessions, jobs: jobs.sessions },
+  });
+}
