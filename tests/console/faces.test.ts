@@ -148,7 +148,7 @@ test("the sign-in page and a form can be read by everybody", async () => {
   expect(await barriers(page)).toEqual([]);
   await page.getByLabel("Token").fill("wrong");
   await page.getByRole("button", { name: "Sign in" }).click();
-  await page.getByText("this token is not known here").waitFor(PATIENCE);
+  await page.getByText("unknown token").waitFor(PATIENCE);
   await signIn(page, stage.url, ADMIN);
   await visit(page, "/deployments");
   await page.getByRole("button", { name: "New deployment" }).click();

@@ -11,7 +11,7 @@ export interface ServerOptions {
    * its own.
    */
   devAccess?: { token: string; code: string } | undefined;
-  /** Called once, when requests are answered. */
+  /** Called once, when the server answers requests. */
   onReady: (app: App, how: { isDevAccess: boolean }) => void;
 }
 
@@ -19,8 +19,8 @@ const STOP_LIMIT_MS = 15_000;
 const EXIT_GRACE_MS = 500;
 
 /**
- * Runs a server until it is told to stop; answers the exit code. What an operator can put right (a setting, a
- * taken port, a store that is down) is one sentence on stderr; anything else is a bug and keeps its stack.
+ * Runs a server until it is stopped; resolves to the exit code. An error that an operator can fix (a setting, a taken
+ * port, a store that is down) is one sentence on stderr; any other error is a bug and is printed with its stack.
  */
 export async function runServer(options: ServerOptions): Promise<number> {
   const log = createLog(options.logLevel ?? "info");
@@ -42,7 +42,7 @@ export async function runServer(options: ServerOptions): Promise<number> {
       signInCode: devAccess,
       log,
       onFatal: (reason) => {
-        log.error({ event: "instance.ended", reason }, "this process must not go on");
+        log.error({ event: "instance.ended", reason }, "ending this process");
         end(1);
       },
     });
@@ -53,7 +53,7 @@ export async function runServer(options: ServerOptions): Promise<number> {
     exitSoon(exitCode);
     return exitCode;
   } catch (error) {
-    process.stderr.write(`${sentenceOf(error)}\n`);
+    process.stderr.write(`${describe(error)}\n`);
     return 1;
   }
 }
@@ -64,13 +64,13 @@ function withToken(config: Config, secret: string): Config {
   return { ...config, auth: { ...config.auth, tokens: [token] } };
 }
 
-/** The first signal asks, the second insists. */
+/** The first signal stops in order, the second ends the process at once. */
 function onSignals(stop: () => void): void {
-  let asked = false;
+  let isStopping = false;
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.on(signal, () => {
-      if (asked) process.exit(1);
-      asked = true;
+      if (isStopping) process.exit(1);
+      isStopping = true;
       stop();
     });
   }
@@ -82,14 +82,17 @@ async function stopWithin(
 ): Promise<void> {
   const limit = setTimeout(() => {
     const steps = app.stillStopping();
-    log.error({ event: "instance.not-stopped", limitMs, steps }, "the stop took too long; exiting");
+    log.error(
+      { event: "instance.not-stopped", limitMs, steps },
+      "the stop took longer than its limit; exiting",
+    );
     process.exit(1);
   }, limitMs);
   try {
     await app.stop();
     clearTimeout(limit);
   } catch (error) {
-    log.error({ event: "instance.not-stopped", error }, "could not stop in good order");
+    log.error({ event: "instance.not-stopped", error }, "the stop failed; exiting");
     process.exit(1);
   }
 }
@@ -102,7 +105,7 @@ function exitSoon(exitCode: number): void {
   setTimeout(() => process.exit(exitCode), EXIT_GRACE_MS).unref();
 }
 
-function sentenceOf(error: unknown): string {
+function describe(error: unknown): string {
   if (error instanceof ConfigError) return error.message;
   if (!(error instanceof Error)) return String(error);
   return error instanceof TypeError || error instanceof ReferenceError

@@ -6,8 +6,8 @@ import type { Log } from "./kernel/log.ts";
 import type { Db } from "./store/db.ts";
 
 /**
- * At start: a fleet of one tenant that is not `default` takes over what was written before deployments had tenants. Then
- * those tenants are logged whose jobs and deployments no node may run.
+ * At start: in a fleet whose only tenant is not `default`, moves deployments from before there were tenants to it. Then logs
+ * the tenants whose jobs and deployments no node may run.
  */
 export async function checkTenants({
   db,

@@ -7,7 +7,7 @@ export interface TokenRef {
   sha256: string;
 }
 
-/** Sessions of one token. Beyond it the oldest is ended. */
+/** Sessions of one token. Beyond it the oldest one ends. */
 const SESSIONS_PER_TOKEN_MAX = 10_000;
 
 export async function readSessionKey(db: Db): Promise<string> {
@@ -31,7 +31,7 @@ export async function insertSession(
 }
 
 export interface FoundSession extends TokenRef {
-  /** Since the last use that was written down. */
+  /** Since the last stored use. */
   unseen_ms: number;
 }
 

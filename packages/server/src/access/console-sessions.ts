@@ -24,7 +24,7 @@ export interface ConsoleSessionsOptions {
 
 export interface ConsoleSessions {
   readonly ageMaxSeconds: number;
-  /** Begins a session; answers its id, which is kept nowhere here. */
+  /** Starts a session and returns its id. The id itself is not stored. */
   open(token: TokenRef, act?: Act): Promise<string>;
   /** The token of the first of these ids that is a live session. Rejects with `DEPENDENCY_DOWN` without Postgres. */
   find(ids: readonly string[]): Promise<TokenRef | undefined>;
@@ -33,10 +33,10 @@ export interface ConsoleSessions {
   forgetEnded(): Promise<void>;
 }
 
-/** How long an answer of Postgres is believed: a sign-out at another instance takes effect within this. */
+/** How long a row of Postgres is cached: a sign-out at another instance takes effect within this time. */
 const CACHE_MS = 5_000;
 const CACHED_MAX = 10_000;
-/** How often the use of a session is written down. */
+/** How often the use of a session is stored. */
 const TOUCH_MS = 60_000;
 
 interface Cached {
@@ -45,7 +45,7 @@ interface Cached {
   untilMs: number;
 }
 
-/** The people who are signed in at the console: a random id in the browser, its SHA-256 and the token's name and hash in Postgres. */
+/** Sessions of the console: a random id in the browser; its SHA-256, and the name and hash of the token, in Postgres. */
 export function createConsoleSessions(options: ConsoleSessionsOptions): ConsoleSessions {
   const { db, clock, settings } = options;
   const { console_session_seconds: ageMaxSeconds, console_idle_seconds: idleSeconds } = settings;
@@ -67,18 +67,18 @@ export function createConsoleSessions(options: ConsoleSessionsOptions): ConsoleS
 
   async function read(hash: string): Promise<TokenRef | undefined> {
     const found = await findSession(db, hash, idleSeconds);
-    // A store that takes no writes now still says who is signed in.
+    // A Postgres that takes no writes can still be read: the sessions stay valid.
     if (found && found.unseen_ms >= touchMs) await touchSession(db, hash).catch(() => {});
     return found && { name: found.name, sha256: found.sha256 };
   }
 
-  /** Requests of one page arrive together: they share one query. */
+  /** Single-flight: the requests of one page arrive together and share one query. */
   function readOnce(hash: string): Promise<TokenRef | undefined> {
     const running = reading.get(hash);
     if (running) return running;
     const started: Promise<TokenRef | undefined> = read(hash)
       .then((token) => {
-        // Not when the session was ended here while the query ran.
+        // Not when the session ended while the query ran.
         if (reading.get(hash) === started) remember(hash, token);
         return cache.get(hash)?.token;
       })

@@ -6,15 +6,15 @@ const TAG_BYTES = 16;
 const FORM = /^[A-Za-z0-9_-]{64}$/;
 
 /**
- * The id of a console session: 256 random bits, and a tag made with the fleet's key. The random part is what opens the
- * session. The tag only says that the id was made here: a stranger's invented ids cost no query.
+ * The id of a console session: 256 random bits and a tag made with the fleet's key. The random part opens the session. The
+ * tag proves that an instance made the id, so that invented ids cost no query.
  */
 export function newSessionId(random: Random, key: string): string {
   const chance = random.bytes(RANDOM_BYTES);
   return Buffer.concat([chance, tagOf(chance, key)]).toString("base64url");
 }
 
-/** Whether this is a form that an id can have; says nothing about its tag. */
+/** Whether the text has the form of an id; its tag is not checked. */
 export const looksLikeSessionId = (text: string): boolean => FORM.test(text);
 
 export function wasMadeWith(key: string, id: string): boolean {
@@ -24,7 +24,7 @@ export function wasMadeWith(key: string, id: string): boolean {
   return timingSafeEqual(tag, tagOf(chance, key));
 }
 
-/** What Postgres keeps in place of an id. */
+/** Stored in Postgres in place of the id. */
 export const sessionIdSha256 = (id: string): string =>
   createHash("sha256").update(id, "utf8").digest("hex");
 

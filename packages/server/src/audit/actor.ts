@@ -11,11 +11,11 @@ export interface Act {
   record(tx: Db, subject: string): Promise<void>;
 }
 
-/** The part of an event's details that says who did it. */
+/** The actor as part of an event's details. */
 export const actorDetails = (act: Act | undefined): { actor?: Actor } =>
   act ? { actor: act.actor } : {};
 
-/** Runs a write and its audit entry as one transaction; a write without an actor needs none. */
+/** Runs a write and its audit entry in one transaction; a write without an actor leaves no entry. */
 export async function recorded<T>(
   db: Db,
   act: Act | undefined,
@@ -36,7 +36,7 @@ export async function recorded<T>(
 export const actorHeader = (actor: Actor | undefined): Record<string, string> =>
   actor ? { [ACTOR_HEADER]: encodeURIComponent(JSON.stringify(actor)) } : {};
 
-/** `undefined` for a header that an instance did not write. */
+/** `undefined` for a header that no instance wrote. */
 export function readActorHeader(header: string | string[] | undefined): Actor | undefined {
   if (typeof header !== "string" || header.length > HEADER_LENGTH_MAX) return undefined;
   try {

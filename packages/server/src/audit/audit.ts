@@ -26,13 +26,13 @@ export interface AuditOptions {
   settings: Config["audit"];
 }
 
-/** What is done, by whom, to what: one entry of the audit. */
+/** One audit entry: the action, its actor and its subject. */
 export interface Deed {
   action: string;
   actor: Actor;
   subject?: string | undefined;
   details?: Record<string, unknown>;
-  /** Another instance forwarded it, and has written the row. */
+  /** Another instance forwarded the request and has written the row. */
   isForwarded?: boolean;
 }
 
@@ -45,11 +45,11 @@ export interface Audit extends Service {
 }
 
 const SWEEP_INTERVAL_MS = 5_000;
-/** `run` writes it as `outcome` of what was done. */
+/** The outcome of an action that succeeded. */
 const DONE = "done";
 const UNEXPECTED = { code: "INTERNAL", status: 500 };
 
-/** Who did what: rows in Postgres for a bounded time, and lines in a file or the log. */
+/** The audit log: rows in Postgres for a limited time, and lines in a file or the log. */
 export function createAudit(options: AuditOptions): Audit {
   const { db, log, clock, instanceId, telemetry, settings } = options;
   const file =
@@ -59,7 +59,7 @@ export function createAudit(options: AuditOptions): Audit {
           telemetry.auditLost.inc({ where: "file" }, lines.length);
           log.error(
             { event: "audit.not-written", lines, error },
-            "could not write to audit.file; the lines are here",
+            "could not write to audit.file; the lines are in this log entry",
           );
         });
   const refusals = new Refusals(clock, ({ token, ...refusal }) =>
@@ -81,7 +81,7 @@ export function createAudit(options: AuditOptions): Audit {
     await appendAudit(tx, { action, outcome, subject, actor, instanceId, details });
   }
 
-  /** After the request. A row that cannot be written does not undo what was done. */
+  /** After the request. A row that cannot be written does not undo the action. */
   async function conclude(deed: Deed, outcome: string, needsRow: boolean): Promise<void> {
     const { action, subject, actor, details = {} } = deed;
     write({ action, outcome, ...(subject !== undefined && { subject }), actor, details });
@@ -90,7 +90,7 @@ export function createAudit(options: AuditOptions): Audit {
       telemetry.auditLost.inc({ where: "postgres" });
       log.error(
         { event: "audit.not-stored", action, actor, error },
-        "could not store an audit entry; its line was written",
+        "could not store an audit entry in Postgres; its line was written",
       );
     });
   }
@@ -119,7 +119,7 @@ export function createAudit(options: AuditOptions): Audit {
         return answer;
       } catch (error) {
         const { code, status } = error instanceof TenureError ? error : UNEXPECTED;
-        // A refused write changed nothing: a line is enough. After any other error it may have been done.
+        // A rejected write changed nothing: a line is enough. After any other error it may have been done.
         await conclude(asked, code, status >= 500);
         throw error;
       }

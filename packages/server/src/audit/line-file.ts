@@ -3,7 +3,7 @@ import { appendFile } from "node:fs/promises";
 
 export interface LineFile {
   write(line: string): void;
-  /** Resolves once everything written is in the file, or was lost. */
+  /** Resolves once all lines are in the file or were passed to `onLost`. */
   flush(): Promise<void>;
 }
 
@@ -11,8 +11,8 @@ export interface LineFile {
 const WAITING_MAX = 10_000;
 
 /**
- * Appends lines to a file that only its owner can read. The path is opened for each write, so that a file which was moved
- * away (logrotate) is followed by a new one without a signal. Nothing is ever deleted or truncated here.
+ * Appends lines to a file that only its owner can read. The path is opened for each write, so that logrotate can move the
+ * file away without a signal. Nothing is deleted or truncated here.
  */
 export function openLineFile(
   path: string,
@@ -33,7 +33,8 @@ export function openLineFile(
 
   return {
     write(line) {
-      if (waiting.length >= WAITING_MAX) return onLost([line], new Error("the disk is too slow"));
+      if (waiting.length >= WAITING_MAX)
+        return onLost([line], new Error(`${WAITING_MAX} lines wait for the disk`));
       waiting.push(line);
       writing ??= writeAll();
     },
@@ -41,7 +42,7 @@ export function openLineFile(
   };
 }
 
-/** Creates the file of `[audit] file`. One that cannot be written is found at the start, not at the first entry. */
+/** Creates the file of `[audit] file`, so that one that cannot be written fails the start and not the first entry. */
 export function requireAuditFile(path: string): void {
   if (path === "") return;
   try {

@@ -15,7 +15,7 @@ export interface RefusalLine extends Refusal {
   count: number;
 }
 
-/** Addresses that are counted apart. What comes beyond is counted together. */
+/** Addresses that are counted separately. Beyond it they are counted together. */
 const COUNTED_MAX = 10_000;
 const LINE_EVERY_MS = 60_000;
 /** Lines a minute by all addresses together: a flood from many addresses must not fill the disk. */
@@ -30,8 +30,8 @@ interface Counted {
 }
 
 /**
- * Counts refusals in memory and turns them into at most one line per token or address and minute: the first at once, those
- * that follow it as one line with their number.
+ * Counts rejected requests and writes at most one line per token or address and minute: the first at once, the following
+ * ones as one line with their number.
  */
 export class Refusals {
   readonly #counted = new Map<string, Counted>();
@@ -64,7 +64,7 @@ export class Refusals {
     }
   }
 
-  /** Writes the lines that are due and forgets those who were not refused again. `all`: at a stop. */
+  /** Writes the lines that are due and drops the callers that were not rejected again. `all`: at a stop. */
   sweep(all = false): void {
     const dueMs = all ? Number.POSITIVE_INFINITY : this.#clock.monotonicMs() - LINE_EVERY_MS;
     for (const [key, counted] of this.#counted) {
@@ -87,7 +87,7 @@ export class Refusals {
       this.#budgetMs = nowMs;
       this.#budget = LINES_PER_MINUTE_MAX;
     }
-    // Tokens are few, by the settings: no flood of strangers hides what one of them tried.
+    // Tokens are few, so their lines are not limited: a flood without tokens must not hide them.
     if (refusal.token || this.#budget-- > 0) this.#emit({ ...refusal, count });
     else this.#addToOthers(refusal, count);
   }

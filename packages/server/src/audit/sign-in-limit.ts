@@ -1,7 +1,7 @@
 import type { Clock } from "../kernel/clock.ts";
 import { addressGroup } from "./address-group.ts";
 
-/** Failed sign-ins that an address has before it must wait. */
+/** Failed sign-ins of an address before it must wait. */
 const FAILURES_MAX = 10;
 /** How long it takes until one more failure is allowed. */
 const REFILL_MS = 6_000;
@@ -13,8 +13,8 @@ interface Bucket {
 }
 
 /**
- * Slows failed sign-ins: ten from one address at once, then ten a minute. It goes by the address alone, so that guesses from
- * one address never keep a right token at another one out. With more addresses than it remembers the oldest starts again.
+ * Limits failed sign-ins: ten from one address at once, then ten a minute. It counts by address only, so that failures from
+ * one address never lock out a valid token at another. Beyond 10,000 addresses the oldest is dropped.
  */
 export class SignInLimit {
   readonly #buckets = new Map<string, Bucket>();
@@ -28,7 +28,7 @@ export class SignInLimit {
     return this.#buckets.size;
   }
 
-  /** How long this address has to wait before its next sign-in is looked at; 0 = not at all. */
+  /** How long this address must wait before its next sign-in is checked; 0 = not at all. */
   waitMs(address: string): number {
     const { failures } = this.#current(addressGroup(address));
     return Math.max(0, Math.ceil((failures - FAILURES_MAX + 1) * REFILL_MS));

@@ -6,9 +6,9 @@ import {
   TenureError,
 } from "@tenure/protocol";
 
-/** Who connects, and what their token limits them to. */
+/** The token of a connection. */
 export interface SocketPrincipal {
-  /** The token's. */
+  /** The name of the token. */
   name: string;
   role: Role;
   tenant: string;
@@ -24,7 +24,7 @@ export interface NodePrincipal extends SocketPrincipal {
   nodes_max?: number | undefined;
 }
 
-/** How the socket of somebody who was not let in is closed. A store that is down is no fault of theirs. */
+/** The close code for a rejected registration. When a store is down the client should retry, so it gets `TOO_SLOW`. */
 export function closeCodeOf(error: unknown): CloseCode {
   return (error instanceof TenureError && CODES[error.code as ErrorCode]) || CLOSE_CODES.TOO_SLOW;
 }

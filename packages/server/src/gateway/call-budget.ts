@@ -2,11 +2,11 @@ import type { Clock } from "../kernel/clock.ts";
 
 /** The calls that the sockets of one token may make at this instance: a token bucket. */
 export interface CallBudget {
-  /** Undefined when there is one to spend; else resolves when it is this caller's turn, in the order of asking. */
+  /** Undefined when a call is available now; otherwise resolves when one is, in the order of the calls. */
   take(): Promise<void> | undefined;
 }
 
-/** What was not used is kept for so long: all agents of a token call at once when they move to this instance. */
+/** Unused calls are kept for this long: all agents of a token call at once when they move to this instance. */
 const BURST_MS = 2_000;
 
 /** One budget per name of a token; `perSecondMax` 0 = no limit. */

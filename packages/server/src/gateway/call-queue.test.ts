@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createCallBudgets } from "./call-budget.ts";
-import { createCallLine } from "./call-queue.ts";
+import { createCallQueue } from "./call-queue.ts";
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
@@ -8,7 +8,7 @@ test("16 calls run at a time, in the order they came, and the reading stops with
   const full: boolean[] = [];
   const ends: (() => void)[] = [];
   const begun: number[] = [];
-  const line = createCallLine((isFull) => full.push(isFull));
+  const line = createCallQueue((isFull) => full.push(isFull));
   for (let k = 0; k < 40; k++) {
     line.run(() => {
       begun.push(k);
@@ -29,7 +29,7 @@ test("16 calls run at a time, in the order they came, and the reading stops with
 test("calls that had not begun when the socket closed never begin", async () => {
   const ends: (() => void)[] = [];
   let begun = 0;
-  const line = createCallLine(() => {});
+  const line = createCallQueue(() => {});
   for (let k = 0; k < 20; k++) {
     line.run(() => {
       begun += 1;

@@ -1,25 +1,25 @@
-/** Calls of one socket that run at a time. An agent has as many reports on their way at most. */
+/** Calls of one socket that run at a time. An agent sends at most as many reports at once. */
 const RUNNING_MAX = 16;
-/** With so many more waiting the socket is not read. What the kernel had handed over already still joins the line. */
+/** With so many more waiting, reading pauses. Calls that were received already still join the queue. */
 const WAITING_MAX = 16;
 
-export interface CallLine {
+export interface CallQueue {
   /** Runs the call now, or when one before it has ended. `call` must not throw. */
   run(call: () => Promise<void>): void;
-  /** Forgets the calls that have not begun. */
+  /** Drops the calls that have not begun. */
   end(): void;
 }
 
 /**
- * Bounds what the calls of one socket cost: a sender that is faster than its answers is read no further, and TCP slows
- * it down. `onFull` stops the reading and starts it again.
+ * Bounds the cost of one socket's calls: a sender that is faster than its answers is not read further, and TCP slows it
+ * down. `onFull` pauses and resumes the reading.
  */
-export function createCallLine(onFull: (isFull: boolean) => void): CallLine {
+export function createCallQueue(onFull: (isFull: boolean) => void): CallQueue {
   let running = 0;
   let waiting: (() => Promise<void>)[] = [];
   let isFull = false;
 
-  function tell(): void {
+  function notify(): void {
     const now = waiting.length >= WAITING_MAX;
     if (now === isFull) return;
     isFull = now;
@@ -32,7 +32,7 @@ export function createCallLine(onFull: (isFull: boolean) => void): CallLine {
     while (call) {
       await call();
       call = waiting.shift();
-      tell();
+      notify();
     }
     running -= 1;
   }
@@ -41,7 +41,7 @@ export function createCallLine(onFull: (isFull: boolean) => void): CallLine {
     run(call) {
       if (running < RUNNING_MAX) return void start(call);
       waiting.push(call);
-      tell();
+      notify();
     },
     end() {
       waiting = [];

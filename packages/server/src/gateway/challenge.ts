@@ -11,7 +11,7 @@ export interface Challenge {
 
 const CHALLENGE_LIMIT_MS = 10_000;
 
-/** What a node must sign to show that it is who it says. Made for one socket and good for one try. */
+/** What a node must sign to prove its address. Made for one socket, valid for one try. */
 export function createChallenge(options: {
   serverId: string;
   clock: Clock;
@@ -35,8 +35,8 @@ export function createChallenge(options: {
 const SPKI_HEAD = Buffer.from("302a300506032b6570032100", "hex");
 
 /**
- * The y coordinates of the points of order 1, 2, 4 and 8, with the spellings beyond the field's prime. Such a key is
- * nobody's: signatures that it accepts can be made without any private key.
+ * The y coordinates of the points of order 1, 2, 4 and 8, with their encodings beyond the field's prime. Such a key
+ * proves nothing: signatures that it accepts can be made without a private key.
  */
 const SMALL_ORDER = new Set([
   "00".repeat(32),

@@ -11,7 +11,7 @@ import { TokenNodes } from "./token-nodes.ts";
 export interface GatewayOptions {
   server: Server;
   frameBytesMax: number;
-  /** Judges `Host` and `Origin`, as for any request. */
+  /** Checks `Host` and `Origin`, as for any request. */
   allowed: (request: IncomingMessage) => boolean;
   bearerOf: (header: string | undefined) => string | undefined;
   identify: (token: string | undefined) => NodePrincipal | undefined;
@@ -30,7 +30,7 @@ export interface GatewayOptions {
 }
 
 export interface Gateway {
-  /** Ends the sockets that are still open, and takes no new ones. */
+  /** Closes the open sockets and accepts no new ones. */
   close(): void;
 }
 
@@ -41,10 +41,10 @@ interface Upgraded {
   onRefused: (error: unknown) => void;
 }
 
-/** How long a socket may stay silent before its first message. A healthy client sends it at once. */
+/** How long a socket may take to send its first message. A healthy client sends it at once. */
 const FIRST_MESSAGE_LIMIT_MS = 5_000;
-/** How long a socket that must go may take to read why. */
-const FAREWELL_LIMIT_MS = 2_000;
+/** How long a socket may take to read the close frame. */
+const CLOSE_LIMIT_MS = 2_000;
 
 /** The sockets of nodes and sessions, on the port of the HTTP server. */
 export function openGateway(options: GatewayOptions): Gateway {
@@ -95,7 +95,7 @@ export function openGateway(options: GatewayOptions): Gateway {
     });
   });
 
-  /** Remembers whose token a socket showed, for the case that it is refused. */
+  /** Remembers the token of a socket, for the audit line of a rejection. */
   function watchToken(request: IncomingMessage, path: string) {
     let token: string | undefined;
     const identify: Upgraded["identify"] = (secret) => {
@@ -115,7 +115,7 @@ export function openGateway(options: GatewayOptions): Gateway {
     close() {
       open = false;
       for (const socket of sockets.clients) socket.close(1012, "this instance is stopping");
-      // Whoever does not answer the farewell within a moment is not waited for.
+      // Sockets that do not answer the close frame within a second are terminated.
       setTimeout(() => {
         for (const socket of sockets.clients) socket.terminate();
       }, 1_000).unref();
@@ -123,10 +123,10 @@ export function openGateway(options: GatewayOptions): Gateway {
   };
 }
 
-/** A socket that says nothing costs memory and is no use to its owner. */
+/** Closes a socket that sends nothing: it only costs memory. */
 function expectMessage(socket: WebSocket): void {
   const limit = setTimeout(() => {
-    // What arrived while the event loop was busy is read first.
+    // Bytes that arrived while the event loop was busy are read first.
     setImmediate(() => {
       if (isSilent) end(socket);
     });
@@ -140,14 +140,14 @@ function expectMessage(socket: WebSocket): void {
 }
 
 function end(socket: WebSocket): void {
-  socket.close(CLOSE_CODES.UNAUTHENTICATED, "no first message in time");
-  setTimeout(() => socket.terminate(), FAREWELL_LIMIT_MS).unref();
+  socket.close(CLOSE_CODES.UNAUTHENTICATED, "no message within 5 s");
+  setTimeout(() => socket.terminate(), CLOSE_LIMIT_MS).unref();
 }
 
-/** The socket is destroyed once the answer has left: half closed, it would stay open for as long as its owner likes. */
+/** Answers and destroys the socket once the answer has left: half closed, the client could keep it open. */
 function refuse(socket: Duplex, status: string): void {
   socket.on("error", () => {});
-  const limit = setTimeout(() => socket.destroy(), FAREWELL_LIMIT_MS);
+  const limit = setTimeout(() => socket.destroy(), CLOSE_LIMIT_MS);
   socket.once("close", () => clearTimeout(limit));
   const answer = `HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n`;
   socket.end(answer, () => socket.destroy());

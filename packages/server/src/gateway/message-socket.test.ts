@@ -5,7 +5,12 @@ import { until } from "@tenure/testing/until";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
 import * as z from "zod";
-import { FRAME_LIMITS, type FrameLimits, type MessageSocket, speak } from "./message-socket.ts";
+import {
+  FRAME_LIMITS,
+  type FrameLimits,
+  type MessageSocket,
+  openMessageSocket,
+} from "./message-socket.ts";
 
 const Numbered = z.discriminatedUnion("type", [z.object({ type: z.literal("n"), n: z.int() })]);
 type Numbered = z.infer<typeof Numbered>;
@@ -33,7 +38,7 @@ describe("a socket of messages", () => {
     sockets = new WebSocketServer({ server, maxPayload: 1_000_000, perMessageDeflate: false });
     sockets.on("connection", (socket) => {
       const entry = { socket, closed: false } as (typeof accepted)[number];
-      entry.link = speak<Numbered, unknown>(socket, {
+      entry.link = openMessageSocket<Numbered, unknown>(socket, {
         parse: (frame) => parseMessage(Numbered, frame),
         limits,
         handlers: {

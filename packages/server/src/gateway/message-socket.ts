@@ -10,52 +10,52 @@ import {
   toErrorMessage,
 } from "@tenure/protocol";
 import type { RawData, WebSocket } from "ws";
+import { createFramePace } from "./frame-pace.ts";
+import { watchLiveness } from "./socket-liveness.ts";
 
 export interface FrameLimits {
-  /** Bytes that may wait for a reader before it counts as too slow. */
+  /** Bytes that may wait to be sent before the reader counts as too slow. */
   unsentBytesMax: number;
-  /** Frames a second that are read; a sender who is faster is read later, not refused. What the kernel handed us already is still taken. */
+  /** Frames read per second. Beyond it reading pauses; frames that were received already are still handled. */
   framesPerSecondMax: number;
   pingIntervalMs: number;
 }
 
 export const FRAME_LIMITS: FrameLimits = {
   unsentBytesMax: 8 * 1_024 * 1_024,
-  // A worker says three frames a job: this is some 15,000 jobs a second over one socket.
+  // A worker sends three frames per job: this is some 15,000 jobs a second over one socket.
   framesPerSecondMax: 50_000,
   pingIntervalMs: 5_000,
 };
 
-const FAREWELL_LIMIT_MS = 2_000;
+/** Messages that may wait for the one before them. Beyond it reading pauses; no message is dropped. */
+const QUEUE_MAX = 256;
+const CLOSE_LIMIT_MS = 2_000;
 /** RFC 6455: what an endpoint reports when no close frame was received. */
 const NO_CLOSE_FRAME = 1_006;
-
-/** Where no event tells that the buffer is empty. */
+/** Where no event reports that the buffer is empty. */
 const DRAIN_POLL_MS = 10;
 
-/** Two pings in a row that nobody answered: the other end is gone, whatever TCP believes. */
-const MISSED_PINGS_MAX = 2;
-
-/** A socket that speaks messages of one kind. */
+/** A socket that carries messages of one protocol. */
 export interface MessageSocket<Out> {
   send(message: Out): void;
-  /** The same for a message that is JSON already: a payload is not parsed and written again on its way. */
+  /** Sends a message that is JSON text already: a payload is not parsed and rendered again. */
   sendText(message: string | Buffer): void;
   /** Bytes that were given to the socket and have not left the process. */
   unsentBytes(): number;
   /** Calls back once, when all of them have left. Never after the socket is closed. */
   whenDrained(callback: () => void): void;
   close(code: CloseCode, reason: string): void;
-  /** Stops reading the socket, and starts again: a sender that is too fast is slowed down by TCP. */
-  holdReading(isHeld: boolean): void;
+  /** Pauses and resumes reading: TCP then slows the sender down. */
+  pauseReading(isPaused: boolean): void;
   /** Whether the other end answers a ping within `limitMs`. */
   ping(limitMs: number): Promise<boolean>;
 }
 
 export interface MessageHandlers<In> {
-  /** Messages of one socket are handed over one after another, in the order they came. */
+  /** Called with one message after another, in the order of arrival. */
   receive(message: In): Promise<void> | undefined | void;
-  /** Takes a message that need not wait for those before it. False: hand it to `receive`. */
+  /** Handles a message that need not wait for those before it. False: hand it to `receive`. */
   receiveAtOnce?(message: In): boolean;
   /** Called once. */
   closed(how: Closed): void;
@@ -68,34 +68,46 @@ export interface Closed {
   abruptly: boolean;
 }
 
+export interface MessageSocketOptions<In> {
+  /** Parses a text frame; throws `INVALID_MESSAGE`. */
+  parse: (frame: string) => In;
+  handlers: MessageHandlers<In>;
+  limits?: FrameLimits | undefined;
+  /**
+   * Every frame of the other end counts as a sign of life, not only its pongs: on a slow line a ping waits behind
+   * megabytes of results.
+   */
+  anyFrameIsLife?: boolean | undefined;
+  /** The stream under the WebSocket; with it the frames of one tick are one write. */
+  stream?: Duplex | undefined;
+}
+
 /**
- * Turns a WebSocket into messages: every frame checked once, here. Bad ones are answered and, after three,
- * end the socket and nobody else's. A reader who does not read is cut off before it costs us memory.
+ * Turns a WebSocket into messages. Each frame is parsed and checked here, once. A bad frame is answered with an error; the
+ * third one closes this socket. A reader that does not read is disconnected before its backlog costs memory.
  */
-export function speak<In, Out>(
+export function openMessageSocket<In, Out>(
   socket: WebSocket,
-  options: {
-    /** A text frame as a message; throws `INVALID_MESSAGE`. */
-    parse: (frame: string) => In;
-    handlers: MessageHandlers<In>;
-    limits?: FrameLimits | undefined;
-    /**
-     * Every frame of the other end counts as a sign of life, not only its pongs: on a slow line a ping waits behind
-     * megabytes of results.
-     */
-    anyFrameIsLife?: boolean | undefined;
-    /** What the WebSocket writes to; with it the frames of one turn of the event loop are one write. */
-    stream?: Duplex | undefined;
-  },
+  options: MessageSocketOptions<In>,
 ): MessageSocket<Out> {
   const { parse, handlers, limits = FRAME_LIMITS, stream, anyFrameIsLife } = options;
   let badFrames = 0;
-  let missedPings = 0;
-  let inLine = 0;
-  let isCorked = false;
-  let isHeld = false;
-  let line: Promise<void> = Promise.resolve();
-  const pace = createPace(limits.framesPerSecondMax, readOrWait);
+  let queued = 0;
+  let isPaused = false;
+  let lastHandled: Promise<void> = Promise.resolve();
+  const pace = createFramePace(limits.framesPerSecondMax, readOrPause);
+  const cork = createCork(stream);
+  const liveness = watchLiveness(socket, {
+    intervalMs: limits.pingIntervalMs,
+    onInterval() {
+      if (socket.bufferedAmount > limits.unsentBytesMax) {
+        disconnectSlow(socket);
+        return true;
+      }
+      // The pong may be among the bytes that are not read.
+      return isPaused;
+    },
+  });
 
   function send(message: Out): void {
     sendText(JSON.stringify(message));
@@ -103,20 +115,88 @@ export function speak<In, Out>(
 
   function sendText(message: string | Buffer): void {
     if (socket.readyState !== socket.OPEN) return;
-    if (socket.bufferedAmount > limits.unsentBytesMax) cutOff();
+    if (socket.bufferedAmount > limits.unsentBytesMax) disconnectSlow(socket);
     else {
       cork();
       socket.send(message, { binary: false });
     }
   }
 
-  function whenDrained(callback: () => void): void {
-    if (stream?.writableNeedDrain) stream.once("drain", callback);
-    else setTimeout(() => socket.readyState === socket.OPEN && callback(), DRAIN_POLL_MS).unref();
+  function accept(data: RawData, isBinary: boolean): void {
+    pace.count();
+    if (anyFrameIsLife) liveness.seen();
+    try {
+      if (isBinary)
+        throw new TenureError("INVALID_MESSAGE", {
+          reason: "expected a text frame, got a binary one",
+        });
+      handle(parse(data.toString()));
+    } catch (error) {
+      reject(error, isBinary ? {} : subjectOf(data.toString()));
+    }
   }
 
-  /** Written one by one, each frame would be a system call here and a wake-up at the other end. */
-  function cork(): void {
+  /** Called synchronously when no message is queued, so that a handler without asynchronous work costs no tick. */
+  function handle(message: In): void {
+    if (handlers.receiveAtOnce?.(message)) return;
+    const handled =
+      queued > 0 ? lastHandled.then(() => handlers.receive(message)) : handlers.receive(message);
+    if (!handled) return;
+    queued += 1;
+    readOrPause();
+    lastHandled = handled
+      .catch((error: unknown) => reject(error))
+      .then(() => {
+        queued -= 1;
+        readOrPause();
+      });
+  }
+
+  /** Reading pauses while a queue is full, here or at the handler, and while the sender is too fast. */
+  function readOrPause(): void {
+    const pause = isPaused || queued >= QUEUE_MAX || pace.exceeded();
+    if (pause !== socket.isPaused) pause ? socket.pause() : socket.resume();
+  }
+
+  function reject(error: unknown, about: Subject = {}): void {
+    send(toErrorMessage(error, about) as Out);
+    if (!isTenureError(error, "INVALID_MESSAGE")) return;
+    if (++badFrames >= BAD_FRAMES_MAX) socket.close(CLOSE_CODES.BAD_FRAMES, "too many bad frames");
+  }
+
+  socket.on("message", accept);
+  if (anyFrameIsLife) socket.on("ping", liveness.seen);
+  socket.once("close", (code) => {
+    liveness.end();
+    handlers.closed({ silently: liveness.isSilent(), abruptly: code === NO_CLOSE_FRAME });
+  });
+  return {
+    send,
+    sendText,
+    unsentBytes: () => socket.bufferedAmount,
+    whenDrained(callback) {
+      if (stream?.writableNeedDrain) stream.once("drain", callback);
+      else setTimeout(() => socket.readyState === socket.OPEN && callback(), DRAIN_POLL_MS).unref();
+    },
+    ping: liveness.ping,
+    close: (code, reason) => socket.close(code, reason),
+    pauseReading(paused) {
+      isPaused = paused;
+      readOrPause();
+    },
+  };
+}
+
+/** The close frame waits behind the very bytes that are not read, so the wait for it is short. */
+function disconnectSlow(socket: WebSocket): void {
+  socket.close(CLOSE_CODES.TOO_SLOW, "send buffer is full");
+  setTimeout(() => socket.terminate(), CLOSE_LIMIT_MS).unref();
+}
+
+/** Collects the frames of one tick into one write: written one by one, each would be a system call and a wake-up. */
+function createCork(stream: Duplex | undefined): () => void {
+  let isCorked = false;
+  return () => {
     if (!stream || isCorked) return;
     isCorked = true;
     stream.cork();
@@ -124,123 +204,12 @@ export function speak<In, Out>(
       isCorked = false;
       stream.uncork();
     });
-  }
-
-  /** The farewell waits behind the very bytes that are not read, so it is not waited for long. */
-  function cutOff(): void {
-    socket.close(CLOSE_CODES.TOO_SLOW, "too slow");
-    setTimeout(() => socket.terminate(), FAREWELL_LIMIT_MS).unref();
-  }
-
-  function accept(data: RawData, isBinary: boolean): void {
-    pace.count();
-    if (anyFrameIsLife) missedPings = 0;
-    try {
-      if (isBinary) throw new TenureError("INVALID_MESSAGE", { reason: "a frame must be text" });
-      hand(parse(data.toString()));
-    } catch (error) {
-      refuse(error, isBinary ? {} : subjectOf(data.toString()));
-    }
-  }
-
-  /** At once when nobody is in line, so that a handler with nothing to wait for costs no turn of the loop. */
-  function hand(message: In): void {
-    if (handlers.receiveAtOnce?.(message)) return;
-    const handled =
-      inLine > 0 ? line.then(() => handlers.receive(message)) : handlers.receive(message);
-    if (!handled) return;
-    inLine += 1;
-    readOrWait();
-    line = handled
-      .catch((error: unknown) => refuse(error))
-      .then(() => {
-        inLine -= 1;
-        readOrWait();
-      });
-  }
-
-  /** Reasons not to read on: a full line here or at the handler, and a sender who is too fast. */
-  function readOrWait(): void {
-    const wait = isHeld || inLine >= LINE_MAX || pace.exceeded();
-    if (wait !== socket.isPaused) wait ? socket.pause() : socket.resume();
-  }
-
-  function refuse(error: unknown, about: Subject = {}): void {
-    send(toErrorMessage(error, about) as Out);
-    if (!isTenureError(error, "INVALID_MESSAGE")) return;
-    if (++badFrames >= BAD_FRAMES_MAX) socket.close(CLOSE_CODES.BAD_FRAMES, "too many bad frames");
-  }
-
-  let pings = 0;
-  let isSilent = false;
-  const awaited = new Map<string, (answered: boolean) => void>();
-
-  /** By a number that the pong repeats: a pong that was under way already proves nothing. */
-  function ping(limitMs: number): Promise<boolean> {
-    if (socket.readyState !== socket.OPEN) return Promise.resolve(false);
-    return new Promise((resolve) => {
-      const name = String(++pings);
-      const settle = (answered: boolean) => {
-        clearTimeout(timer);
-        awaited.delete(name);
-        resolve(answered);
-      };
-      const timer = setTimeout(() => settle(false), limitMs);
-      awaited.set(name, settle);
-      socket.ping(name);
-    });
-  }
-
-  const pinging = setInterval(() => {
-    if (missedPings >= MISSED_PINGS_MAX) {
-      isSilent = true;
-      return socket.terminate();
-    }
-    if (socket.bufferedAmount > limits.unsentBytesMax) return cutOff();
-    // What is not read may hold the pong.
-    if (isHeld) return undefined;
-    missedPings += 1;
-    return socket.ping();
-  }, limits.pingIntervalMs);
-
-  socket.on("message", accept);
-  socket.on("pong", (data) => {
-    missedPings = 0;
-    awaited.get(data.toString())?.(true);
-  });
-  if (anyFrameIsLife)
-    socket.on("ping", () => {
-      missedPings = 0;
-    });
-  // What the frame layer refuses (oversize, bad UTF-8) closes the socket by itself.
-  socket.on("error", (error: NodeJS.ErrnoException) => {
-    isSilent ||= SILENT_ERRORS.has(error.code ?? "");
-  });
-  socket.once("close", (code) => {
-    clearInterval(pinging);
-    for (const settle of [...awaited.values()]) settle(false);
-    handlers.closed({ silently: isSilent, abruptly: code === NO_CLOSE_FRAME });
-  });
-  return {
-    send,
-    sendText,
-    unsentBytes: () => socket.bufferedAmount,
-    whenDrained,
-    ping,
-    close: (code, reason) => socket.close(code, reason),
-    holdReading(held) {
-      isHeld = held;
-      readOrWait();
-    },
   };
 }
 
-/** The network gave up on the other end, which said nothing. */
-const SILENT_ERRORS = new Set(["ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN"]);
-
 type Subject = { request_id?: string; job_id?: string };
 
-/** What a frame that cannot be understood was about, if that much can be read: its sender looks for an answer. */
+/** The ids in a frame that is no valid message, as far as they can be read: its sender waits for an answer to them. */
 function subjectOf(frame: string): Subject {
   try {
     const { request_id, job_id } = JSON.parse(frame) as Record<string, unknown>;
@@ -251,37 +220,4 @@ function subjectOf(frame: string): Subject {
   } catch {
     return {};
   }
-}
-
-/** Messages that may wait for the one before them. A full line stops the reading, not the sender's messages. */
-const LINE_MAX = 256;
-
-/** Counts frames; past the limit the socket is not read until the second is over. */
-function createPace(
-  framesPerSecondMax: number,
-  onTurn: () => void,
-): { count(): void; exceeded(): boolean } {
-  let secondBeganMs = 0;
-  let frames = 0;
-  const restMs = () => secondBeganMs + 1_000 - performance.now();
-  const exceeded = () => frames >= framesPerSecondMax && restMs() > 0;
-
-  /** Looks again until it is so: a timer of a busy loop may fire before its time, and nobody else would ask. */
-  function turnWhenOver(): void {
-    if (exceeded()) setTimeout(turnWhenOver, restMs()).unref();
-    else onTurn();
-  }
-
-  return {
-    exceeded,
-    count() {
-      if (restMs() <= 0) {
-        secondBeganMs = performance.now();
-        frames = 0;
-      }
-      if (++frames !== framesPerSecondMax) return;
-      onTurn();
-      turnWhenOver();
-    },
-  };
 }

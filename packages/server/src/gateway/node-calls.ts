@@ -3,7 +3,7 @@ import { listJson } from "../deployments/cache/list-delta.ts";
 import type { Deployments } from "../deployments/deployments.ts";
 import type { NodeCalls } from "./node-socket.ts";
 
-/** What a node may ask: one line per method, each one call to the domain that knows. */
+/** The calls of a node: one line per method, each one call to its domain. */
 export function createNodeCalls(
   deployments: Pick<Deployments, "list" | "release" | "claim" | "reserve" | "report">,
 ): NodeCalls {
@@ -11,7 +11,7 @@ export function createNodeCalls(
     async answer(node, request) {
       switch (request.method) {
         case "member.list":
-          // A worker runs no deployments: the labels and patterns of the fleet are none of its business.
+          // A worker runs no deployments, so it must not see the labels and patterns of the fleet.
           if (!node.isNodeUnit)
             throw new TenureError("FORBIDDEN", { reason: "only a node-unit may list the members" });
           return node.listMembers(request.params.after);

@@ -13,33 +13,34 @@ import {
 } from "@tenure/protocol";
 import type { LogFollower, NodeLink } from "../membership/node-connection.ts";
 
-export interface NodeLine extends Pick<NodeLink, "call" | "follow"> {
-  /** A `response` came. One that nobody waits for any more is dropped. */
-  answered(response: CallResponse): void;
-  heard(chunk: LogLines & { id: CallId }): void;
-  /** The socket is gone: whoever waits is told. */
+export interface NodeRpc extends Pick<NodeLink, "call" | "follow"> {
+  /** A `response` arrived. One whose call has timed out is dropped. */
+  onResponse(response: CallResponse): void;
+  onLog(chunk: LogLines & { id: CallId }): void;
+  /** The socket is closed: rejects the open calls. */
   end(): void;
 }
 
-const ANSWER_LIMIT_MS = 10_000;
-const WAITING_MAX = 1_000;
+const RESPONSE_LIMIT_MS = 10_000;
+const OPEN_CALLS_MAX = 1_000;
 
-/** Calls from the server to one node, over its socket. */
-export function createNodeLine(
+/** Remote calls from the server to one node, over its socket. */
+export function createNodeRpc(
   send: (message: ServerToNode) => void,
-  limitMs: number = ANSWER_LIMIT_MS,
-): NodeLine {
+  limitMs: number = RESPONSE_LIMIT_MS,
+): NodeRpc {
   const waiting = new Map<CallId, (response: CallResponse | undefined) => void>();
   const followers = new Map<CallId, LogFollower>();
   let lastId = 0;
   let open = true;
 
-  async function ask<M extends ServerMethod>(
+  async function request<M extends ServerMethod>(
     id: number,
     method: M,
     params: CallParams<M>,
   ): Promise<CallResult<M>> {
-    if (!open || waiting.size >= WAITING_MAX) throw silent("it is not connected any more");
+    if (!open) throw nodeDown("it is not connected");
+    if (waiting.size >= OPEN_CALLS_MAX) throw nodeDown(`${OPEN_CALLS_MAX} calls to it are open`);
     const response = await new Promise<CallResponse | undefined>((resolve) => {
       const timer = setTimeout(() => resolve(undefined), limitMs);
       waiting.set(id, (answer) => {
@@ -48,31 +49,31 @@ export function createNodeLine(
       });
       send({ type: "request", id, method, params } as ServerToNode);
     }).finally(() => waiting.delete(id));
-    if (!response) throw silent(open ? `no answer within ${limitMs} ms` : "it disconnected");
+    if (!response) throw nodeDown(open ? `no answer within ${limitMs} ms` : "it disconnected");
     if (response.error) throw fromErrorInfo(response.error);
     const parsed = SERVER_CALLS[method].result.safeParse(response.result ?? {});
-    if (!parsed.success) throw silent("its answer makes no sense");
+    if (!parsed.success) throw nodeDown(`it sent an invalid response to ${method}`);
     return parsed.data as CallResult<M>;
   }
 
   return {
-    call: (method, params) => ask(++lastId, method, params),
+    call: (method, params) => request(++lastId, method, params),
     async follow(selection: LogSelection, follower) {
       const id = ++lastId;
-      // Before the answer: lines may come right behind it.
+      // Before the response: lines may follow it at once.
       followers.set(id, follower);
       try {
-        await ask(id, "log.follow", selection);
+        await request(id, "log.follow", selection);
       } catch (error) {
         followers.delete(id);
         throw error;
       }
       return () => {
-        if (followers.delete(id)) ask(++lastId, "log.stop", { id }).catch(() => {});
+        if (followers.delete(id)) request(++lastId, "log.stop", { id }).catch(() => {});
       };
     },
-    answered: (response) => waiting.get(response.id)?.(response),
-    heard: ({ id, lines, next }) => followers.get(id)?.onLines({ lines, next }),
+    onResponse: (response) => waiting.get(response.id)?.(response),
+    onLog: ({ id, lines, next }) => followers.get(id)?.onLines({ lines, next }),
     end() {
       open = false;
       for (const resolve of [...waiting.values()]) resolve(undefined);
@@ -82,5 +83,5 @@ export function createNodeLine(
   };
 }
 
-const silent = (reason: string): TenureError =>
+const nodeDown = (reason: string): TenureError =>
   new TenureError("DEPENDENCY_DOWN", { dependency: "the node", reason });

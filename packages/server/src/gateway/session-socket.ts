@@ -12,7 +12,7 @@ import { parseSessionMessage, type SessionMessage } from "../jobs/api/raw-json.t
 import type { SessionJobs } from "../jobs/api/session-api.ts";
 import type { SessionConnection, Sessions } from "../membership/sessions.ts";
 import { closeCodeOf, type SocketPrincipal } from "./admission.ts";
-import { type FrameLimits, speak } from "./message-socket.ts";
+import { type FrameLimits, openMessageSocket } from "./message-socket.ts";
 
 export interface SessionSocketOptions {
   instanceId: string;
@@ -23,22 +23,22 @@ export interface SessionSocketOptions {
   /** Called with the reason before a socket that was not admitted is closed. */
   onRefused?: ((error: unknown) => void) | undefined;
   limits?: FrameLimits | undefined;
-  /** What the socket writes to. */
+  /** The stream under the WebSocket. */
   stream?: Duplex | undefined;
 }
 
 const INIT_LIMIT_MS = 10_000;
 
-/** One session's socket: it says who it is, then every message is one call. */
+/** The socket of one session: it is initialized, then every message is one call. */
 export function acceptSession(socket: WebSocket, options: SessionSocketOptions): void {
   const { instanceId, sessions, jobs } = options;
   let session: SessionConnection | undefined;
   let starting = false;
 
-  const link = speak<SessionMessage, ServerToSession>(socket, {
+  const link = openMessageSocket<SessionMessage, ServerToSession>(socket, {
     parse: parseSessionMessage,
     handlers: {
-      // A store that does not answer must not make this end look silent.
+      // Answered while a store does not: otherwise the session would take this instance for dead.
       receiveAtOnce(message) {
         if (message.type !== "session_ping" || !session) return false;
         link.send({ type: "session_pong" });
@@ -55,14 +55,14 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
     stream: options.stream,
   });
   const impatience = setTimeout(
-    () => link.close(CLOSE_CODES.UNAUTHENTICATED, "no session_init in time"),
+    () => link.close(CLOSE_CODES.UNAUTHENTICATED, "no session_init within 10 s"),
     INIT_LIMIT_MS,
   );
 
   async function init(message: SessionMessage): Promise<void> {
     if (message.type !== "session_init" || starting) {
       throw new TenureError("INVALID_MESSAGE", {
-        reason: `${message.type} before session_init was answered`,
+        reason: `unexpected ${message.type}: session_init is not answered yet`,
       });
     }
     starting = true;
@@ -83,11 +83,11 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         protocol_version: PROTOCOL_VERSION,
         session_ping: true,
       });
-      jobs.joined(joined, { turnPauseMs: message.turn_pause_ms }).catch(() => {}); // with the store down; results are also sent again from the due index
+      jobs.joined(joined, { turnPauseMs: message.turn_pause_ms }).catch(() => {}); // With the store down: the recovery loop sends the results again.
     } catch (error) {
       options.onRefused?.(error);
       link.send(toErrorMessage(error));
-      link.close(closeCodeOf(error), "not let in");
+      link.close(closeCodeOf(error), "registration rejected");
     }
   }
 
@@ -95,11 +95,11 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
     await Promise.allSettled([gone.left(), jobs.left(gone)]);
   }
 
-  /** Nothing of a job is waited for here: a session says the next thing while the store thinks about the last. */
+  /** Jobs are not awaited here: the next message is handled while the store still works on the last. */
   function receive(current: SessionConnection, message: SessionMessage): Promise<void> | undefined {
     switch (message.type) {
       case "session_init":
-        throw new TenureError("INVALID_MESSAGE", { reason: "session_init was said already" });
+        throw new TenureError("INVALID_MESSAGE", { reason: "duplicate session_init" });
       case "session_close":
         return end(current);
       case "job_submit":
@@ -114,7 +114,7 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
       case "turn_finalize":
         return finalizeTurn(current, message);
       case "session_ping":
-        return undefined; // answered already
+        return undefined; // Answered by `receiveAtOnce`.
     }
   }
 
@@ -153,7 +153,7 @@ function admit(
     throw new TenureError("FORBIDDEN", { reason: `role ${principal.role} may not open a session` });
   }
   if (principal.tenant === ANY_TENANT) {
-    const reason = "a session belongs to one tenant, and this token is of all of them";
+    const reason = 'a session belongs to one tenant; this token has tenant = "*"';
     throw new TenureError("FORBIDDEN", { reason });
   }
   return principal;

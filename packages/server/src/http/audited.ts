@@ -8,17 +8,17 @@ import { clientAddress } from "./client-address.ts";
 
 interface AuditedRoute {
   action: string;
-  /** Audited for this role alone: from programs there are far too many. */
+  /** Audited for this role only: calls of programs are too many. */
   only?: "admin";
   subject?: string;
-  /** Members of the body that the entry shows. Never `env`, nor anything else that may be a secret. */
+  /** Members of the body that the entry shows. Never `env` or another possible secret. */
   shows?: readonly string[];
 }
 
 const id = { subject: "id" };
 const signer = { subject: "signer" };
 
-/** The writes that leave an audit entry. A sign-in begins before its actor is known: `access.ts` writes that one. */
+/** The writes that leave an audit entry. `routes/sign-in.ts` writes that of a sign-in, whose actor is not known before. */
 export const AUDITED: ReadonlyMap<Route, AuditedRoute> = new Map<Route, AuditedRoute>([
   [ROUTES.createDeployment, { action: "deployment.create", shows: ["name", "tenant"] }],
   [
@@ -48,7 +48,7 @@ export const AUDITED: ReadonlyMap<Route, AuditedRoute> = new Map<Route, AuditedR
 const TEXT_LENGTH_MAX = 200;
 const FIELDS_MAX = 32;
 
-/** The audit entry of this request; `undefined` when it leaves none. */
+/** The audit entry of a request; `undefined` when it leaves none. */
 export function deedOf(
   route: Route,
   request: FastifyRequest,

@@ -2,16 +2,16 @@ import { timingSafeEqual } from "node:crypto";
 import { ANY_TENANT, DEFAULT_TENANT, type Role } from "@tenure/protocol";
 import { tokenSha256 } from "../config.ts";
 
-/** Whoever is asking: what the token says, or the local operator where no token is configured. */
+/** The caller, as its token describes it; the local operator where no token is configured. */
 export interface Principal {
   name: string;
   role: Role;
   tenant: string;
-  /** Of a `signer` token: which signers it may open. */
+  /** Of a `signer` token: the signers it may open. */
   signers?: readonly string[] | undefined;
-  /** Whom a node of this token serves. */
+  /** The tenants that a node of this token serves. */
   tenants?: readonly string[] | undefined;
-  /** Whether it may act on what all tenants share. Where there is one tenant, everything is its own. */
+  /** Whether it may act on what all tenants share. With a single tenant every admin may. */
   operates?: boolean;
 }
 
@@ -20,16 +20,16 @@ export interface TokenRule extends Principal {
 }
 
 export interface Authenticator {
-  /** Without any token configured everybody on the loopback is the operator. */
+  /** No token is configured: every caller on the loopback is the operator. */
   readonly open: boolean;
-  /** `undefined`: no such token. */
+  /** `undefined` for an unknown token. */
   identify(secret: string | undefined): Principal | undefined;
-  /** The principal of a token by its name and hash. `undefined`: it is gone from the settings, or has another secret. */
+  /** The principal of a token by name and hash; `undefined` when it left the settings or its secret changed. */
   configured(token: { name: string; sha256: string }): Principal | undefined;
 }
 
-/** Who asks without a token, where none is needed. */
-export const ANYBODY: Principal = { name: "anybody", role: "viewer", tenant: DEFAULT_TENANT };
+/** A caller without a token, on a public route. */
+export const ANONYMOUS: Principal = { name: "anonymous", role: "viewer", tenant: DEFAULT_TENANT };
 
 const PEER: Principal = { name: "another instance", role: "peer", tenant: DEFAULT_TENANT };
 const OPERATOR: Principal = {
@@ -37,15 +37,15 @@ const OPERATOR: Principal = {
   operates: true,
 };
 
-/** Whether a request of this principal can come from another instance. Without tokens instances show none. */
+/** Whether requests of this principal may be forwarded ones. Without tokens, instances send none to each other either. */
 export const mayForward = (principal: Principal): boolean =>
   principal.role === "peer" || principal === OPERATOR;
 
-/** Whether it may name any tenant, and move things between them. Without tokens the one caller there is may. */
+/** Whether it may name any tenant and move things between tenants. */
 export const isOfAllTenants = (principal: Principal): boolean =>
   principal.tenant === ANY_TENANT || principal === OPERATOR;
 
-/** `peerToken` is what other instances show; it opens nothing where no token is asked for anyway. */
+/** `peerToken` authenticates other instances. Without tokens it is not needed and opens nothing. */
 export function createAuthenticator(tokens: readonly TokenRule[], peerToken = ""): Authenticator {
   const peers = peerToken ? [{ ...PEER, sha256: tokenSha256(peerToken) }] : [];
   const isShared = tenantsOf(tokens).length > 1;
@@ -63,7 +63,7 @@ export function createAuthenticator(tokens: readonly TokenRule[], peerToken = ""
       if (tokens.length === 0) return OPERATOR;
       if (!secret) return undefined;
       const digest = Buffer.from(tokenSha256(secret), "hex");
-      // Every rule is compared, in constant time each: how long it takes tells nothing about which matched.
+      // Compares every token in constant time, so that the duration does not reveal which one matched.
       const matches = rules.filter((rule) => timingSafeEqual(rule.digest, digest));
       return matches[0]?.token;
     },
@@ -72,7 +72,7 @@ export function createAuthenticator(tokens: readonly TokenRule[], peerToken = ""
   };
 }
 
-/** The tenants that tokens name, each once. Instances are of none. */
+/** The tenants named by tokens, each once; `*` and peer tokens name none. */
 export function tenantsOf(
   tokens: readonly Pick<Principal, "role" | "tenant" | "tenants">[],
 ): string[] {

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { BlockList, isIP } from "node:net";
 import type { FastifyRequest } from "fastify";
 
-/** The proxies whose `X-Forwarded-For` is believed. */
+/** The proxies whose `X-Forwarded-For` is trusted. */
 export interface TrustedProxies {
   includes(address: string): boolean;
 }
@@ -20,7 +20,7 @@ export function createTrustedProxies(cidrs: readonly string[]): TrustedProxies {
 
 const addresses = new WeakMap<IncomingMessage, string>();
 
-/** Works out the client's address once, while the socket still has it. Returns it. */
+/** Determines the client's address while the socket still has it, remembers it for the request and returns it. */
 export function recordClientAddress(request: IncomingMessage, proxies: TrustedProxies): string {
   const address = behind(
     peerAddress(request.socket),
@@ -46,8 +46,8 @@ export function peerAddress({ remoteAddress }: { remoteAddress?: string | undefi
 }
 
 /**
- * Each proxy appends the address it was called from, so the list is read from its end for as long as the entry was
- * written by a trusted proxy. What stands further left was written by the client.
+ * Each proxy appends the address it was called from. The list is read from its end while the entry was written by a
+ * trusted proxy; entries further left were written by the client.
  */
 function behind(peer: string, forwarded: string | undefined, proxies: TrustedProxies): string {
   let address = peer;

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
-import { isIPv6, type Socket } from "node:net";
+import type { Socket } from "node:net";
+import { addressGroup } from "../audit/address-group.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Telemetry } from "../telemetry.ts";
@@ -13,20 +14,20 @@ export interface ConnectionLimits {
 export type ConnectionRefusal = "connections" | "connections_per_address";
 
 export interface Connections {
-  /** Counts a connection until it closes. At a limit an older one that has shown no token ends, else this one. */
+  /** Counts a connection until it closes. At a limit the oldest one without a token is closed, or else this one. */
   opened(socket: Socket): void;
-  /** A valid token came over this connection: it is not ended to make room. */
+  /** A valid token arrived over this connection: it is no longer closed to make room. */
   proved(socket: Socket): void;
-  /** A request without a token begins: the connection ends when nothing moves on it for a while. */
+  /** A request without a token begins: the connection is closed when it is idle for 30 s. */
   askedWithoutToken(socket: Socket): void;
   /**
-   * Counts what came through a trusted proxy to the address it forwards, until `ended` is called. Undefined: that
-   * address is at its limit. Of other connections nothing is counted here.
+   * Counts a request through a trusted proxy for the address that the proxy forwards, until `ended` is called. Undefined
+   * when that address is at its limit. Does not count requests over other connections.
    */
   forwarded(request: IncomingMessage): { ended(): void } | undefined;
 }
 
-/** How long a connection without a token may neither send nor take a byte. */
+/** How long a connection without a token may be idle. */
 const STRANGER_IDLE_MS = 30_000;
 
 /** The connections of one address, or all of them. */
@@ -34,7 +35,7 @@ class Group {
   readonly refusal: ConnectionRefusal;
   readonly max: number;
   open = 0;
-  /** Those that have shown no token, the oldest first. */
+  /** Connections without a token, oldest first. */
   readonly unproved = new Set<Socket>();
 
   constructor(refusal: ConnectionRefusal, max: number) {
@@ -44,9 +45,9 @@ class Group {
 }
 
 /**
- * Bounds the connections in all and per address, so that clients without a token cannot take the descriptors and the
- * memory that nodes need. At a limit the oldest connection without a token makes room: a healthy client shows its
- * token within one round trip, and so gets in during a flood. Loopback addresses count like any other.
+ * Limits the connections in total and per address, so that clients without a token cannot use up the descriptors and the
+ * memory that nodes need. At a limit the oldest connection without a token is closed: a healthy client sends its token
+ * within one round trip and so connects during a flood. Loopback addresses count like any other.
  */
 export function createConnections(
   { connectionsMax, perAddressMax }: ConnectionLimits,
@@ -58,14 +59,14 @@ export function createConnections(
   const groupsOf = new Map<Socket, Group[]>();
 
   function groupFor(address: string): Group {
-    const key = limitedAs(address);
+    const key = addressGroup(address);
     const group = byAddress.get(key) ?? new Group("connections_per_address", perAddressMax);
     byAddress.set(key, group);
     return group;
   }
 
   function forget(address: string, group: Group): void {
-    if (group.open === 0) byAddress.delete(limitedAs(address));
+    if (group.open === 0) byAddress.delete(addressGroup(address));
   }
 
   function count(socket: Socket, address: string, groups: Group[]): void {
@@ -87,7 +88,7 @@ export function createConnections(
     groupsOf.delete(socket);
   }
 
-  /** Whether the group has room for one more, after the oldest without a token has made some. */
+  /** Closes the oldest connection without a token when the group is full. False when there is none to close. */
   function makeRoom(group: Group): boolean {
     if (group.open < group.max) return true;
     const [oldest] = group.unproved;
@@ -103,7 +104,7 @@ export function createConnections(
     opened(socket) {
       const address = peerAddress(socket);
       const groups = proxies.includes(address) ? [all] : [all, groupFor(address)];
-      // The address first: what it makes room for by itself takes nothing from the others.
+      // The address first: a connection closed there leaves room in the total as well.
       const full = groups.toReversed().find((group) => !makeRoom(group));
       if (!full) return count(socket, address, groups);
       for (const group of groups) if (group !== all) forget(address, group);
@@ -139,16 +140,6 @@ export function createConnections(
 
 const NOT_COUNTED = { ended() {} };
 
-/** A subscriber of IPv6 has at least a /64 to choose addresses from, so all of it counts as one. */
-function limitedAs(address: string): string {
-  if (!isIPv6(address)) return address;
-  const [head = "", tail = ""] = address.split("%")[0]?.split("::") ?? [];
-  const left = head.split(":").filter((group) => group !== "");
-  const right = tail.split(":").filter((group) => group !== "");
-  const zeros = Array<string>(Math.max(0, 8 - left.length - right.length)).fill("0");
-  return [...left, ...zeros, ...right].slice(0, 4).join(":");
-}
-
 const REPORTED_EVERY_MS = 60_000;
 
 /** Counts every refusal and logs one a minute: a flood must not fill the log. */
@@ -170,7 +161,7 @@ export function createRefusalReport({
     nextReportMs = clock.monotonicMs() + REPORTED_EVERY_MS;
     log.warn(
       { event: "connections.refused", reason, address, refused },
-      "a limit of connections was reached; connections without a valid token were closed",
+      "connection limit reached; closed connections without a valid token",
     );
     refused = 0;
   };

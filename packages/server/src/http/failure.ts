@@ -2,7 +2,7 @@ import { TenureError, toErrorBody } from "@tenure/protocol";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import type { Log } from "../kernel/log.ts";
 
-/** Every failure leaves as the same body: a code, a sentence, whether to try again. */
+/** Renders every failure as the same body: a code, a sentence, and whether to retry. */
 export function renderFailure(log: Log, bodyBytesMax: number) {
   return (error: FastifyError, request: FastifyRequest, reply: FastifyReply): void => {
     const known = asTenureError(error, bodyBytesMax);
@@ -10,7 +10,7 @@ export function renderFailure(log: Log, bodyBytesMax: number) {
       const route = request.routeOptions.url ?? request.url;
       log.error(
         { event: "request.failed", method: request.method, route, error },
-        "a request failed unexpectedly",
+        "request failed unexpectedly; answered 500",
       );
     }
     if (known.status === 401) reply.header("www-authenticate", "Bearer");
@@ -24,7 +24,7 @@ export function notFound(request: FastifyRequest, reply: FastifyReply): void {
   reply.code(error.status).send(toErrorBody(error));
 }
 
-/** What fastify itself refuses, in our words. Anything else is a surprise, and says nothing about itself. */
+/** Translates fastify's own rejections. Any other error is unexpected: the answer does not describe it. */
 function asTenureError(error: FastifyError | TenureError, bodyBytesMax: number): TenureError {
   if (error instanceof TenureError) return error;
   if (error.statusCode === 413)

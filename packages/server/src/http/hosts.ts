@@ -13,8 +13,8 @@ export interface HostGuard {
 }
 
 /**
- * Judges `Host` and `Origin`, also where no token is asked for: a page on the web can make a browser send
- * requests to a loopback server, by name (`Host` is then a foreign one) or across origins.
+ * Checks `Host` and `Origin`, also where no token is needed: a web page can make a browser send requests to a
+ * loopback server, by a DNS name that resolves to it (`Host` is then a foreign one) or across origins.
  */
 export function createHostGuard(rules: HostRules): HostGuard {
   const origins = new Set(
@@ -34,7 +34,7 @@ export function createHostGuard(rules: HostRules): HostGuard {
   };
 }
 
-/** Which of two `Host` headers counts is a matter of who reads them; a proxy and this server may differ. */
+/** A proxy and this server may read different ones of two `Host` headers, so such a request is rejected. */
 export function hasTwoHosts({ rawHeaders }: { rawHeaders: readonly string[] }): boolean {
   let hosts = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -45,24 +45,24 @@ export function hasTwoHosts({ rawHeaders }: { rawHeaders: readonly string[] }): 
 }
 
 /**
- * The name in a `Host` header, without port and brackets. Read as it is written, not as a URL: a reader of
- * URLs makes 127.0.0.1 of `evil.example@127.0.0.1` and of `2130706433`.
+ * The name in a `Host` header, without port and brackets. Not parsed as a URL: a URL parser would turn
+ * `evil.example@127.0.0.1` and `2130706433` into 127.0.0.1.
  */
 function nameIn(host: string): string {
   const [, bracketed, plain] = /^(?:\[([\da-f:.]+)\]|([\w.-]+))(?::\d+)?$/i.exec(host) ?? [];
-  return (bracketed ?? plain ?? NOBODY).toLowerCase();
+  return (bracketed ?? plain ?? NO_HOST).toLowerCase();
 }
 
 function hostOf(url: string): string {
   try {
     return new URL(url).hostname.replace(/^\[|\]$/g, "").toLowerCase();
   } catch {
-    return NOBODY;
+    return NO_HOST;
   }
 }
 
-/** What a text becomes that names no host. Nothing matches it: no header can hold it. */
-const NOBODY = "\0";
+/** Stands for a text that names no host. No header can contain it, so nothing matches it. */
+const NO_HOST = "\0";
 
 const isLoopbackName = (host: string): boolean =>
   ["localhost", "127.0.0.1", "::1"].includes(host.toLowerCase());

@@ -3,20 +3,20 @@ import type { Scope } from "../kernel/scope.ts";
 import type { Principal } from "./auth.ts";
 import { tenantOf } from "./scope.ts";
 
-/** Whose jobs and sessions a caller sees. */
+/** The jobs and sessions that a caller sees. */
 export interface JobCaller {
   /** `*` = all. */
   tenant: string;
-  /** Only what the token of this name submitted or opened. */
+  /** Only those that the token of this name submitted or opened. */
   token?: string | undefined;
 }
 
 export type CallerOf = (call: { principal: Principal; scope: Scope }) => JobCaller;
 
 /**
- * A `session` token sees what it submitted and opened itself, as soon as its tenant has another one. While it is the
- * only one it sees all of its tenant, also what an instance of 0.1 took in and recorded no token for. Tokens of one name
- * count as one: that is how a secret is replaced.
+ * A `session` token sees the jobs and sessions that it submitted and opened. While it is the only one of its tenant it sees
+ * all of the tenant's, also jobs for which an instance of 0.1 recorded no token. Tokens of one name count as one: that is
+ * how a secret is replaced.
  */
 export function createJobCallers(
   tokens: readonly Pick<AuthToken, "name" | "role" | "tenant">[],

@@ -3,8 +3,8 @@ import type { Scope } from "../kernel/scope.ts";
 import { isOfAllTenants, type Principal } from "./auth.ts";
 
 /**
- * The caller's scope: its own tenant; all of them, or the one named by `?tenant=`, with a token of the tenant `*`; and the
- * tenants that it serves with a token of role `node`. Another instance has judged its caller already.
+ * The caller's scope: its own tenant; with a token of tenant `*` all, or the one in `?tenant=`; with a token of role `node`
+ * the tenants it serves; all for another instance, which has checked its own caller.
  */
 export function scopeOf(principal: Principal, query: unknown): Scope {
   const own = tenantsOfCaller(principal);
@@ -18,7 +18,7 @@ export function scopeOf(principal: Principal, query: unknown): Scope {
     const reason = `this token sees the tenant ${own.join(", ")} only`;
     throw new TenureError("FORBIDDEN", { reason });
   }
-  // As an admin of that tenant would see it.
+  // The same as for an admin of that tenant.
   return { tenants: [named.data], operates: false };
 }
 
@@ -30,19 +30,19 @@ function tenantsOfCaller({ role, tenant, tenants }: Principal): readonly string[
 /** The one tenant of a caller of a role that has one, or `*`. */
 export const tenantOf = ({ tenants: [tenant = ANY_TENANT] }: Scope): string => tenant;
 
-/** The tenant that something new belongs to: the caller's, or the one that a caller of all tenants names. */
+/** The tenant of a new object: the caller's own, or the one that a caller of all tenants names. */
 export function tenantToWrite(scope: Scope, named?: string | undefined): string {
   const own = tenantOf(scope);
   if (own === ANY_TENANT) {
     if (named !== undefined) return named;
-    const reason = "tenant: must be named, because this token is of all tenants";
+    const reason = 'tenant: required, because this token has tenant = "*"';
     throw new TenureError("INVALID_REQUEST", { reason });
   }
   if (named === undefined || named === own) return own;
   throw new TenureError("FORBIDDEN", { reason: `this token writes to the tenant ${own} only` });
 }
 
-/** Throws for a caller who may not act on what all tenants share. */
+/** Throws for a caller that may not act on what all tenants share. */
 export function requireOperator({ operates }: Scope): void {
   if (operates) return;
   const reason =
@@ -50,7 +50,7 @@ export function requireOperator({ operates }: Scope): void {
   throw new TenureError("FORBIDDEN", { reason });
 }
 
-/** Throws for a caller who sees one tenant only: what it moves to another it could never get back. */
+/** Throws for a caller of one tenant: it could not undo the move to another. */
 export function requireAllTenants(principal: Principal, what: string): void {
   if (isOfAllTenants(principal)) return;
   const reason = `moving a ${what} to another tenant takes an admin token with tenant = "*"`;

@@ -18,11 +18,11 @@ interface SiteFile {
   cacheControl: string;
 }
 
-/** The same place from the sources and from the build. */
+/** The same directory, seen from the sources and from the build. */
 const DIRECTORY = fileURLToPath(new URL("../../../console/dist/site", import.meta.url));
 const INDEX = "/index.html";
 
-/** The built console, read once: it is a handful of files. */
+/** The built console. Its few files are read once, at start. */
 export function openSite(directory = DIRECTORY): Site {
   const files = readFiles(directory);
   const index = files.get(INDEX) ?? unbuilt;
@@ -30,7 +30,7 @@ export function openSite(directory = DIRECTORY): Site {
   function find(path: string, accepts: string): SiteFile | undefined {
     if (path === "/") return index;
     const file = files.get(path);
-    // Whoever asks for a page, by a link or by reloading it, gets the console, which knows its own addresses.
+    // A request for any other page, by a link or a reload, gets the console: it routes by the address itself.
     return file ?? (accepts.includes("text/html") && !isElsewhere(path) ? index : undefined);
   }
 
@@ -44,13 +44,13 @@ export function openSite(directory = DIRECTORY): Site {
   };
 }
 
-/** A wrong address of the API is never answered with a page, nor is an asset of another build. */
+/** Paths that never get the page: an unknown API route, and an asset of another build. */
 const isElsewhere = (path: string): boolean =>
   /^\/(api|assets|health|metrics|openapi\.json|ws)(\/|$)/.test(path);
 
 /**
- * Scripts and styles come from here and nowhere else, nothing is inline, nobody may frame the page. So text of
- * other machines that slipped through as HTML would still not run.
+ * Scripts and styles load from this server only, nothing is inline, and the page may not be framed: text from a node that
+ * slipped through as HTML would not run.
  */
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
@@ -111,7 +111,7 @@ const TYPES: Record<string, string> = {
 function fileOf(path: string, bytes: Buffer): SiteFile {
   const type = TYPES[extname(path)] ?? "application/octet-stream";
   const zipped = /^text|svg/.test(type) ? gzipSync(bytes, { level: 9 }) : undefined;
-  // Names in assets/ contain the hash of what they hold; the page that names them must be asked for again.
+  // File names in assets/ contain a hash of the content; the page that names them must be revalidated.
   const cacheControl = path.startsWith("/assets/")
     ? "public, max-age=31536000, immutable"
     : "no-cache";
@@ -121,5 +121,7 @@ function fileOf(path: string, bytes: Buffer): SiteFile {
 
 const unbuilt = fileOf(
   INDEX,
-  Buffer.from("<!doctype html><title>Tenure</title><p>The console is not built: npm run build.\n"),
+  Buffer.from(
+    "<!doctype html><title>Tenure</title><p>The console is not built. Run: npm run build\n",
+  ),
 );

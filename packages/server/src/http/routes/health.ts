@@ -1,7 +1,7 @@
 import { DEFAULT_TENANT, ROUTES, serves, type TimelineStatus } from "@tenure/protocol";
 import type { Health } from "../../health.ts";
 import type { Telemetry } from "../../telemetry.ts";
-import { ANYBODY, type Principal } from "../auth.ts";
+import { ANONYMOUS, type Principal } from "../auth.ts";
 import { type Served, serve } from "../route.ts";
 import { requireOperator } from "../scope.ts";
 
@@ -17,8 +17,8 @@ export function healthRoutes(options: {
     serve(ROUTES.healthReady, async ({ reply, principal }) => {
       const answer = maySeeReasons(principal) ? await health() : withoutReasons(await health());
       reply.code(answer.status === "ready" ? 200 : 503);
-      // Beside the status and no part of it: deployments and jobs go on, and an instance that leaves the load balancer
-      // could not be asked to confirm.
+      // Not part of the status: deployments and jobs go on, and an instance that the load balancer dropped could not be
+      // asked to confirm.
       const { state, reason } = timeline.status();
       const shown =
         maySeeReasons(principal) && reason !== undefined ? { state, reason } : { state };
@@ -32,11 +32,11 @@ export function healthRoutes(options: {
   ];
 }
 
-/** A driver's words name hosts, ports and users. */
+/** The error texts of drivers contain hosts, ports and users. */
 const withoutReasons = ({ status, dependencies }: Health): Health => ({
   status,
   dependencies: dependencies.map(({ name, kind, ok }) => ({ name, kind, ok })),
 });
 
 const maySeeReasons = (principal: Principal): boolean =>
-  principal !== ANYBODY && (principal.role === "admin" || principal.role === "viewer");
+  principal !== ANONYMOUS && (principal.role === "admin" || principal.role === "viewer");

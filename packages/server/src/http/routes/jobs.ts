@@ -5,7 +5,7 @@ import type { CallerOf } from "../job-callers.ts";
 import { JsonReply, type Served, serve } from "../route.ts";
 import { tenantToWrite } from "../scope.ts";
 
-/** The caller's span by W3C's `traceparent`; of a later version what version 00 has of it, else nothing. */
+/** The caller's span from a W3C `traceparent` header; fields that later versions append are dropped. */
 function traceOf(header: unknown): string | undefined {
   const form =
     /^(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?$/;
@@ -23,7 +23,7 @@ export function jobRoutes(jobs: HttpJobs, callerOf: CallerOf): Served[] {
         const trace_id = body.trace_id ?? traceOf(request.headers.traceparent);
         const waitMs = query.wait_ms ?? 0;
         const payload = payloadOfRequest(request.bodyText);
-        request.bodyText = ""; // a caller may wait for minutes
+        request.bodyText = ""; // Not kept while the caller waits, which may take minutes.
         const gone = new AbortController();
         if (waitMs > 0) reply.raw.on("close", () => gone.abort());
         const by = { tenant, token, waitMs, gone: gone.signal };

@@ -3,7 +3,7 @@ import * as z from "zod";
 import { VERSION } from "../../version.ts";
 import { type Served, serve } from "../route.ts";
 
-/** `/openapi.json`: what this server serves, made from the very table it serves by. */
+/** `/openapi.json`, generated from the routes that this server serves. */
 export function describeApi(routes: readonly Route[]): Served {
   let document: Record<string, unknown> | undefined;
   return serve(ROUTES.readOpenapi, async () => {
@@ -24,7 +24,7 @@ function documentOf(routes: readonly Route[]): Record<string, unknown> {
       description: "One owner at a time for every deployment, job and nonce.",
       license: { name: "Apache-2.0" },
     },
-    // Relative to where this document was read: an instance does not know the names its proxies have.
+    // Relative to the address of this document: an instance does not know the names of its proxies.
     servers: [{ url: "/" }],
     components: {
       securitySchemes: { bearer: { type: "http", scheme: "bearer" } },
@@ -47,7 +47,7 @@ function operationOf(route: Route): Record<string, unknown> {
   return {
     operationId: NAMES.get(route),
     summary: route.summary,
-    // Who may call it, in a form that programs can read; the bearer scheme itself knows no roles.
+    // The roles that may call it; the bearer scheme has no field for them.
     "x-roles": route.roles,
     security: route.roles === "public" ? [] : [{ bearer: [] }],
     parameters: [...parametersOf(route.params, "path"), ...parametersOf(queryOf(route), "query")],
@@ -71,7 +71,7 @@ const NAMES: ReadonlyMap<Route, RouteName> = new Map(
   (Object.entries(ROUTES) as [RouteName, Route][]).map(([name, route]) => [route, name]),
 );
 
-/** Refusals that a caller of this route can meet, besides those that `default` stands for. */
+/** The errors a caller of this route must expect, besides `default`. */
 function refusalsOf(route: Route): Record<number, string> {
   const { roles, params, body } = route;
   return {
@@ -98,7 +98,7 @@ function responsesOf(route: Route): Record<string, unknown> {
   return {
     ...Object.fromEntries(answers),
     ...Object.fromEntries(
-      Object.entries(refusalsOf(route)).map(([status, says]) => [status, error(says)]),
+      Object.entries(refusalsOf(route)).map(([status, text]) => [status, error(text)]),
     ),
     default: error("refused or failed"),
   };
@@ -124,7 +124,7 @@ function schemaOf(schema: z.ZodType, io: "input" | "output" = "input"): JsonSche
   const { $schema, ...rest } = z.toJSONSchema(schema, {
     io,
     unrepresentable: "any",
-    // Of a record by an enum zod requires the names and describes none of them.
+    // For a record with enum keys zod lists the keys as required and describes none of them.
     override({ jsonSchema }) {
       const { required, properties, additionalProperties } = jsonSchema;
       if (!required || properties || !additionalProperties) return;

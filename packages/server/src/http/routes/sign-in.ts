@@ -12,7 +12,7 @@ import { clientAddress, peerAddress, type TrustedProxies } from "../client-addre
 import { endedCookies, sessionCookie, sessionIdsIn } from "../cookie.ts";
 import { type Served, serve } from "../route.ts";
 
-/** Whom the console shows something: the others' tokens are for programs. */
+/** The roles that may sign in at the console; tokens of other roles are for programs. */
 const CONSOLE_ROLES: readonly Role[] = ROUTES.readPrincipal.roles;
 
 export interface AccessOptions {
@@ -24,7 +24,7 @@ export interface AccessOptions {
   proxies: TrustedProxies;
   /** `[server] advertise_url`. */
   advertiseUrl: string;
-  /** Taken once in place of its token. */
+  /** Accepted once in place of its token. */
   signInCode?: { code: string; token: string } | undefined;
 }
 
@@ -42,7 +42,7 @@ export function accessRoutes(options: AccessOptions): Served[] {
     throw error;
   }
 
-  /** Whose token this is. Guesses are slowed by the address they come from. */
+  /** Finds the principal of a token. Failed tries are limited per address. */
   function authenticate(
     request: FastifyRequest,
     given: string,
@@ -53,7 +53,7 @@ export function accessRoutes(options: AccessOptions): Served[] {
     const principal = authenticator.identify(secret);
     if (!principal) {
       limit.failed(clientAddress(request));
-      const reason = "this token is not known here";
+      const reason = "unknown token";
       return refuse(request, new TenureError("UNAUTHENTICATED", { reason }));
     }
     if (!CONSOLE_ROLES.includes(principal.role)) {
@@ -66,7 +66,7 @@ export function accessRoutes(options: AccessOptions): Served[] {
   return [
     serve(ROUTES.login, async ({ body, request, reply }) => {
       const { principal, secret } = authenticate(request, body.token);
-      // Where no token is needed a session would only outlive that.
+      // Without tokens no session is needed, and one would outlive the setting.
       if (authenticator.open) return shown(principal);
       const token = { name: principal.name, sha256: tokenSha256(secret) };
       const deed = { action: "console.sign-in", actor: actorOf(principal, request) };
@@ -98,24 +98,24 @@ function onceOnly(given: { code: string; token: string } | undefined) {
   };
 }
 
-/** By their digests, which have one length: the time it takes says nothing of the code. */
+/** Compares digests, which have one length, in constant time. */
 const isEqual = (a: string, b: string): boolean =>
   timingSafeEqual(Buffer.from(tokenSha256(a)), Buffer.from(tokenSha256(b)));
 
-/** Never the rule itself: it has the hash. */
+/** Without the hash of the token. */
 const shown = ({ name, role, tenant, operates = false }: Principal): Principal => ({
   ...{ name, role, tenant, operates },
 });
 
 /**
- * Behind a proxy this server speaks plain HTTP. The browser names the page it signs in from, and with it how it got here; for
- * a client that names none, a trusted proxy or the URL under which this server is known decides.
+ * Whether the client came over TLS. Behind a proxy this server itself gets plain HTTP. A browser sends the page's `Origin`;
+ * for other clients the header of a trusted proxy decides, or else `advertise_url`.
  */
 function cameByTls(
   { headers, raw }: FastifyRequest,
   { proxies, advertiseUrl }: Pick<AccessOptions, "proxies" | "advertiseUrl">,
 ): boolean {
   if (headers.origin !== undefined) return headers.origin.startsWith("https://");
-  const said = proxies.includes(peerAddress(raw.socket)) && headers["x-forwarded-proto"];
-  return said ? said === "https" : advertiseUrl.startsWith("https://");
+  const proto = proxies.includes(peerAddress(raw.socket)) && headers["x-forwarded-proto"];
+  return proto ? proto === "https" : advertiseUrl.startsWith("https://");
 }
