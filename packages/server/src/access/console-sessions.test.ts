@@ -42,7 +42,7 @@ async function answer({ text, values }: Sql): Promise<object> {
   return { rows: kind === "select token" && row ? [{ ...row, unseen_ms: 0 }] : [] };
 }
 
-test("a session is looked up once in five seconds, however many requests ask", async () => {
+test("a session is read once in five seconds, however many requests come", async () => {
   const id = await sessions.open(TOKEN);
   asked = [];
   const found = await Promise.all(Array.from({ length: 50 }, () => sessions.find([id])));
@@ -65,7 +65,7 @@ test("an id that this fleet did not make costs no query", async () => {
   expect(asked).toEqual([]);
 });
 
-test("an ended session stays ended when its look-up was under way", async () => {
+test("a session that ends during its query stays ended", async () => {
   const id = await sessions.open(TOKEN);
   const finding = sessions.find([id]);
   await sessions.end([id]);
@@ -73,7 +73,7 @@ test("an ended session stays ended when its look-up was under way", async () => 
   expect(await sessions.find([id])).toBeUndefined();
 });
 
-test("without the store nobody is signed in, and the error has a code", async () => {
+test("without the store no session is valid, and the error has a code", async () => {
   const id = await sessions.open(TOKEN);
   isDown = true;
   await expect(sessions.find([id])).rejects.toMatchObject({ code: "DEPENDENCY_DOWN" });
@@ -82,7 +82,7 @@ test("without the store nobody is signed in, and the error has a code", async ()
   expect(await sessions.find([id])).toEqual(TOKEN);
 });
 
-test("ten thousand sessions are remembered and no more", async () => {
+test("at most ten thousand sessions are cached", async () => {
   const ids: string[] = [];
   for (let made = 0; made < 10_001; made++) {
     ids.push(await sessions.open(TOKEN));

@@ -22,7 +22,7 @@ const from = (address: string, token?: string) => ({
 const address = (n: number): string => `10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`;
 
 describe("refusals", () => {
-  test("are one line per address and minute, with the number of those that followed", () => {
+  test("rejections are one line per address and minute, with the number of those that followed", () => {
     for (let n = 0; n < 100; n++) refusals.note(from("10.0.0.1"));
     expect(lines.map(({ count }) => count)).toEqual([1]);
     nowMs = 59_999;
@@ -36,12 +36,12 @@ describe("refusals", () => {
     expect([lines.length, refusals.size]).toEqual([2, 0]);
   });
 
-  test("are counted by token where there is one, wherever it is used", () => {
+  test("rejections of a token are counted together from all addresses", () => {
     for (let n = 0; n < 50; n++) refusals.note(from(address(n), "viewer"));
     expect(lines).toEqual([{ ...from(address(0), "viewer"), count: 1 }]);
   });
 
-  test("from many addresses are 100 lines a minute and one for the others, and none is lost", () => {
+  test("rejections from many addresses are 100 lines a minute and one for the others, and none is lost", () => {
     for (let n = 0; n < 20_000; n++) refusals.note(from(address(n)));
     expect([lines.length, refusals.size]).toEqual([100, 10_000]);
     refusals.note(from(address(0), "viewer"));
@@ -54,7 +54,7 @@ describe("refusals", () => {
     expect(refusals.size).toBe(0);
   });
 
-  test("that have no line yet get one at a stop", () => {
+  test("pending rejections get a line at a stop", () => {
     for (let n = 0; n < 3; n++) refusals.note(from("10.0.0.1"));
     refusals.sweep(true);
     expect(lines.map(({ count }) => count)).toEqual([1, 2]);
@@ -62,7 +62,7 @@ describe("refusals", () => {
 });
 
 describe("failed sign-ins", () => {
-  test("have ten tries at once and then ten a minute", () => {
+  test("an address has ten failed sign-ins at once and then ten a minute", () => {
     const limit = new SignInLimit(clock);
     for (let n = 0; n < 10; n++) {
       expect(limit.waitMs("10.0.0.1")).toBe(0);
@@ -76,7 +76,7 @@ describe("failed sign-ins", () => {
     expect(limit.waitMs("10.0.0.1")).toBe(6_000);
   });
 
-  test("of more than ten thousand addresses are not remembered", () => {
+  test("at most ten thousand addresses are counted", () => {
     const limit = new SignInLimit(clock);
     for (let n = 0; n < 20_000; n++) limit.failed(address(n));
     expect(limit.size).toBe(10_000);

@@ -14,7 +14,7 @@ const asNode = { authorization: "Bearer node-secret-words" };
 const asSession = { authorization: "Bearer session-secret-word" };
 
 // Every way in that must stay shut. Each is tried; none gets in where it does not belong.
-describe.each(HOT_STORES)("who is let in: %s", (hot) => {
+describe.each(HOT_STORES)("admission: %s", (hot) => {
   let database: Awaited<ReturnType<typeof openServer>>;
   let app: App;
   let url: string;
@@ -35,7 +35,7 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
   const isOnline = async (address: string) =>
     (await rows()).items.some(({ node_id, online }) => node_id === address && online);
 
-  test("a node that signs its challenge, with a token", async () => {
+  test("a node that signs its challenge and has a token is admitted", async () => {
     const node = await connectRawNode({ url, headers: asNode });
     const ack = await node.register();
     expect(ack).toMatchObject({
@@ -53,7 +53,7 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
     await node.close();
   });
 
-  test("not a signature by another key", async () => {
+  test("a signature by another key is rejected", async () => {
     const victim = createNodeKey();
     const thief = await connectRawNode({ url, headers: asNode });
     void thief.register({ address: victim.address }).catch(() => {});
@@ -61,7 +61,7 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
     expect(await isOnline(victim.address)).toBe(false);
   });
 
-  test("not a signature made for another challenge, instance, boot or address", async () => {
+  test("a signature for another challenge, instance, boot or address is rejected", async () => {
     const key = createNodeKey();
     const bootId = randomUUID();
     const good = await connectRawNode({ url, key, bootId, headers: asNode });
@@ -85,7 +85,7 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
     }
   });
 
-  test("not a second try on one challenge, even with the right signature", async () => {
+  test("a second try on one challenge is rejected, even with the right signature", async () => {
     const node = await connectRawNode({ url, headers: asNode });
     const { nonce, server_id } = await node.receive("node_challenge");
     const identity = { address: node.key.address, boot_id: node.bootId };
@@ -105,14 +105,14 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
       code: 4403,
     },
     { what: "a session's token", headers: asSession, code: 4403 },
-  ])("not a node with $what", async ({ headers, code }) => {
+  ])("a node with $what is rejected", async ({ headers, code }) => {
     const node = await connectRawNode({ url, headers });
     void node.register().catch(() => {});
     expect(await node.closed).toMatchObject({ code });
     expect(await isOnline(node.key.address)).toBe(false);
   });
 
-  test("not the same key from a second process, while the first answers; it is told why", async () => {
+  test("the same key from a second process is rejected with a reason while the first answers", async () => {
     const first = await connectRawNode({ url, headers: asNode });
     await first.register();
     const second = await connectRawNode({ url, key: first.key, headers: asNode });
@@ -123,7 +123,7 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
     await first.close();
   });
 
-  test("the same boot again: it replaces its own older connection, which is told so", async () => {
+  test("a node that connects again with the same boot replaces its older connection", async () => {
     const old = await connectRawNode({ url, headers: asNode });
     const before = await old.register();
     const fresh = await connectRawNode({ url, key: old.key, bootId: old.bootId, headers: asNode });
@@ -135,14 +135,14 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
     await fresh.close();
   });
 
-  test("not another version of the protocol", async () => {
+  test("another version of the protocol is rejected", async () => {
     const node = await connectRawNode({ url, headers: asNode });
     void node.register({ protocol_version: 2 }).catch(() => {});
     expect(await node.receive("error")).toMatchObject({ code: "UNSUPPORTED_VERSION" });
     expect(await node.closed).toMatchObject({ code: 4400 });
   });
 
-  test("not a page of another site, and not under a foreign name", async () => {
+  test("a page of another site, and a foreign host name, are rejected", async () => {
     const evil = connectRawNode({ url, headers: { ...asNode, origin: "https://evil.example" } });
     await expect(evil).rejects.toThrow("403");
     const rebound = connectRawSession({ url, headers: { ...asSession, host: "evil.example" } });
@@ -166,7 +166,7 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
     await back.close();
   });
 
-  test("a session that nobody knows any more gets a new one", async () => {
+  test("a session that is no longer known gets a new one", async () => {
     const session = await connectRawSession({ url, headers: asSession });
     const unknown = "0".repeat(32);
     const ack = await session.init({ session_id: unknown, resume_token: "x".repeat(43) });
@@ -184,7 +184,7 @@ describe.each(HOT_STORES)("who is let in: %s", (hot) => {
     await again.close();
   });
 
-  test("nobody before they said who they are", async () => {
+  test("a message before the registration is rejected", async () => {
     const node = await connectRawNode({ url, headers: asNode });
     for (let n = 0; n < 3; n++) node.send({ type: "node_heartbeat", seq: n, running: [] });
     expect(await node.closed).toMatchObject({ code: 4400 });

@@ -81,7 +81,7 @@ describe("bad rows of deployments", () => {
     await database.close();
   });
 
-  test("stop no claim and no fail-over of the others", async () => {
+  test("bad rows stop no claim and no failover of other rows", async () => {
     const lost = await joinUnit(database.db, createNodeKey().address);
     const good = await addDeployment(database.db, { ...GOOD, name: "good", address: lost.address });
     await leaveNodeUnit(database.db, lost);
@@ -98,7 +98,9 @@ describe("bad rows of deployments", () => {
     await other.call("deployment.claim", { candidates: released });
   });
 
-  test.each(Object.keys(BAD))("%s: its owner goes on with what it last said", async (name) => {
+  test.each(
+    Object.keys(BAD),
+  )("%s: its owner goes on with the last valid specification", async (name) => {
     const { items, skipped } = await owner.call("deployment.list", {});
     const id = rows.get(name)!;
     expect(skipped).toBeUndefined();
@@ -128,7 +130,7 @@ describe("bad rows of deployments", () => {
     expect(items).toHaveLength(1);
   });
 
-  test("a list reaches its end, whatever is in it", async () => {
+  test("a list with bad rows reaches its end", async () => {
     const names: string[] = [];
     let cursor: string | null = null;
     do {
@@ -142,7 +144,7 @@ describe("bad rows of deployments", () => {
     expect(names).toHaveLength(all.length);
   });
 
-  test("another instance, and the same one after a restart, gives the owner the same", async () => {
+  test("another instance, and the same one after a restart, sends the owner the same row", async () => {
     const second = await startTestApp({ postgresUri: database.uri, env: ENV });
     const again = await unit(second);
     await database.db.query(sql`
@@ -163,7 +165,7 @@ describe("bad rows of deployments", () => {
     await second.stop();
   });
 
-  test("what was reported by a bad row is left out, and said once", async () => {
+  test("a bad status row is left out and reported once", async () => {
     const { id } = await addDeployment(database.db, { ...GOOD, name: "reported" });
     await database.db.script(`
       insert into deployment_status (deployment_id, address, state, generation, restarts, started_at, last_error) values
@@ -181,7 +183,7 @@ describe("bad rows of deployments", () => {
     expect(items).toHaveLength(6);
   });
 
-  test("a rollback skips what cannot be run, and refuses it when it is named", async () => {
+  test("a rollback skips an invalid revision, and rejects it when it is named", async () => {
     const { id } = await addDeployment(database.db, { ...GOOD, name: "back" });
     await database.db.script(`
       update deployment set lost_after_ms = -1 where id = '${id}';
@@ -205,7 +207,7 @@ describe("bad rows of deployments", () => {
     ["labels null", `labels = 'null'`],
     ["tags no object", `tags = '[1]'`],
     ["claim_policy no name", `claim_policy = 'u g h'`],
-  ])("node_unit %s: the others are members still, and so is it, with what it said last", async (name, change) => {
+  ])("node_unit %s: it stays a member with its last valid traits, and so do the others", async (name, change) => {
     await database.db.script(`update node_unit set ${change} where address = '${other.address}'`);
     const path = `/events?subject=${other.address}&event=node.skipped`;
     const column = name.split(" ", 1)[0]!;
@@ -234,7 +236,7 @@ describe("bad rows of deployments", () => {
     await database.db.script(`delete from node_unit where address = '${far}'`);
   });
 
-  test("a correction ends it: by PATCH, and the nodes see it", async () => {
+  test("a PATCH corrects the row, and the nodes see it", async () => {
     const id = rows.get("lost_after_ms negative")!;
     const answer = await fetch(`${app.url}/api/v1/deployments/${id}`, {
       method: "PATCH",

@@ -4,7 +4,7 @@ import { createCallQueue } from "./call-queue.ts";
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-test("16 calls run at a time, in the order they came, and the reading stops with 16 more", async () => {
+test("16 calls run at a time, in order of arrival, and reading pauses with 16 more", async () => {
   const full: boolean[] = [];
   const ends: (() => void)[] = [];
   const begun: number[] = [];
@@ -42,7 +42,7 @@ test("calls that had not begun when the socket closed never begin", async () => 
   expect(begun).toBe(16);
 });
 
-test("a token's budget is shared by its sockets, and filled again as time goes on", async () => {
+test("the sockets of a token share its budget, which refills with time", async () => {
   let nowMs = 0;
   const budgetOf = createCallBudgets(100, { monotonicMs: () => nowMs });
   for (let k = 0; k < 200; k++) expect(budgetOf("fleet").take()).toBeUndefined();
@@ -61,7 +61,7 @@ test("a token's budget is shared by its sockets, and filled again as time goes o
   expect(budgetOf("fleet").take()).toBeUndefined();
 });
 
-test("a limit of 0 is none", () => {
+test("a limit of 0 means no limit", () => {
   const budget = createCallBudgets(0, { monotonicMs: () => 0 })("fleet");
   for (let k = 0; k < 10_000; k++) expect(budget.take()).toBeUndefined();
 });

@@ -20,12 +20,12 @@ describe("a challenge", () => {
     return { clock, challenge, reply: { address: key.address, bootId, signature: key.sign(text) } };
   }
 
-  test("is met by the key that is the address", () => {
+  test("a challenge accepts a signature by the key of the address", () => {
     const { challenge, reply } = meet();
     expect(challenge.answer(reply)).toBe(true);
   });
 
-  test.each([0x00, 0x80])("is not met by a point of small order (sign %d)", (sign) => {
+  test.each([0x00, 0x80])("a challenge rejects a point of small order (sign %d)", (sign) => {
     const { challenge } = meet();
     const point = Buffer.alloc(32);
     point[0] = 1;
@@ -34,19 +34,19 @@ describe("a challenge", () => {
     expect(challenge.answer({ address: encodeBase58(point), bootId, signature })).toBe(false);
   });
 
-  test("is good once, also for the right answer", () => {
+  test("a challenge accepts one signature only", () => {
     const { challenge, reply } = meet();
     expect(challenge.answer(reply)).toBe(true);
     expect(challenge.answer(reply)).toBe(false);
   });
 
-  test("is used up by a wrong answer", () => {
+  test("a wrong signature uses up the challenge", () => {
     const { challenge, reply } = meet();
     expect(challenge.answer({ ...reply, signature: key.sign("something else") })).toBe(false);
     expect(challenge.answer(reply)).toBe(false);
   });
 
-  test("is too late after ten seconds", () => {
+  test("a signature after ten seconds is rejected", () => {
     const inTime = meet();
     inTime.clock.advance(10_000);
     expect(inTime.challenge.answer(inTime.reply)).toBe(true);
@@ -55,7 +55,7 @@ describe("a challenge", () => {
     expect(late.challenge.answer(late.reply)).toBe(false);
   });
 
-  test("never comes twice", () => {
+  test("a challenge is never repeated", () => {
     expect(new Set(Array.from({ length: 1_000 }, () => meet().challenge.nonce)).size).toBe(1_000);
   });
 
@@ -65,7 +65,7 @@ describe("a challenge", () => {
     ["32 bytes that are no key", { address: "1".repeat(32) }],
     ["no signature", { signature: "" }],
     ["a signature of another length", { signature: Buffer.alloc(63).toString("base64") }],
-  ])("is not met with %s", (_, change) => {
+  ])("a challenge rejects %s", (_, change) => {
     const { challenge, reply } = meet();
     expect(challenge.answer({ ...reply, ...change })).toBe(false);
   });

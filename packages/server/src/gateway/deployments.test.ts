@@ -66,7 +66,7 @@ describe("deployments on two instances", () => {
     return unitOf(raw);
   }
 
-  test("a node claims what is free, gets its specification, and reports; everybody can see it", async () => {
+  test("a node claims a free row, gets its specification and reports; all instances show it", async () => {
     const { id } = await post(a, "/deployments", {
       name: "web",
       package_name: "web",
@@ -105,7 +105,7 @@ describe("deployments on two instances", () => {
     });
   });
 
-  test("what a node said before it left is shown as past, at every instance", async () => {
+  test("every instance shows the reports of a node that left as past", async () => {
     const { id } = await post(a, "/deployments", { name: "web", command: "run" });
     const unit = await node(b, { custom_command: true });
     await unit.call("deployment.claim", { candidates: [{ id, generation: 0 }] });
@@ -134,7 +134,7 @@ describe("deployments on two instances", () => {
     expect(await unit.refused("deployment.report", stale)).toBe("NOT_FOUND");
   });
 
-  test("what changes wakes whom it concerns: a free row everybody, a claim only its node", async () => {
+  test("a free row wakes all nodes, a claim only its owner", async () => {
     const [one, two] = [await node(a), await node(b)];
     const row = await addDeployment(database.db);
     await one.woken(1);
@@ -173,7 +173,7 @@ describe("deployments on two instances", () => {
     ).toEqual({ id: row.id, generation: 3 });
   });
 
-  test("I2, R1, R13: nothing a node of policy none does writes an address", async () => {
+  test("I2, R1, R13: a node of policy none writes no address", async () => {
     const free = await addDeployment(database.db);
     const lost = await addDeployment(database.db, { address: "typo" });
     const owned = await addDeployment(database.db);
@@ -239,7 +239,7 @@ describe("deployments on two instances", () => {
     expect(items).toMatchObject([{ details: { from: owner.address, address: next.address } }]);
   });
 
-  test("R11, R12: bad rows put in by SQL are told once per change, and the rest goes on", async () => {
+  test("R11, R12: bad rows written by SQL are reported once per change, and the rest goes on", async () => {
     const unit = await node(a);
     await database.db.script(`
       insert into deployment (name, package_name, type) values ('bad', 'x', 'cron');
@@ -281,7 +281,7 @@ describe("deployments on two instances", () => {
     });
   });
 
-  test("samples ride with the list, of nodes on both instances, while something is free", async () => {
+  test("the list carries samples of nodes on both instances while a row is free", async () => {
     const usage = { cpu_percent: 12, memory_percent: 3, memory_mb: 4 };
     const one = await node(a, { claim_policy: "resource_usage" });
     one.raw.send({ type: "node_heartbeat", seq: 1, running: [], resource_usage: usage });

@@ -34,7 +34,7 @@ describe.each(HOT_STORES)("a fleet on two instances: %s", (hot) => {
     return rows.map(({ event }) => event);
   };
 
-  test("both list a node-unit wherever it is, and both tell the others of it", async () => {
+  test("both instances list a node-unit, and both notify the other nodes of it", async () => {
     const watcher = await connectRawNode({ url: b.url });
     await watcher.register();
     const node = await connectRawNode({ url: a.url });
@@ -121,7 +121,7 @@ describe.each(HOT_STORES)("a fleet on two instances: %s", (hot) => {
     await node.close();
   });
 
-  test("unknown nodes, and names that several have, are clear errors", async () => {
+  test("unknown nodes and ambiguous names are clear errors", async () => {
     const twins = await Promise.all([1, 2].map(() => connectRawNode({ url: a.url })));
     await Promise.all(twins.map((twin) => twin.register({ name: "twin" })));
     for (const twin of twins) await nodeSeenBy(a, twin.key.address, ({ online }) => online);
@@ -131,8 +131,8 @@ describe.each(HOT_STORES)("a fleet on two instances: %s", (hot) => {
   });
 
   if (hot === "memory") return;
-  describe("what only a shared hot state can do", () => {
-    test("a worker is known to both, with its pools, and is drained through either", async () => {
+  describe("with a shared hot store", () => {
+    test("both instances know a worker and its pools, and either drains it", async () => {
       const worker = await connectRawNode({ url: a.url });
       await worker.register({ tags: {}, pools: ["asr"], capacity: 3 });
       const seen = await nodeSeenBy(b, worker.key.address, ({ online }) => online);
@@ -175,7 +175,7 @@ describe.each(HOT_STORES)("a fleet on two instances: %s", (hot) => {
   });
 });
 
-test("node_snapshot.enabled = false: an instance neither tells of its workers nor reads of others'", async () => {
+test("with node_snapshot.enabled = false an instance neither publishes its workers nor reads others'", async () => {
   const database = await openServer();
   const options = { postgresUri: database.uri, hot: "redis" as const, prefix: uniqueKeyPrefix() };
   const env = { TENURE_SCHEDULER_PHASE2_NODE_SNAPSHOT_ENABLED: "false" };
@@ -202,7 +202,7 @@ test("node_snapshot.enabled = false: an instance neither tells of its workers no
 });
 
 describe("I11: our own stop is no LEAVE", () => {
-  test("a stopping instance sends its nodes to the other and nobody is lost", async () => {
+  test("a stopping instance sends its nodes to the other, and no node is lost", async () => {
     const database = await openServer();
     const options = { postgresUri: database.uri, hot: "redis" as const, prefix: uniqueKeyPrefix() };
     const [a, b] = await Promise.all([startTestApp(options), startTestApp(options)]);
@@ -274,7 +274,7 @@ async function post(app: App, path: string): Promise<unknown> {
 // Long enough that a busy machine is still within it when the node registers.
 const SETTLING_SECONDS = 20;
 
-test("a view that settles by time alone is told: a node that waits for it need not ask", async () => {
+test("a view that settles by time alone is sent to the nodes that wait for it", async () => {
   const database = await openServer();
   const env = {
     TENURE_SCHEDULER_PHASE2_NODE_SNAPSHOT_PRESENCE_TTL_SECONDS: String(SETTLING_SECONDS),

@@ -15,7 +15,7 @@ import type { App } from "../app.ts";
 
 // A row goes from one node that is there to another one: by a pin, and because its owner may not run it any more.
 
-describe("a row leaves an owner that is there", () => {
+describe("a row moves away from a present owner", () => {
   let database: Awaited<ReturnType<typeof openServer>>;
   let app: App;
   let open: RawNode[] = [];
@@ -123,7 +123,7 @@ describe("a row leaves an owner that is there", () => {
     expect(await row()).toMatchObject({ generation: 2, moving_to: "" });
   });
 
-  test("a pin to a node that is not there waits for it, and why says so", async () => {
+  test("a pin to an absent node waits for it, and why names it", async () => {
     const [owner, next] = [await node(), await node()];
     await owned(owner);
     const target = next.address;
@@ -147,7 +147,7 @@ describe("a row leaves an owner that is there", () => {
     expect(await row()).toMatchObject({ moving_to: next.address });
   });
 
-  test("a selector that its owner does not fit: a node that fits takes it when the owner has stopped", async () => {
+  test("a row whose owner no longer matches the selector moves to a matching node once the owner has stopped", async () => {
     const owner = await node({ labels: { zone: "a" } });
     const [fit, other] = [await node({ labels: { zone: "b" } }), await node()];
     const none = await node({ labels: { zone: "b" }, claim_policy: "none" });

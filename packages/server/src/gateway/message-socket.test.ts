@@ -15,7 +15,7 @@ import {
 const Numbered = z.discriminatedUnion("type", [z.object({ type: z.literal("n"), n: z.int() })]);
 type Numbered = z.infer<typeof Numbered>;
 
-describe("a socket of messages", () => {
+describe("a message socket", () => {
   const server = createServer();
   let sockets: WebSocketServer;
   let url: string;
@@ -59,12 +59,12 @@ describe("a socket of messages", () => {
     await new Promise((resolve) => server.close(resolve));
   });
 
-  async function open(): Promise<WebSocket & { heard: string[]; code?: number }> {
-    const client = Object.assign(new WebSocket(url), { heard: [] as string[] }) as WebSocket & {
-      heard: string[];
+  async function open(): Promise<WebSocket & { received: string[]; code?: number }> {
+    const client = Object.assign(new WebSocket(url), { received: [] as string[] }) as WebSocket & {
+      received: string[];
       code?: number;
     };
-    client.on("message", (data) => client.heard.push(data.toString()));
+    client.on("message", (data) => client.received.push(data.toString()));
     client.on("error", () => {});
     client.on("close", (code) => {
       client.code = code;
@@ -84,13 +84,13 @@ describe("a socket of messages", () => {
     ["a number too large to be exact", '{"type":"n","n":9007199254740993}'],
     ["__proto__ as type", '{"type":"__proto__"}'],
     ["bytes", Buffer.from('{"type":"n","n":1}')],
-  ])("%s is answered, and the third ends this socket and no other", async (_, frame) => {
+  ])("%s is answered with an error, and the third closes this socket and no other", async (_, frame) => {
     const got: number[] = [];
     receive = ({ n }) => void got.push(n);
     const [bad, good] = [await open(), await open()];
     for (let n = 0; n < 3; n++) bad.send(frame);
     expect(await closeOf(bad)).toBe(4400);
-    expect(bad.heard.map((text) => JSON.parse(text).code)).toEqual(
+    expect(bad.received.map((text) => JSON.parse(text).code)).toEqual(
       Array(3).fill("INVALID_MESSAGE"),
     );
     say(good, 7);
@@ -111,7 +111,7 @@ describe("a socket of messages", () => {
     expect(await accepted[2]!.link.ping(30)).toBe(false);
   });
 
-  test("two bad frames are forgiven", async () => {
+  test("two bad frames leave the socket open", async () => {
     const got: number[] = [];
     receive = ({ n }) => void got.push(n);
     const client = await open();
@@ -128,7 +128,7 @@ describe("a socket of messages", () => {
     expect(await closeOf(client)).toBe(1009);
   });
 
-  test("messages are handed over in order, however long each takes", async () => {
+  test("messages are handled in order, however long each takes", async () => {
     const got: number[] = [];
     receive = async ({ n }) => {
       for (let turns = 0; turns < n % 7; turns++) await new Promise(setImmediate);
@@ -140,7 +140,7 @@ describe("a socket of messages", () => {
     expect(got).toEqual(Array.from({ length: 1_000 }, (_, n) => n));
   });
 
-  test("a handler that is stuck stops the reading of its socket, and what was said meanwhile is not lost", async () => {
+  test("a stuck handler pauses the reading of its socket, and no message is lost", async () => {
     let release = () => {};
     const stuck = new Promise<void>((resolve) => {
       release = resolve;
@@ -171,19 +171,19 @@ describe("a socket of messages", () => {
     expect(client.readyState).toBe(WebSocket.OPEN);
   });
 
-  test("an error of a handler is told to the sender, and the socket goes on", async () => {
+  test("an error of a handler is sent to the sender, and the socket goes on", async () => {
     receive = async () => {
       throw new Error("a secret");
     };
     const client = await open();
     say(client, 1);
-    await until(() => client.heard.length === 1, { what: "the error" });
-    expect(JSON.parse(client.heard[0]!)).toMatchObject({ type: "error", code: "INTERNAL" });
-    expect(client.heard[0]).not.toContain("secret");
+    await until(() => client.received.length === 1, { what: "the error" });
+    expect(JSON.parse(client.received[0]!)).toMatchObject({ type: "error", code: "INTERNAL" });
+    expect(client.received[0]).not.toContain("secret");
     expect(client.readyState).toBe(WebSocket.OPEN);
   });
 
-  test("a reader that does not read is cut off at the high-water mark; the others do not notice", async () => {
+  test("a reader that does not read is disconnected at the limit; others do not notice", async () => {
     limits = { ...FRAME_LIMITS, unsentBytesMax: 1_000_000 };
     const [slow, other] = [await open(), await open()];
     (slow as unknown as { _socket: Socket })._socket.pause();
@@ -197,10 +197,10 @@ describe("a socket of messages", () => {
     await until(() => forSlow!.closed, { what: "the slow reader to be cut off" });
     expect(unsent).toBeLessThan(1_000_000 + 200_000);
     forOther!.link.send({ still: "here" });
-    await until(() => other.heard.length === 1, { what: "the other's message" });
+    await until(() => other.received.length === 1, { what: "the other's message" });
   });
 
-  test("a half-open connection is noticed after two pings that nobody answered", async () => {
+  test("a half-open connection is noticed after two unanswered pings", async () => {
     limits = { ...FRAME_LIMITS, pingIntervalMs: 50 };
     const { port } = server.address() as AddressInfo;
     const deaf = connect(port, "127.0.0.1");

@@ -77,7 +77,7 @@ test.each([
   await next.close();
 });
 
-test("nothing is taken over while an instance that cannot be asked is live", async () => {
+test("no address is taken over while a live instance does not answer", async () => {
   const c = await startTestApp({ postgresUri: database.uri });
   const node = await joined(c.url);
   await c.stop();
@@ -92,7 +92,7 @@ test("nothing is taken over while an instance that cannot be asked is live", asy
   await next.close();
 });
 
-test("after a silent loss every instance asks its node-units, and those that answer are heard", async () => {
+test("after a silent loss every instance pings its node-units and records those that answer", async () => {
   const [lost, onA, onB, frozen] = [
     await joined(a.url),
     await joined(a.url),
@@ -105,15 +105,15 @@ test("after a silent loss every instance asks its node-units, and those that ans
   );
   const term = { address: lost.key.address, epoch: rows[0]!.epoch };
   expect(await leaveNodeUnit(database.db, term, true)).toBe(true);
-  const heard = async () => {
+  const confirmed = async () => {
     const { rows } = await database.db.query<{ address: string }>(sql`
       select address from node_unit
        where online and renewed_at > (select left_at from node_unit where address = ${term.address})`);
     return rows.map(({ address }) => address);
   };
   const both = [onA.key.address, onB.key.address];
-  await until(async () => (await heard()).length === 2, { what: "two that answer" });
-  expect((await heard()).sort()).toEqual(both.sort());
+  await until(async () => (await confirmed()).length === 2, { what: "two that answer" });
+  expect((await confirmed()).sort()).toEqual(both.sort());
   frozen.socket.terminate();
   await Promise.all([onA.close(), onB.close()]);
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { TokenNodes } from "./token-nodes.ts";
 
-test("a token has as many nodes as it may, and each counts once however often it connects", () => {
+test("a token connects up to its limit of nodes, and each counts once however often it connects", () => {
   const nodes = new TokenNodes();
   expect([nodes.enter("t", "a", 2), nodes.enter("t", "b", 2)]).toEqual([true, true]);
   expect([nodes.enter("t", "a", 2), nodes.enter("t", "c", 2)]).toEqual([true, false]);

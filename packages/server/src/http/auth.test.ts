@@ -35,22 +35,22 @@ describe("with tokens", () => {
     "look ",
     "loo",
     tokenSha256("look"),
-  ])("%j is nobody's", (secret) => {
+  ])("%j identifies no principal", (secret) => {
     expect(authenticator.identify(secret)).toBeUndefined();
   });
 });
 
-describe("what all tenants share", () => {
+describe("the right to act on what all tenants share", () => {
   const blueAdmin: TokenRule = { ...admin, tenant: "blue", sha256: tokenSha256("blue") };
   const allAdmin: TokenRule = { ...admin, tenant: "*", sha256: tokenSha256("all") };
   const peer: TokenRule = { ...admin, role: "peer", sha256: tokenSha256("peer") };
 
-  test("is every admin's while the tokens name one tenant", () => {
+  test("every admin has it while the tokens name one tenant", () => {
     const authenticator = createAuthenticator([blueAdmin, allAdmin, peer]);
     expect(authenticator.identify("blue")).toMatchObject({ operates: true });
   });
 
-  test("is that of a token of all tenants when they name several, at the console too", () => {
+  test("only a token of all tenants has it when they name several, at the console too", () => {
     const authenticator = createAuthenticator([blueAdmin, admin, allAdmin]);
     const isOperator = ({ name, sha256 }: TokenRule) =>
       authenticator.configured({ name, sha256 })?.operates;
@@ -61,7 +61,7 @@ describe("what all tenants share", () => {
   });
 });
 
-test("what other instances show is known as a peer's, where tokens are asked for", () => {
+test("the peer token identifies a peer where tokens are needed", () => {
   expect(createAuthenticator([admin], "between us").identify("between us")).toMatchObject({
     role: "peer",
   });
@@ -71,7 +71,7 @@ test("what other instances show is known as a peer's, where tokens are asked for
   expect(open.identify(undefined)).toMatchObject({ role: "admin" });
 });
 
-test("without any token everybody is the operator of this machine", () => {
+test("without tokens every caller is the operator of this machine", () => {
   const authenticator = createAuthenticator([]);
   expect(authenticator.open).toBe(true);
   expect(authenticator.identify(undefined)).toMatchObject({ role: "admin", tenant: "default" });

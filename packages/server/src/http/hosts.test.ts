@@ -45,7 +45,7 @@ describe("Host", () => {
     "%6cocalhost",
     "2130706433",
     "0x7f.1",
-  ])("%j is not", (host) => {
+  ])("%j is no name of this server", (host) => {
     expect(guard.hostAllowed(host)).toBe(false);
   });
 
@@ -81,7 +81,7 @@ describe("Origin", () => {
     "https://console.example.net.evil.example.com",
     "https://evil.example.com/https://console.example.net",
     "ftp://127.0.0.1:7070",
-  ])("%j may not", (origin) => {
+  ])("%j may not call 127.0.0.1:7070", (origin) => {
     expect(guard.originAllowed(origin, "127.0.0.1:7070")).toBe(false);
   });
 });

@@ -33,7 +33,7 @@ test.each([
   expect(() => scopeOf(principal, query)).toThrow(expect.objectContaining({ code }));
 });
 
-test("something new belongs to the caller's tenant, or to the one that a caller of all names", () => {
+test("a new object belongs to the caller's tenant, or to the one that a caller of all tenants names", () => {
   expect(tenantToWrite(scopeOf(blue, {}))).toBe("blue");
   expect(tenantToWrite(scopeOf(all, {}), "red")).toBe("red");
   expect(tenantToWrite(scopeOf(all, { tenant: "red" }))).toBe("red");

@@ -33,14 +33,19 @@ const get = (url: string, headers: Record<string, string> = BROWSER) =>
   app.inject({ method: "GET", url, headers });
 
 describe("the page", () => {
-  test.each(["/", "/?x=1", "/deployments", "/signers/cosmos.hub:1"])("is at %s", async (url) => {
+  test.each([
+    "/",
+    "/?x=1",
+    "/deployments",
+    "/signers/cosmos.hub:1",
+  ])("the page is at %s", async (url) => {
     const { statusCode, headers, body } = await get(url);
     expect([statusCode, body]).toEqual([200, PAGE]);
     expect(headers["content-type"]).toBe("text/html; charset=utf-8");
     expect(headers["cache-control"]).toBe("no-cache");
   });
 
-  test("runs no script but its own, and stands in nobody's frame", async () => {
+  test("the page runs only its own scripts and cannot be framed", async () => {
     const policy = String((await get("/")).headers["content-security-policy"]);
     expect(policy).toContain("default-src 'none'");
     expect(policy).toContain("script-src 'self'");
@@ -48,7 +53,7 @@ describe("the page", () => {
     expect(policy).not.toContain("unsafe");
   });
 
-  test("is not sent again to whoever has it", async () => {
+  test("the page is not sent again to a client that has it", async () => {
     const { headers } = await get("/");
     const again = await get("/", { ...BROWSER, "if-none-match": String(headers.etag) });
     expect([again.statusCode, again.body]).toEqual([304, ""]);
@@ -62,18 +67,18 @@ test.each([
   "/metrics/x",
   "/ws/no-such",
   "/assets/main-old.js",
-])("%s is not found, whoever asks", async (url) => {
+])("%s is not found for any client", async (url) => {
   const { statusCode, headers } = await get(url);
   expect(statusCode).toBe(404);
   expect(headers["content-type"]).toContain("application/json");
 });
 
-test("a program that asks for a wrong address gets no page", async () => {
+test("a program that requests an unknown path gets no page", async () => {
   expect((await get("/deployments", { accept: "*/*" })).statusCode).toBe(404);
   expect((await app.inject({ method: "POST", url: "/", headers: BROWSER })).statusCode).toBe(404);
 });
 
-test("assets are kept for good and sent small", async () => {
+test("assets are immutable and compressed", async () => {
   const { headers, rawPayload } = await get("/assets/main-a1b2.js", { "accept-encoding": "gzip" });
   expect(headers).toMatchObject({
     "content-type": "text/javascript; charset=utf-8",
@@ -89,11 +94,11 @@ test.each([
   "/..%2fpackage.json",
   "/assets/../../site.ts",
   "//etc/passwd",
-])("%s leads nowhere else", async (url) => {
+])("%s does not leave the directory", async (url) => {
   expect((await get(url, {})).statusCode).toBe(404);
 });
 
-test("without a build the page says so", async () => {
+test("without a build the page names the command to run", async () => {
   const bare = serving(join(scratchDirectory("site"), "none"));
   const { statusCode, body } = await bare.inject({ method: "GET", url: "/" });
   expect([statusCode, body]).toEqual([200, expect.stringContaining("npm run build")]);

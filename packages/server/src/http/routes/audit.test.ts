@@ -63,7 +63,7 @@ test("every route that writes is audited, or has a reason not to be", () => {
 });
 
 describe("a write", () => {
-  test("is in the audit, in its event and in the file, with its actor", async () => {
+  test("a write is in the audit, in its event and in the file, with its actor", async () => {
     const made = await write("POST", "/deployments", { name: "seen", command: "sleep 1" });
     await write("PATCH", "/deployments/seen", { env: { KEY: "sk_live_secret" } });
     await write("DELETE", "/deployments/seen");
@@ -86,7 +86,7 @@ describe("a write", () => {
     expect(statSync(file).mode & 0o777).toBe(0o600);
   });
 
-  test("that was refused by the domain leaves a line and no row", async () => {
+  test("a write that the domain rejects leaves a line and no row", async () => {
     expect((await write("DELETE", "/deployments/nowhere")).status).toBe(404);
     const found = () => lines().find(({ subject }) => subject === "nowhere");
     expect(await until(found, { what: "the line" })).toMatchObject({
@@ -97,7 +97,7 @@ describe("a write", () => {
     expect(await entries("?subject=nowhere")).toEqual([]);
   });
 
-  test("and its entry are committed together", async () => {
+  test("a write and its entry are committed together", async () => {
     const db = openPostgres({ uri: database.uri, poolMax: 1 });
     await db.query(sql`alter table audit_entry add constraint full_disk check (false) not valid`);
     const { status } = await write("POST", "/deployments", { name: "unseen", command: "sleep 1" });
@@ -107,7 +107,7 @@ describe("a write", () => {
     expect((await write("DELETE", "/deployments/unseen")).status).toBe(404);
   });
 
-  test("of a program that allocates nonces leaves none, one of an admin does", async () => {
+  test("an allocation by a program leaves no entry, one by an admin does", async () => {
     const path = `${API}/signers/eip155:1:audited/nonces`;
     await app.ask("POST", path, { request_id: "by-signer" }, SIGNER);
     expect(await entries("?subject=eip155:1:audited")).toEqual([]);
@@ -132,26 +132,26 @@ describe("a forwarded write", () => {
       { what: "the line" },
     );
 
-  test("keeps its first actor, and the row is the first instance's", async () => {
+  test("a forwarded write keeps its first actor, and the first instance writes the row", async () => {
     await raise(1, { ...PEER, ...header, "x-tenure-forwarded": "i-1" });
     expect(await found(1)).toMatchObject({ actor: first, details: { forwarded_by: "i-1" } });
     expect(await entries("?subject=eip155:1:forwarded")).toEqual([]);
   });
 
-  test("of an instance of 0.1.0, which names no actor, is the peer's", async () => {
+  test("a write forwarded by 0.1.0, which sends no actor, has the peer as actor", async () => {
     await raise(2, { ...PEER, "x-tenure-forwarded": "i-1" });
     expect(await entries("?subject=eip155:1:forwarded")).toMatchObject([
       { actor: { role: "peer" }, details: { forwarded_by: "i-1" } },
     ]);
   });
 
-  test("cannot be pretended by an admin", async () => {
+  test("an admin cannot forge a forwarded write", async () => {
     await raise(3, { ...ADMIN, ...header, "x-tenure-forwarded": "i-1" });
     expect((await entries("?subject=eip155:1:forwarded"))[0]).toMatchObject({ actor: ACTOR });
   });
 });
 
-test("the audit is read page by page, by admins alone", async () => {
+test("only admins read the audit, page by page", async () => {
   for (let n = 0; n < 3; n++) await write("POST", "/membership/release");
   const page = await app.ask("GET", `${API}/audit?limit=2`, undefined, ADMIN);
   const [, last] = page.body.items;

@@ -96,7 +96,7 @@ const lettersAre = (count: number) =>
     what: `${count} dead letters`,
   });
 
-test("the list shows why, how old, and the bytes as they were", async () => {
+test("the list shows reason, age and original bytes of a letter", async () => {
   const [late, unreadable] = await twoLetters();
   expect(late).toMatchObject({
     id: expect.stringMatching(/^host:1:\d+-\d+$/),
@@ -111,7 +111,7 @@ test("the list shows why, how old, and the bytes as they were", async () => {
   expect(unreadable).not.toHaveProperty("kind");
 });
 
-test("the list comes in pages that end", async () => {
+test("the list is paged and ends", async () => {
   const [first, second] = await twoLetters();
   const page = await call("GET", "?limit=1");
   expect(page.body).toMatchObject({ items: [{ id: first.id }], next_cursor: first.id });
@@ -122,7 +122,7 @@ test("the list comes in pages that end", async () => {
   expect((await call("GET", "?cursor=mine")).status).toBe(400);
 });
 
-test("a redrive says where the letter went, and only one that can be read goes", async () => {
+test("a redrive names the destination, and an unreadable letter is not redriven", async () => {
   const [late, unreadable] = await twoLetters();
   const sent = await call("POST", `/${late.id}/redrive`);
   expect(sent).toEqual({ status: 200, body: { id: late.id, instance_id: INSTANCE } });

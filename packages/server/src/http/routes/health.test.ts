@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { openApp, openAppDatabase } from "../../../testing/apps.ts";
 import { openPostgres } from "../../store/postgres.ts";
 
-test("an instance whose Postgres takes no write is not ready, and says why to its operators", async () => {
+test("an instance whose Postgres takes no write is not ready and shows the reason to operators", async () => {
   const database = await openAppDatabase();
   onTestFinished(() => database.drop());
   const app = await openApp(database.uri, { TENURE_TOKENS: "admin:rule-of-the-fleet" });

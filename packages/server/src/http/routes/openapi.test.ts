@@ -22,7 +22,7 @@ test("every operation has the name of its route, once", () => {
   );
 });
 
-test("the document says where the server is, and every operation how it refuses", () => {
+test("the document names the server, and every operation its errors", () => {
   expect(document.servers).toEqual([{ url: "/" }]);
   for (const { operationId, responses } of operations)
     expect(Object.keys(responses), operationId).toContainEqual(expect.stringMatching(/^4\d\d$/));
@@ -45,7 +45,7 @@ test("no schema requires a property that it does not describe", () => {
   expect(missing).toEqual([]);
 });
 
-test("whatever an admin may call takes a tenant, once", () => {
+test("every route that an admin may call takes a tenant, once", () => {
   const tenants = ({ parameters }: Operation) =>
     parameters.filter(({ name }) => name === "tenant").length;
   for (const operation of operations)

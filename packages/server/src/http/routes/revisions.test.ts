@@ -35,7 +35,7 @@ test("former specifications are listed, newest first, without secrets for a view
   expect(seen.body.items[0].env).toEqual({ KEY: "***" });
 });
 
-test("they come in pages", async () => {
+test("revisions are paged", async () => {
   const first = await ask("GET", "/web/revisions?limit=2");
   const second = await ask("GET", `/web/revisions?limit=2&cursor=${first.body.next_cursor}`);
   const numbers = [first, second].flatMap(({ body }) =>
@@ -47,7 +47,7 @@ test("they come in pages", async () => {
   expect((await ask("GET", "/nothing/revisions")).status).toBe(404);
 });
 
-test("a revision beyond what the column holds is refused as a bad request", async () => {
+test("a revision beyond the range of the column is a bad request", async () => {
   const tooLarge = 2 ** 31;
   const patched = await ask("PATCH", "/web", { command: "other", if_revision: tooLarge });
   expect(patched).toMatchObject({ status: 400, body: { error: { code: "INVALID_REQUEST" } } });

@@ -61,7 +61,7 @@ async function inDatabase<T>(statement: ReturnType<typeof sql>): Promise<T[]> {
 }
 
 describe("signing in", () => {
-  test("gives a cookie that no script can read and no other site can use", async () => {
+  test("a sign-in sets a cookie that no script can read and no other site can use", async () => {
     const { text, headers } = await fromPage("POST", "/login", { body: { token: VIEWER } });
     expect(JSON.parse(text)).toEqual({
       name: "TENURE_TOKENS:2",
@@ -76,7 +76,7 @@ describe("signing in", () => {
     expect(cookie).toMatch(new RegExp(`^tenure_session_${new URL(app.url).port}=`));
   });
 
-  test.each(["wrong", `${VIEWER} `, SESSION])("with %j is refused", async (token) => {
+  test.each(["wrong", `${VIEWER} `, SESSION])("a sign-in with %j is refused", async (token) => {
     const countRows = async () =>
       (await inDatabase<{ n: number }>(sql`select count(*)::int as n from console_session`))[0]!.n;
     const before = await countRows();
@@ -86,12 +86,12 @@ describe("signing in", () => {
     expect(await countRows()).toBe(before);
   });
 
-  test("works with any token there can be", async () => {
+  test("a sign-in works with every valid token", async () => {
     const { status, text } = await fromPage("GET", "/me", { cookie: await signIn(ADMIN) });
     expect([status, JSON.parse(text).role]).toEqual([200, "admin"]);
   });
 
-  test("keeps neither the token nor the id of the session in the database", async () => {
+  test("a sign-in stores neither the token nor the session id", async () => {
     const id = (await signIn(VIEWER)).split("=")[1]!;
     const rows = await inDatabase(sql`select * from console_session`);
     const text = JSON.stringify(rows);
@@ -99,7 +99,7 @@ describe("signing in", () => {
     for (const secret of [VIEWER, id]) expect(text).not.toContain(secret);
   });
 
-  test("from a page that came by TLS gives a cookie for TLS only", async () => {
+  test("a sign-in from a page over TLS sets a cookie for TLS only", async () => {
     const { host } = new URL(app.url);
     const response = await fetch(`${app.url}${API}/login`, {
       method: "POST",
@@ -111,7 +111,7 @@ describe("signing in", () => {
     expect(await meWith(cookie.split(";")[0]!)).toBe(200);
   });
 
-  test("ends at a sign-out, in the browser and on the server", async () => {
+  test("a sign-out ends the session in the browser and on the server", async () => {
     const cookie = await signIn(VIEWER);
     expect(await meWith(cookie)).toBe(200);
     const { status, headers } = await fromPage("POST", "/logout", { cookie });
@@ -122,7 +122,7 @@ describe("signing in", () => {
     expect(await meWith(cookie)).toBe(401);
   });
 
-  test("ends a stream that was opened with it", async () => {
+  test("a sign-out ends the streams of the session", async () => {
     const cookie = await signIn(VIEWER);
     const stream = await fetch(`${app.url}${API}/stream`, { headers: { cookie } });
     expect(stream.status).toBe(200);
@@ -148,7 +148,7 @@ async function drain(stream: Response): Promise<void> {
 }
 
 describe("a session at another instance", () => {
-  test("has the role that its token has there, and ends with the token or its secret", async () => {
+  test("a session has the role that its token has at that instance, and ends with the token or its secret", async () => {
     const cookie = await signIn(VIEWER);
     for (const [list, status] of [
       [`admin:${ADMIN},admin:${VIEWER}`, 200],
@@ -168,7 +168,7 @@ describe("a session at another instance", () => {
 describe("a cookie", () => {
   const drainNode = "/nodes/nobody/drain";
 
-  test("reads, and changes what its role may change", async () => {
+  test("a cookie reads and changes what its role may", async () => {
     const admin = await signIn(ADMIN);
     expect((await fromPage("GET", "/nodes", { cookie: admin })).status).toBe(200);
     expect((await fromPage("POST", drainNode, { cookie: admin })).status).toBe(404);
@@ -177,7 +177,7 @@ describe("a cookie", () => {
     expect((await fromPage("POST", drainNode, { cookie: viewer })).status).toBe(403);
   });
 
-  test("changes nothing for a page of another origin, or for nobody's page", async () => {
+  test("a cookie changes nothing for a page of another origin, or without an Origin", async () => {
     const cookie = await signIn(ADMIN);
     const ask = (headers: Record<string, string>) => app.ask("POST", API + drainNode, {}, headers);
     expect((await ask({ cookie, origin: "http://evil.example" })).status).toBe(403);
@@ -191,7 +191,7 @@ describe("a cookie", () => {
     expect((await ask({ authorization: `Bearer ${VIEWER}` })).status).toBe(403);
   });
 
-  test("that no sign-in made opens nothing", async () => {
+  test("a forged cookie opens nothing", async () => {
     const raw = Buffer.from(ADMIN, "utf8").toString("base64url");
     const port = new URL(app.url).port;
     for (const value of ["", "look", raw, "A".repeat(64)])
@@ -199,14 +199,14 @@ describe("a cookie", () => {
         expect(await meWith(`${name}=${value}`), `${name}=${value}`).toBe(401);
   });
 
-  test("is found among others, this port's first", () => {
+  test("the cookie of this port is found first among others", () => {
     const header = "a=1; tenure_session_81=x; tenure_session_80=y; __Host-tenure_session_80=z; b=2";
     expect(sessionIdsIn(header, "localhost:80")).toEqual(["z", "y", "x"]);
     expect(sessionIdsIn("not_tenure_session=x; tenure_session_=x", "localhost:80")).toEqual([]);
     expect(sessionIdsIn(undefined, undefined)).toEqual([]);
   });
 
-  test("of TLS is bound to the host by its name, and all of ours leave at a sign-out", () => {
+  test("a cookie for TLS has the host prefix, and a sign-out removes all of ours", () => {
     const scope = { secure: true, host: "tenure.example" };
     expect(sessionCookie("x", 9, scope)).toBe(
       "__Host-tenure_session=x; Path=/; Max-Age=9; HttpOnly; SameSite=Strict; Secure",
@@ -220,7 +220,7 @@ describe("a cookie", () => {
   });
 });
 
-test("a server without tokens takes whoever is on this machine for its operator", async () => {
+test("a server without tokens takes every local caller for its operator", async () => {
   const open = await openApp(database.uri);
   expect(await open.ask("GET", `${API}/me`)).toMatchObject({
     status: 200,
@@ -229,7 +229,7 @@ test("a server without tokens takes whoever is on this machine for its operator"
   await open.stop();
 });
 
-test("the numbers of the overview are there from the start", async () => {
+test("the overview has its figures from the start", async () => {
   const { status, text } = await fromPage("GET", "/stats", { cookie: await signIn(VIEWER) });
   expect(status).toBe(200);
   expect(Stats.parse(JSON.parse(text))).toMatchObject({
@@ -247,11 +247,11 @@ describe("a write without a content type", () => {
   };
   const bearer = { authorization: `Bearer ${SESSION}` };
 
-  test("is taken with a bearer token and without a body: no other page can send that", async () => {
+  test("a write without a content type is accepted with a bearer token and no body", async () => {
     expect(await cancel(bearer)).toBe(404);
   });
 
-  test("is refused with a cookie, with Basic, with nothing, and with a body", async () => {
+  test("a write without a content type is rejected with a cookie, with Basic, without credentials, and with a body", async () => {
     const cookie = await signIn(VIEWER);
     expect(await cancel({ cookie, origin: app.url })).toBe(400);
     expect(await cancel({ authorization: "Basic dGFsaw==" })).toBe(400);

@@ -25,7 +25,7 @@ describe("a signer over HTTP", () => {
   const allocate = async (signer: string, body: object = { request_id: randomUUID() }) =>
     (await app.ask("POST", path(signer), body)).body;
 
-  test("hands out numbers, takes marks, and answers the same mark again", async () => {
+  test("a signer allocates nonces, takes marks, and answers a repeated mark alike", async () => {
     const signer = newSigner();
     const first = await allocate(signer);
     expect(first).toMatchObject({ signer, nonce: 0, fencing_token: 1, status: "HELD" });
@@ -65,7 +65,7 @@ describe("a signer over HTTP", () => {
     expect(await allocate(mixed)).toMatchObject({ signer, nonce: 1 });
   });
 
-  test("refuses what cannot be meant, each in its own words", async () => {
+  test("a signer rejects invalid requests, each with its own error", async () => {
     const signer = newSigner();
     const { hold_id } = await allocate(signer);
     const used = (nonce: string, body: object = { hold_id, tx_hash: "0x1" }) =>
@@ -99,7 +99,7 @@ describe("a signer over HTTP", () => {
     );
   });
 
-  test("raises the next number and never lowers it; an operator settles a quarantined one only", async () => {
+  test("a raise never lowers the cursor, and an operator resolves quarantined nonces only", async () => {
     const signer = newSigner();
     const raise = (next_nonce: unknown) =>
       app.ask("PUT", `/api/v1/signers/${signer}`, { next_nonce });
@@ -137,7 +137,7 @@ describe("a signer over HTTP", () => {
       expect(await allocate(signer)).toMatchObject({ nonce: 101 });
     });
 
-    test("to the present cursor settles too: the chain says that all below is used", async () => {
+    test("a raise to the present cursor resolves open nonces too: the chain has used all below", async () => {
       const signer = newSigner();
       const { hold_id } = await allocate(signer);
       await app.ask("POST", path(signer, "/0/recyclable"), { hold_id, reason: "x" });
@@ -145,7 +145,7 @@ describe("a signer over HTTP", () => {
       expect(await allocate(signer)).toMatchObject({ nonce: 1 });
     });
 
-    test("by more than ahead_max is done only when it is confirmed", async () => {
+    test("a raise by more than ahead_max needs a confirmation", async () => {
       const signer = newSigner();
       await allocate(signer);
       const far = { next_nonce: Number.MAX_SAFE_INTEGER };
@@ -157,7 +157,7 @@ describe("a signer over HTTP", () => {
     });
   });
 
-  test("lists signers and numbers page by page", async () => {
+  test("signers and nonces are listed page by page", async () => {
     const signer = newSigner();
     const { items } = await allocate(signer, { request_id: "page", count: 5 });
     await app.ask("POST", path(signer, "/2/used"), { hold_id: items[2].hold_id, tx_hash: "0x2" });
@@ -184,7 +184,7 @@ describe("a signer over HTTP", () => {
     expect(codeOf(await app.ask("GET", "/api/v1/signers/nobody"))).toBe("NOT_FOUND");
   });
 
-  test("counts what it does", async () => {
+  test("a signer counts its operations", async () => {
     const { body } = await app.ask("GET", "/metrics");
     expect(body).toMatch(/tenure_lease_acquired_total\{result="new"\} \d/);
     expect(body).toMatch(/tenure_nonce_batch_size_count \d/);
@@ -226,7 +226,7 @@ describe("Worker-Queue mode, two servers", () => {
     await Promise.all(apps.map((app) => app.stop()));
   });
 
-  test("a signer is done by one of them, whichever is asked", async () => {
+  test("one of the servers does the work of a signer, whichever receives the request", async () => {
     const signers = Array.from({ length: 12 }, newSigner);
     const owners = new Map<string, Set<string>>();
     for (const signer of signers) {
@@ -251,7 +251,7 @@ describe("Worker-Queue mode, two servers", () => {
     expect(new Set([...owners.values()].flatMap((each) => [...each])).size).toBe(2);
   });
 
-  test("marks and refusals go the same way", async () => {
+  test("marks and rejections are forwarded too", async () => {
     for (const app of apps) {
       const signer = newSigner();
       const { body } = await app.ask(
@@ -282,7 +282,7 @@ describe("Worker-Queue mode, two servers", () => {
     }
   });
 
-  test("a forwarded request is done where it arrives", async () => {
+  test("a forwarded request is executed where it arrives", async () => {
     const forwarded = { ...as("peers-only"), "x-tenure-forwarded": "elsewhere" };
     const signer = newSigner();
     for (const app of apps) {
@@ -293,7 +293,7 @@ describe("Worker-Queue mode, two servers", () => {
     }
   });
 
-  test("a server that is gone without a word is passed over at once", async () => {
+  test("a server that died is passed over at once", async () => {
     const client = new pg.Client({ connectionString: database.uri });
     await client.connect();
     await client.query(
