@@ -37,7 +37,7 @@ test("a new object belongs to the caller's tenant, or to the one that a caller o
   expect(tenantToWrite(scopeOf(blue, {}))).toBe("blue");
   expect(tenantToWrite(scopeOf(all, {}), "red")).toBe("red");
   expect(tenantToWrite(scopeOf(all, { tenant: "red" }))).toBe("red");
-  expect(() => tenantToWrite(scopeOf(all, {}))).toThrow("tenant: must be named");
+  expect(() => tenantToWrite(scopeOf(all, {}))).toThrow("tenant: required");
   expect(() => tenantToWrite(scopeOf(blue, {}), "red")).toThrow("tenant blue only");
 });
 
