@@ -58,41 +58,20 @@ export interface Membership extends Service {
 export function createMembership(options: MembershipOptions): Membership {
   const { instanceId, db, presenceDb = db, hot, settings, clock, random, log } = options;
   const members = createMembers({
-    db: presenceDb,
-    clock,
-    log,
-    presenceTtlMs: settings.presenceTtlMs,
-    refreshIntervalMs: settings.refreshIntervalMs,
-    brakeEnabled: settings.brakeEnabled,
+    ...{ ...settings, db: presenceDb, clock, log },
     onRefresh: (refresh) => {
       nodes.onRefresh(refresh);
       options.onRefresh(fleet.views());
     },
   });
   const nodes: Nodes = createNodes({
-    instanceId,
-    db,
-    presenceDb,
-    hot,
-    members,
-    clock,
-    random,
-    log,
-    presenceTtlMs: settings.presenceTtlMs,
-    ownerTtlMs: settings.ownerTtlMs,
+    ...{ ...settings, instanceId, db, presenceDb, hot, members, clock, random, log },
     publishes: settings.snapshotsEnabled,
     onChange: wakeInstances,
   });
   const sessions = createSessions({
-    instanceId,
-    db,
-    hot,
-    clock,
-    random,
-    log,
-    ownerTtlMs: settings.ownerTtlMs,
+    ...{ ...settings, instanceId, db, hot, clock, random, log },
     goneAfterMs: settings.sessionGoneAfterMs,
-    tokenSessionsMax: settings.tokenSessionsMax,
     onFoundAgain: options.onSessionFoundAgain,
   });
   const fleet = createFleet({
