@@ -7,7 +7,7 @@ import type { ListReader } from "./cache/list-delta.ts";
 export const ENDED_STATES: ReadonlySet<string> = new Set(["refused", "stopped", "stopping"]);
 
 /**
- * Throws `FORBIDDEN` for a report about a daemon by a node that may not run it. A daemon has no owner, so without this any
+ * Throws for a report about a daemon by a node that may not run it. A daemon has no owner, so without this any
  * node could report that it runs. A node that may no longer run the daemon can still report that it stops.
  */
 export async function refuseUnfitDaemon(
@@ -15,16 +15,19 @@ export async function refuseUnfitDaemon(
   reader: ListReader,
   { deployment_id: id, state }: Pick<CallParams<"deployment.report">, "deployment_id" | "state">,
 ): Promise<void> {
-  if (ENDED_STATES.has(state) || !unfitDaemon()) return;
+  if (ENDED_STATES.has(state) || unfitDaemon().length === 0) return;
   // The node may have read a newer row from another instance.
   await cached.refresh();
   const unfit = unfitDaemon();
-  if (unfit)
-    throw new TenureError("FORBIDDEN", { reason: `this node may not run the daemon: ${unfit}` });
+  // A node of another tenant must not learn that the deployment exists.
+  if (unfit.includes("tenant_not_served"))
+    throw new TenureError("NOT_FOUND", { what: "deployment", id });
+  if (unfit.length > 0)
+    throw new TenureError("FORBIDDEN", { reason: `this node may not run the daemon: ${unfit[0]}` });
 
   function unfitDaemon() {
     const row = cached.cache.get(id);
-    if (row?.type !== "daemon" || row.skipped) return undefined;
-    return unfitness(row, reader, matchWhole)[0];
+    if (row?.type !== "daemon" || row.skipped) return [];
+    return unfitness(row, reader, matchWhole);
   }
 }
