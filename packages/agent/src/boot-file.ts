@@ -6,15 +6,16 @@ const BOOT_FILE = "boot_id";
 const LINE = /^(\S+) ([0-9a-f-]{36})\n$/;
 
 export interface BootFile {
-  /** The last process that registered from this data directory under the same address. */
+  /** The boot id of the process that last registered from this data directory under the same address. */
   readonly former: string | undefined;
-  /** This process has registered: from now on it is the former one of the next. */
+  /** Records that this process has registered. */
   registered(): void;
 }
 
 /**
- * Remembers which process of this data directory registered last. An agent that has the directory's lock knows that it is over,
- * and names it to the server, which then does not wait until its presence runs out. To be used only under that lock.
+ * Opens the record of which process of this data directory registered last. Only an agent that holds the directory's lock may
+ * use it: it knows that the former process has ended and names it to the server, which then need not wait for its presence
+ * to expire.
  */
 export function openBootFile(
   dataDir: string,
@@ -32,14 +33,14 @@ export function openBootFile(
         renameSync(beside, path);
         isWritten = true;
       } catch {
-        // On a full disk: the next process waits until this one's presence has run out.
+        // Without the file the next process waits until the presence of this one has expired.
         removeQuietly(beside);
       }
     },
   };
 }
 
-/** A file that is missing, unreadable or of another key says nothing. */
+/** Returns `undefined` if the file is missing, unreadable or of another key. */
 function readFormer(path: string, address: string): string | undefined {
   try {
     const [, owner, bootId] = LINE.exec(readFileSync(path, "utf8")) ?? [];
@@ -53,6 +54,6 @@ function removeQuietly(path: string): void {
   try {
     unlinkSync(path);
   } catch {
-    // It was not made.
+    // It was not created.
   }
 }

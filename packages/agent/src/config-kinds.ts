@@ -27,7 +27,7 @@ export function isHostUrl(url: string): boolean {
   return /^(https?|wss?):\/\//.test(url) && URL.canParse(url);
 }
 
-/** A third of the letters may be wrong. A wrong suggestion is worse than none. */
+/** Suggests the closest candidate if at most a third of the letters differ: a wrong suggestion is worse than none. */
 export function didYouMean(word: string, candidates: readonly string[]): string {
   const candidate = closest(word, candidates);
   const mistakesMax = Math.max(2, Math.floor(word.length / 3));

@@ -4,12 +4,12 @@ import { join } from "node:path";
 
 export const KEY_FILE = "node.key";
 
-/** The key is missing, open to others, or no key: a person has to look. No message quotes the file. */
+/** The key file is unusable, and an operator has to correct it. No message quotes the file. */
 export class IdentityError extends Error {
   override readonly name = "IdentityError";
 }
 
-/** The key of this data directory. The first process to ask makes it; all others, and all later ones, get that. */
+/** Reads the key of this data directory; the first process creates it. */
 export async function readOrCreateKeyFile<Key>(
   directory: string,
   { create, parse }: { create: () => string; parse: (text: string) => Key | undefined },
@@ -23,13 +23,13 @@ export async function readOrCreateKeyFile<Key>(
   const key = text === undefined ? undefined : parse(text);
   if (key === undefined)
     throw new IdentityError(
-      `${path} is not an ed25519 key in PEM form. Put it back from a copy; or move it away, and the node-unit ` +
-        "makes a new key and with it has a new address.",
+      `${path} is not an ed25519 key in PEM form. Restore it from a copy; or move it away, and the node-unit ` +
+        "creates a new key and gets a new address.",
     );
   return key;
 }
 
-/** More than any key. A log file in the wrong place is not read whole. */
+/** More than any key: a wrong file is not read whole. */
 const KEY_FILE_BYTES_MAX = 4_096;
 const OTHERS = 0o077;
 
@@ -40,12 +40,12 @@ async function readKeyFile(path: string): Promise<string | undefined> {
   });
   if (!file) return undefined;
   try {
-    // Asked of the open file, not of its name: what is checked is what is read.
+    // Of the open file and not of its path, so that the checked file is the one that is read.
     const { mode, size } = await file.stat();
     if ((mode & OTHERS) !== 0)
       throw new IdentityError(
-        `${path} is open to other users of this machine (mode ${octal(mode)}). Whoever has read it can be this ` +
-          `node-unit. If nobody has: chmod 600 ${path}`,
+        `${path} is open to other users of this machine (mode ${octal(mode)}). A user who has read it can act as this ` +
+          `node-unit. If no user has: chmod 600 ${path}`,
       );
     return size > KEY_FILE_BYTES_MAX ? "" : await file.readFile("utf8");
   } finally {
@@ -54,22 +54,22 @@ async function readKeyFile(path: string): Promise<string | undefined> {
 }
 
 /**
- * Written beside and linked into place: the name either does not exist or is a whole key on disk, and of two
- * processes that start at once only one makes it. A rename would put the second key over the first.
+ * Writes a temporary file and links it into place: the path either does not exist or is a whole key on disk, and only one
+ * of two processes that start at once creates it. A rename would replace the first key by the second.
  */
 async function createKeyFile(path: string, directory: string, create: () => string): Promise<void> {
-  const beside = `${path}.${randomUUID()}`;
+  const temporary = `${path}.${randomUUID()}`;
   try {
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    await writeDurably(beside, create());
-    await link(beside, path).catch((error: NodeJS.ErrnoException) => {
+    await writeDurably(temporary, create());
+    await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== "EEXIST") throw error;
     });
     await syncDirectory(directory);
   } catch (error) {
     throw unusable(path, error as Error);
   } finally {
-    await unlink(beside).catch(() => {});
+    await unlink(temporary).catch(() => {});
   }
 }
 
@@ -83,7 +83,7 @@ async function writeDurably(path: string, text: string): Promise<void> {
   }
 }
 
-/** The link itself must survive a power cut, or the node-unit would come back as somebody else. */
+/** Makes the link survive a power cut: else the node-unit would come back with another address. */
 async function syncDirectory(directory: string): Promise<void> {
   const handle = await open(directory, "r");
   try {
@@ -96,4 +96,4 @@ async function syncDirectory(directory: string): Promise<void> {
 const octal = (mode: number): string => (mode & 0o777).toString(8).padStart(4, "0");
 
 const unusable = (path: string, { message }: Error): IdentityError =>
-  new IdentityError(`the key file ${path} cannot be used: ${message}`);
+  new IdentityError(`key file ${path} is unusable: ${message}`);

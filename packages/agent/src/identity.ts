@@ -12,15 +12,15 @@ import { encodeBase58 } from "@tenure/protocol";
 import type { NodeKey } from "@tenure/sdk";
 import { readOrCreateKeyFile } from "./identity-file.ts";
 
-/** Who this node-unit is: a key that outlives it, and a boot that does not. */
+/** The identity of this node-unit: its key, and the id of this process. */
 export interface NodeIdentity extends NodeKey {
-  /** Random, once per process: another process with the same key is another boot. */
+  /** Random per process: another process with the same key has another boot id. */
   bootId: string;
 }
 
 /**
- * With name and password the key is made from them, so that a rebuilt machine keeps its address. Without, it is in
- * a file of the data directory, made when there is none.
+ * Loads the key. With name and password it is derived from them, so that a rebuilt machine keeps its address. Otherwise it
+ * is a file in the data directory, which is created if it does not exist.
  */
 export async function loadIdentity({
   name,
@@ -50,11 +50,11 @@ const SCRYPT: ScryptOptions = {
   N: 2 ** 15,
   r: 8,
   p: 1,
-  // It needs 128 × N × r bytes and a little; Node's own limit is that product exactly, and refuses.
+  // scrypt needs a little more than 128 × N × r bytes, which is Node's default limit.
   maxmem: 64 * 1024 * 1024,
 };
 
-/** Part of the contract: another value is another address for every node-unit with a password. */
+/** Part of the contract: a change would change the address of every node-unit with a password. */
 export function deriveSeed({ name, password }: { name: string; password: string }) {
   return new Promise<Buffer>((resolve, reject) =>
     scrypt(password, `tenure-node-v1:${name}`, SEED_BYTES, SCRYPT, (error, seed) =>
@@ -63,7 +63,7 @@ export function deriveSeed({ name, password }: { name: string; password: string 
   );
 }
 
-/** What stands before the 32 bytes of an ed25519 seed in PKCS #8 (RFC 8410). Node takes no bare seed. */
+/** The PKCS #8 header before the 32 bytes of an ed25519 seed (RFC 8410). Node accepts no bare seed. */
 const PKCS8_PREFIX = Buffer.from("302e020100300506032b657004220420", "hex");
 
 function keyOfSeed(seed: Buffer): KeyObject {
@@ -87,7 +87,7 @@ function keyOfPem(pem: string): KeyObject | undefined {
   }
 }
 
-/** The raw public key is the end of its SPKI form. */
+/** The raw public key is the end of its SPKI encoding. */
 function addressOf(key: KeyObject): string {
   const spki = createPublicKey(key).export({ type: "spki", format: "der" });
   return encodeBase58(spki.subarray(-SEED_BYTES));

@@ -1,13 +1,13 @@
 import type { ExecutorLog } from "./executor/contract.ts";
 
-/** One thing that happened: `event` is what to search and alert by, `message` is for people. */
+/** A log line: `event` is stable, for searches and alerts; `message` is for people. */
 export type AgentLogLine = ExecutorLog;
 export type AgentLog = (line: AgentLogLine) => void;
 
 export const LOG_LEVELS = ["info", "warn", "error", "silent"] as const;
 export type AgentLogLevel = (typeof LOG_LEVELS)[number];
 
-/** JSON lines on stderr, in the form of the server's: `time`, `level`, `event`, the ids, `msg`. */
+/** Writes JSON lines to stderr in the server's format: `time`, `level`, `event`, the ids, `msg`. */
 export function createAgentLog(
   least: AgentLogLevel = "info",
   write: (line: string) => void = stderrLines(),
@@ -21,7 +21,7 @@ export function createAgentLog(
 
 const UNSENT_BYTES_MAX = 1_048_576;
 
-/** A line that cannot be written is dropped: a full disk, or a reader that ended or stands still, must not end the agent. */
+/** Drops lines that cannot be written: a full disk or a stopped reader must not end the agent. */
 function stderrLines(): (line: string) => void {
   process.stderr.on("error", () => {});
   return (line) => {

@@ -1,12 +1,12 @@
 import { readFileSync } from "node:fs";
 
-/** A user and a group that processes run as. */
+/** The user and group of a process. */
 export interface Owner {
   uid: number;
   gid: number;
 }
 
-/** The users of the children: one for all of them, or one per deployment out of a range, with one group for all. */
+/** The users of the children: one for all, or one per deployment from a range; one group for all. */
 export type RunAs =
   | (Owner & { kind: "one" })
   | { kind: "each"; firstUid: number; lastUid: number; gid: number };
@@ -18,7 +18,7 @@ export const isRunAsUid = (runAs: RunAs, uid: number): boolean =>
 const ID_MAX = 4_294_967_294;
 const PER_DEPLOYMENT = /^per-deployment:(\d{1,10})-(\d{1,10})(?::([^:]+))?$/;
 
-/** Reads `user`, `user:group` or `per-deployment:FIRST-LAST[:group]`; names are those of /etc/passwd and /etc/group. */
+/** Parses `user`, `user:group` or `per-deployment:FIRST-LAST[:group]`, with names of /etc/passwd and /etc/group. */
 export function parseRunAs(
   text: string,
   { users, groups } = { users: readTable("/etc/passwd"), groups: readTable("/etc/group") },
@@ -34,7 +34,7 @@ export function parseRunAs(
   if (user === undefined || uid === undefined)
     return {
       problem:
-        "must be user, user:group or per-deployment:FIRST-LAST; a name must stand in /etc/passwd",
+        "must be user, user:group or per-deployment:FIRST-LAST; a name must be in /etc/passwd",
     };
   const primary = users.find(([, , id]) => id === String(uid))?.[3];
   const gid = group === undefined ? Number(primary ?? uid) : idOf(group, groups);
@@ -43,7 +43,7 @@ export function parseRunAs(
 
 function checked(runAs: RunAs): RunAs | { problem: string } {
   if (runAs.gid === 0)
-    return { problem: "needs a group of /etc/group, or a number, that is not root's" };
+    return { problem: "must have a group of /etc/group, or a number, other than root's" };
   const [first, last] =
     runAs.kind === "one" ? [runAs.uid, runAs.uid] : [runAs.firstUid, runAs.lastUid];
   if (first === 0) return { problem: "must not name root" };
@@ -65,6 +65,6 @@ function readTable(path: string): Table {
     const lines = readFileSync(path, "utf8").split("\n");
     return lines.map((line) => line.split(":"));
   } catch {
-    return []; // a machine without names: numbers still work
+    return []; // Without the table only numbers work.
   }
 }

@@ -4,24 +4,21 @@ import { join } from "node:path";
 import type { ResourceUsage } from "@tenure/protocol";
 
 export interface Sampler {
-  /** Usage since the last call. Cheap: a few small reads, no timer. */
+  /** Returns the usage since the last call. Cheap: a few small reads, no timer. */
   sample(): ResourceUsage;
 }
 
-/** Where the kernel tells about itself; tests put files there. */
+/** The file systems of the kernel; tests replace them. */
 export interface SamplerOptions {
   proc?: string;
   cgroups?: string;
   nowMs?: () => number;
 }
 
-/** A shorter time says more about the asking than about the machine. */
+/** A shorter interval would measure mostly the sampler itself. */
 const INTERVAL_MS_MIN = 100;
 
-/**
- * Processor and memory of the machine, or of the part of it that is ours: a container with two of sixty-four cores is
- * full at two.
- */
+/** Samples processor and memory of the machine, or of the container: one with two of 64 cores is at 100 % when it uses two. */
 export function createSampler({
   proc = "/proc",
   cgroups = "/sys/fs/cgroup",
@@ -55,7 +52,7 @@ function share(part: number, whole: number): number {
   return Math.min(100, Math.max(0, Math.round((part / whole) * 1000) / 10));
 }
 
-/** Time that was used and time there was, in the same unit. */
+/** Used and available time, in the same unit. */
 interface Cpu {
   busy: number;
   total: number;
@@ -78,7 +75,7 @@ function readMachineCpu(proc: string): Cpu {
     ?.split(" ")
     .map(Number);
   if (!ticks) return readPortableCpu();
-  // user nice system idle iowait irq softirq steal; what follows is counted in user already
+  // user nice system idle iowait irq softirq steal; the columns after that are part of user.
   const total = ticks.slice(0, 8).reduce((sum, one) => sum + one, 0);
   const idle = (ticks[3] ?? 0) + (ticks[4] ?? 0);
   return { busy: total - idle, total };
@@ -100,7 +97,7 @@ function readMemory(proc: string, cgroup: string): Memory {
   return readLimitedMemory(cgroup) ?? readMachineMemory(proc);
 }
 
-/** Without the files it has read and not used since: the kernel gives those back before anybody runs short. */
+/** Excludes inactive files: the kernel frees their pages before memory runs short. */
 function readLimitedMemory(cgroup: string): Memory | undefined {
   const totalBytes = Number(read(cgroup, "memory.max") ?? "max");
   const current = Number(read(cgroup, "memory.current") ?? "none");
@@ -121,7 +118,7 @@ function readMachineMemory(proc: string): Memory {
   };
 }
 
-/** Version 2 only: there it is the one line that begins with `0::`. */
+/** Version 2 only: the line that begins with `0::`. */
 function ownCgroup(proc: string): string {
   return /^0::(\/.*)$/m.exec(read(proc, "self/cgroup") ?? "")?.[1] ?? "/";
 }

@@ -2,10 +2,7 @@ import { closeSync, fstatSync, openSync, readFileSync } from "node:fs";
 
 const OTHERS = 0o007;
 
-/**
- * Reads a secret from a file, without the line end that editors add. No problem quotes the file. It may be a pipe, such as
- * `/dev/fd/3`.
- */
+/** Reads a secret from a file or a pipe such as `/dev/fd/3`, without a final line break. No problem quotes the file. */
 function readSecretFile(path: string): { secret: string } | { problem: string } {
   try {
     const fd = openSync(path, "r");
@@ -25,7 +22,7 @@ function readSecretFile(path: string): { secret: string } | { problem: string } 
   }
 }
 
-/** Secrets that a file holds, under the names they would have in the environment. */
+/** Adds the secrets from files, under the names they would have in the environment. */
 export function withSecretFiles(set: Record<string, string | undefined>): {
   given: Record<string, string | undefined>;
   fileProblems: string[];

@@ -2,7 +2,7 @@ import type { Stats } from "node:fs";
 import { lstat, readdir } from "node:fs/promises";
 import { join } from "node:path";
 
-/** Everything below a directory. Links are given, and never followed: they may lead anywhere. */
+/** Walks all entries below a directory. Links are included but not followed, because they may lead anywhere. */
 export async function* walk(directory: string): AsyncGenerator<{ path: string; stat: Stats }> {
   for (const name of await readdir(directory)) {
     const path = join(directory, name);

@@ -1,15 +1,15 @@
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 
-/** What stands in a wrapper for directories of the deployment that it starts. */
+/** The placeholders in a wrapper for directories of the deployment. */
 export const WRAPPER_PLACES = ["{data_dir}", "{packages_dir}", "{work_dir}"] as const;
 
 export const knowsPlaces = (word: string): boolean =>
   (word.match(/\{[a-z_]*\}/g) ?? []).every((place) => WRAPPER_PLACES.some((one) => one === place));
 
 /**
- * Splits a command prefix into words, without a shell: white space separates, quotes and backslashes keep together.
- * `undefined`: a quote is not closed, or there is no word.
+ * Splits a command prefix into words without a shell: white space separates, quotes and backslashes escape. Returns
+ * `undefined` if a quote is not closed or there is no word.
  */
 export function parseWords(text: string): string[] | undefined {
   const WORD = /\s*((?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+)\s*/gsy;
@@ -28,8 +28,8 @@ const unquoted = (word: string): string =>
   );
 
 /**
- * The wrapper with its program as an absolute path, found in the agent's own PATH: that of a deployment could name another
- * program. Throws when there is none.
+ * Returns the wrapper with the absolute path of its program, found in the agent's own PATH: the PATH of a deployment could
+ * name another program. Throws when there is none.
  */
 export function resolveWrapper(words: readonly string[], path = process.env.PATH): string[] {
   const [name = "", ...rest] = words;
@@ -39,7 +39,7 @@ export function resolveWrapper(words: readonly string[], path = process.env.PATH
   const file = candidates.find(isExecutable);
   if (file === undefined || !file.startsWith("/"))
     throw new Error(
-      `NODE_UNIT_WRAPPER begins with ${JSON.stringify(name)}, which is no program in PATH and no absolute path`,
+      `NODE_UNIT_WRAPPER must begin with a program in PATH or an absolute path, instead got ${JSON.stringify(name)}`,
     );
   return [file, ...rest];
 }

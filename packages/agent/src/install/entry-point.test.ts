@@ -46,12 +46,12 @@ test.each([
 
 test("a bin outside its package is none", async () => {
   await expect(findEntryPoint(aPackage({ bin: "../../../bin/sh" }))).rejects.toThrow(
-    "the bin of @scope/thing@1.0.0 is not inside the package",
+    "bin of @scope/thing@1.0.0 is outside the package",
   );
 });
 
 test("a package that cannot be run says so", async () => {
   await expect(findEntryPoint(aPackage({}))).rejects.toThrow(
-    "@scope/thing@1.0.0 has neither a bin that could be meant nor a main",
+    "@scope/thing@1.0.0 has no main, and no bin or several without one of its name",
   );
 });

@@ -3,7 +3,7 @@ import { createRequire } from "node:module";
 import { join, resolve, sep } from "node:path";
 import * as z from "zod";
 
-/** What of a package's `package.json` decides how it is run. Anything may stand there. */
+/** The fields of a `package.json` that decide how the package is run. Their values are not trusted. */
 const Manifest = z.object({
   name: z.string(),
   version: z.string(),
@@ -18,7 +18,7 @@ export type Manifest = z.infer<typeof Manifest>;
 export interface EntryPoint {
   /** Absolute. */
   path: string;
-  /** True: a script for Node. Else the file is executed as it is. */
+  /** Whether it is a script for Node; else the file is executed itself. */
   isNode: boolean;
 }
 
@@ -26,14 +26,14 @@ export async function readManifest(packageDirectory: string): Promise<Manifest> 
   return Manifest.parse(JSON.parse(await readFile(join(packageDirectory, "package.json"), "utf8")));
 }
 
-/** The package's only `bin`, or the one named like the package; else its `main`. */
+/** Returns the package's only `bin`, or the one named like the package; else its `main`. */
 export async function findEntryPoint(packageDirectory: string): Promise<EntryPoint> {
   const manifest = await readManifest(packageDirectory);
   const bin = binOf(manifest);
   if (bin === undefined) return { path: mainOf(packageDirectory, manifest), isNode: true };
   const path = resolve(packageDirectory, bin);
   if (!path.startsWith(packageDirectory + sep))
-    throw new Error(`the bin of ${manifest.name}@${manifest.version} is not inside the package`);
+    throw new Error(`bin of ${manifest.name}@${manifest.version} is outside the package`);
   return { path, isNode: await isNodeScript(path) };
 }
 
@@ -43,7 +43,7 @@ function binOf({ name, bin }: Manifest): string | undefined {
   return paths.length === 1 ? paths[0] : bin[name.replace(/^.*\//, "")];
 }
 
-/** As `require` finds it: `main` may be a directory, or lack its ending. */
+/** Resolves `main` as `require` does: it may be a directory, or lack its extension. */
 function mainOf(packageDirectory: string, { name, version, main }: Manifest): string {
   const require = createRequire(join(packageDirectory, "package.json"));
   const attempts = main === undefined ? [name, "./index.js"] : [`./${main}`];
@@ -51,10 +51,10 @@ function mainOf(packageDirectory: string, { name, version, main }: Manifest): st
     try {
       return require.resolve(attempt);
     } catch {
-      // The next one, or none.
+      // Try the next.
     }
   }
-  throw new Error(`${name}@${version} has neither a bin that could be meant nor a main`);
+  throw new Error(`${name}@${version} has no main, and no bin or several without one of its name`);
 }
 
 const FIRST_LINE_BYTES = 256;

@@ -16,6 +16,7 @@ import { damageOf, installedSize, LISTING, sync, writeListing } from "./listing.
 import { removeNeighbours, shipsLockfile } from "./lockfile.ts";
 import { directoryName, isSameVersion, type PackageSpec, problemOf } from "./package-spec.ts";
 import { makeReadable } from "./readable.ts";
+import { createSharedWork } from "./shared-work.ts";
 
 /** An installed package. */
 export interface Installed {
@@ -28,32 +29,32 @@ export interface Installed {
 export interface Installer {
   isInstalled(spec: PackageSpec): boolean;
   /**
-   * Installs a package unless it is there already, and whole. A second caller for the same one meanwhile shares the work; it is given
-   * up when nobody wants it any more. Rejects with what npm said.
+   * Installs a package unless it is installed and undamaged. Callers for the same package share one installation, which is
+   * cancelled when the last of them has left. Rejects with npm's output.
    */
   install(spec: PackageSpec, signal: AbortSignal): Promise<Installed>;
-  /** Removes what killed installs left behind. For the start, when none is under way. */
+  /** Removes the remains of killed installations. To be called at the start, before any installation. */
   removeUnfinished(): Promise<void>;
-  /** Removes packages that were not wanted for a week, and sooner while all together are above the limit. */
-  removeUnused(isWanted: (directoryName: string) => boolean): Promise<void>;
+  /** Removes packages that were not used for a week, and sooner while their total is above the limit. */
+  removeUnused(isUsed: (directoryName: string) => boolean): Promise<void>;
 }
 
-/** Runs npm in a directory until its end, and tells what went wrong, if anything, and the end of what npm said. */
+/** Runs npm in a directory until its end, and returns the problem, if any, and the end of its output. */
 export type RunNpm = (
   directory: string,
   signal: AbortSignal,
-  /** Locked: the directory is a package, and its own lockfile counts. */
+  /** Locked: the directory is a package with a lockfile of its own. */
   options?: { isLocked?: boolean },
 ) => Promise<{ problem: string | undefined; output: string }>;
 
 export interface InstallerOptions {
   directory: string;
   runNpm: RunNpm;
-  /** Other users than the agent's run what is installed here: they may read it, and none but the agent's may write. */
+  /** Whether other users than the agent's run the packages: they may read them, and only the agent's user may write. */
   isShared?: boolean;
-  /** A package that was installed is not whole any more, and is installed again. */
+  /** Called before a damaged package is installed again. */
   onDamaged?: (name: string, damage: string) => void;
-  /** Above it, packages that are not wanted go at once, those wanted longest ago first. */
+  /** Above it unused packages are removed at once, the least recently used first. */
   bytesMax?: number;
   unusedAfterMs?: number;
 }
@@ -69,35 +70,35 @@ export function createInstaller({
   bytesMax = Number.POSITIVE_INFINITY,
   unusedAfterMs = UNUSED_AFTER_MS,
 }: InstallerOptions): Installer {
-  const underway = new Map<string, SharedInstall>();
   const pathOf = (spec: PackageSpec): string => join(directory, directoryName(spec));
   const isInstalled = (spec: PackageSpec): boolean =>
     problemOf(spec) === undefined && existsSync(join(pathOf(spec), LISTING));
-  /** Checked, or installed, by this process. */
-  const whole = new Set<string>();
+  /** Packages that this process has checked or installed. */
+  const verified = new Set<string>();
+  const installs = createSharedWork();
 
-  /** Looked at once per process: what a power cut damaged is found when the agent starts again after it. */
+  /** Checks once per process: damage of a power cut is found when the agent starts after it. */
   async function provide(spec: PackageSpec, signal: AbortSignal): Promise<void> {
     if (existsSync(pathOf(spec))) {
       const damage = await damageOf(pathOf(spec));
       if (damage !== undefined) {
         onDamaged(directoryName(spec), damage);
-        await removeWhole(pathOf(spec));
+        await removePackage(pathOf(spec));
       }
     }
     signal.throwIfAborted();
-    if (!existsSync(pathOf(spec))) await installAnew(spec, signal);
+    if (!existsSync(pathOf(spec))) await installNew(spec, signal);
     if (isShared) await openToChildren(pathOf(spec));
-    whole.add(directoryName(spec));
+    verified.add(directoryName(spec));
   }
 
   async function openToChildren(path: string): Promise<void> {
-    if (dirname(path) !== directory) await chmod(dirname(path), 0o711); // of a scope
+    if (dirname(path) !== directory) await chmod(dirname(path), 0o711); // The directory of the scope.
     await makeReadable(path);
   }
 
-  /** Out of the way first: half a package must not be found by its name. */
-  async function removeWhole(path: string): Promise<void> {
+  /** Renames the package before the removal, so that half a package is never found by its name. */
+  async function removePackage(path: string): Promise<void> {
     const away = await mkdtemp(join(directory, UNFINISHED));
     await rename(path, away);
     await rm(away, FORCE);
@@ -110,55 +111,36 @@ export function createInstaller({
   }
 
   /**
-   * npm itself heeds a dependency's npm-shrinkwrap.json only where the registry tells of it (`_hasShrinkwrap`), and a
-   * package-lock.json never (npm 11, measured).
+   * Installs a package's dependencies by its own lockfile. npm itself uses a dependency's npm-shrinkwrap.json only if the
+   * registry announces it (`_hasShrinkwrap`), and a package-lock.json never (npm 11, measured).
    */
-  async function obeyLockfile(spec: PackageSpec, path: string, signal: AbortSignal): Promise<void> {
+  async function installByLockfile(
+    spec: PackageSpec,
+    path: string,
+    signal: AbortSignal,
+  ): Promise<void> {
     const own = packageIn(path, spec);
     if (!shipsLockfile(own)) return;
     await install(own, signal, true);
     await removeNeighbours(join(path, "node_modules"), spec.name);
   }
 
-  /** Made beside and moved into place: the name does not exist, or is a whole package. */
-  async function installAnew(spec: PackageSpec, signal: AbortSignal): Promise<void> {
-    const beside = await mkdtemp(join(directory, UNFINISHED));
+  /** Installs into a temporary directory and renames it: the path either does not exist or is a whole package. */
+  async function installNew(spec: PackageSpec, signal: AbortSignal): Promise<void> {
+    const temporary = await mkdtemp(join(directory, UNFINISHED));
     try {
       const manifest = { private: true, dependencies: { [spec.name]: spec.version } };
-      await writeFile(join(beside, "package.json"), JSON.stringify(manifest));
-      await install(beside, signal);
-      await verify(spec, beside);
-      await obeyLockfile(spec, beside, signal);
-      await writeListing(beside);
+      await writeFile(join(temporary, "package.json"), JSON.stringify(manifest));
+      await install(temporary, signal);
+      await verify(spec, temporary);
+      await installByLockfile(spec, temporary, signal);
+      await writeListing(temporary);
       await mkdir(dirname(pathOf(spec)), { recursive: true, mode: 0o700 });
-      await rename(beside, pathOf(spec));
+      await rename(temporary, pathOf(spec));
       await sync(dirname(pathOf(spec)));
     } finally {
-      await rm(beside, FORCE);
+      await rm(temporary, FORCE);
     }
-  }
-
-  function share(spec: PackageSpec): SharedInstall {
-    const key = directoryName(spec);
-    const shared = underway.get(key) ?? begin(key, spec);
-    shared.users++;
-    return shared;
-  }
-
-  function begin(key: string, spec: PackageSpec): SharedInstall {
-    const abandoned = new AbortController();
-    const leave = (): void => {
-      if (underway.get(key) === shared) underway.delete(key);
-    };
-    const done = provide(spec, abandoned.signal).finally(leave);
-    done.catch(() => {}); // told to whoever waits; there may be nobody left
-    const giveUp = (): void => {
-      leave(); // whoever asks from now on begins anew instead of sharing the failure
-      abandoned.abort(new Error("nobody wants it any more"));
-    };
-    const shared: SharedInstall = { users: 0, done, giveUp };
-    underway.set(key, shared);
-    return shared;
   }
 
   return {
@@ -166,16 +148,8 @@ export function createInstaller({
     async install(spec, signal) {
       const problem = problemOf(spec);
       if (problem !== undefined) throw new Error(problem);
-      while (!(whole.has(directoryName(spec)) && isInstalled(spec))) {
-        signal.throwIfAborted();
-        const shared = share(spec);
-        try {
-          await orAborted(shared.done, signal);
-        } finally {
-          shared.users--;
-          if (shared.users === 0) shared.giveUp();
-        }
-      }
+      while (!(verified.has(directoryName(spec)) && isInstalled(spec)))
+        await installs.join(directoryName(spec), (aborted) => provide(spec, aborted), signal);
       await touch(pathOf(spec));
       return {
         directory: packageIn(pathOf(spec), spec),
@@ -188,20 +162,20 @@ export function createInstaller({
       const names = (await readdir(directory)).filter((name) => name.startsWith(UNFINISHED));
       for (const name of names) await rm(join(directory, name), FORCE);
     },
-    async removeUnused(isWanted) {
-      const unused: { name: string; size: number; wantedMs: number }[] = [];
+    async removeUnused(isUsed) {
+      const unused: { name: string; size: number; usedMs: number }[] = [];
       let total = 0;
       for (const name of await listPackages(directory)) {
         const path = join(directory, name);
         const size = await installedSize(path);
         total += size;
-        if (isWanted(name) || underway.has(name)) await touch(path);
-        else unused.push({ name, size, wantedMs: (await stat(path)).mtimeMs });
+        if (isUsed(name) || installs.has(name)) await touch(path);
+        else unused.push({ name, size, usedMs: (await stat(path)).mtimeMs });
       }
-      for (const { name, size, wantedMs } of unused.sort((a, b) => a.wantedMs - b.wantedMs)) {
-        if (Date.now() - wantedMs <= unusedAfterMs && total <= bytesMax) break;
-        whole.delete(name);
-        await removeWhole(join(directory, name));
+      for (const { name, size, usedMs } of unused.sort((a, b) => a.usedMs - b.usedMs)) {
+        if (Date.now() - usedMs <= unusedAfterMs && total <= bytesMax) break;
+        verified.delete(name);
+        await removePackage(join(directory, name));
         total -= size;
       }
     },
@@ -210,28 +184,22 @@ export function createInstaller({
 
 const FORCE = { recursive: true, force: true, maxRetries: 3 } as const;
 
-/** The time of the directory says when the package was last wanted. */
+/** The mtime of the directory is the time of the last use. */
 async function touch(path: string): Promise<void> {
   const now = new Date();
-  await utimes(path, now, now).catch(() => {}); // a disk that cannot be written still holds the package
-}
-
-interface SharedInstall {
-  users: number;
-  done: Promise<void>;
-  giveUp(): void;
+  await utimes(path, now, now).catch(() => {}); // A read-only disk still has the package.
 }
 
 const packageIn = (path: string, { name }: PackageSpec): string => join(path, "node_modules", name);
 
-/** A registry may answer with something else than it was asked for. */
+/** Throws if the registry answered with another package or version. */
 async function verify(spec: PackageSpec, path: string): Promise<void> {
   const { name, version } = await readManifest(packageIn(path, spec));
   if (name !== spec.name || !isSameVersion(spec.version, version))
-    throw new Error(`the registry gave ${name}@${version} for ${directoryName(spec)}`);
+    throw new Error(`registry answered with ${name}@${version} for ${directoryName(spec)}`);
 }
 
-/** Names below the directory; those of a scope with it. */
+/** Returns the names of all packages, with their scopes. */
 async function listPackages(directory: string): Promise<string[]> {
   const names = await readdir(directory);
   const visible = names.filter((name) => !name.startsWith("."));
@@ -240,12 +208,4 @@ async function listPackages(directory: string): Promise<string[]> {
     return (await readdir(join(directory, name))).map((inner) => `${name}/${inner}`);
   });
   return (await Promise.all(nested)).flat();
-}
-
-function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => reject(signal.reason);
-    signal.addEventListener("abort", onAbort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
-  });
 }

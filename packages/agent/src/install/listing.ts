@@ -1,14 +1,14 @@
 import { lstat, open, readdir, readFile, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 
-/** Written last, when everything it names is on the disk. A package without it is not believed. */
+/** Written last, when all files it names are on disk. A package without it counts as damaged. */
 export const LISTING = ".tenure-installed.json";
 
 const AT_ONCE = 32;
 
 /**
- * Syncs every file below a directory and then writes down their sizes: after a power cut the listing is missing, or what
- * it names is there in full.
+ * Syncs every file below a directory and then writes their sizes: after a power cut either the listing is missing, or all
+ * files it names are complete.
  */
 export async function writeListing(directory: string): Promise<void> {
   const files: Record<string, number> = {};
@@ -24,12 +24,12 @@ export async function writeListing(directory: string): Promise<void> {
 }
 
 /**
- * Why a package is not what was installed; `undefined` when it is. A file may have grown: programs write beside their own
- * code. One that is missing or shorter was damaged.
+ * Returns the damage of an installed package, or `undefined`. A file that is missing or shorter is damaged; a longer one is
+ * not, because programs write beside their own code.
  */
 export async function damageOf(directory: string): Promise<string | undefined> {
   const files = await readListing(directory);
-  if (!files) return "it has no listing of what was installed";
+  if (!files) return "the list of its files is missing";
   let damage: string | undefined;
   await eachOf(Object.entries(files), async ([path, size]) => {
     const found = await lstat(join(directory, path)).catch(() => undefined);
@@ -38,7 +38,7 @@ export async function damageOf(directory: string): Promise<string | undefined> {
   return damage;
 }
 
-/** In bytes, as installed. Of one without a listing nothing is known. */
+/** Returns the installed size in bytes; 0 without a listing. */
 export async function installedSize(directory: string): Promise<number> {
   const sizes = Object.values((await readListing(directory)) ?? {});
   return sizes.reduce((sum, size) => sum + size, 0);

@@ -4,13 +4,13 @@ import { join } from "node:path";
 
 const LOCKFILES = ["npm-shrinkwrap.json", "package-lock.json"];
 
-/** Whether a package says which versions of its dependencies it was tested with. */
+/** Whether a package pins the versions of its dependencies. */
 export const shipsLockfile = (packageDirectory: string): boolean =>
   LOCKFILES.some((name) => existsSync(join(packageDirectory, name)));
 
 /**
- * Removes what was installed beside a package. Its dependencies are inside it then, as its lockfile names them; newer versions
- * beside it would be found in place of one that is missing.
+ * Removes the packages installed beside a package whose dependencies, by its lockfile, are inside it: a newer version beside
+ * it would be used in place of one that is missing.
  */
 export async function removeNeighbours(nodeModules: string, name: string): Promise<void> {
   const [first = "", second] = name.split("/");

@@ -1,13 +1,13 @@
 import { existsSync, realpathSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 
-/** How npm is started: without a shell, with the Node that runs the agent. */
+/** The command that starts npm without a shell, with the Node that runs the agent. */
 export interface NpmCommand {
   file: string;
   args: readonly string[];
 }
 
-/** npm as it came with this Node, else the one in PATH. */
+/** Finds the npm of this Node, or else the one in PATH. */
 export function findNpm(env: NodeJS.ProcessEnv): NpmCommand {
   const beside = dirname(process.execPath);
   const inPath = (env.PATH ?? "").split(delimiter).filter((directory) => directory !== "");
@@ -17,7 +17,7 @@ export function findNpm(env: NodeJS.ProcessEnv): NpmCommand {
     ...[beside, ...inPath].map((directory) => join(directory, "npm")),
   ];
   const found = candidates.find((path) => existsSync(path));
-  if (!found) throw new Error(`npm was found neither beside ${process.execPath} nor in PATH`);
+  if (!found) throw new Error(`could not find npm beside ${process.execPath} or in PATH`);
   const path = realpathSync(found);
   return /\.[cm]?js$/.test(path)
     ? { file: process.execPath, args: [path] }
@@ -25,9 +25,9 @@ export function findNpm(env: NodeJS.ProcessEnv): NpmCommand {
 }
 
 /**
- * Installs what `package.json` in the current directory names. No code of any package runs here: `--ignore-scripts`.
- * What the user's npm configuration says of registries, proxies and certificates applies; what it says of where and
- * how to install does not.
+ * Installs the dependencies of `package.json` in the current directory. No code of a package runs (`--ignore-scripts`). The
+ * registries, proxies and certificates of the user's npm configuration apply; its options for where and how to install do
+ * not.
  */
 const NPM_INSTALL_ANY: readonly string[] = [
   "install",
@@ -44,10 +44,10 @@ const NPM_INSTALL_ANY: readonly string[] = [
   "--loglevel=warn",
 ];
 
-/** Installs by ranges: the newest versions that fit. */
+/** Installs the newest versions that the ranges allow. */
 export const NPM_INSTALL: readonly string[] = [...NPM_INSTALL_ANY, "--no-package-lock"];
 
-/** Installs the dependencies of the package in the current directory as its own lockfile names them. */
+/** Installs the dependencies of the package in the current directory by its own lockfile. */
 export const NPM_INSTALL_LOCKED: readonly string[] = [
   ...NPM_INSTALL_ANY,
   "--package-lock",

@@ -2,7 +2,7 @@ import type { Stats } from "node:fs";
 import { chmod, lstat } from "node:fs/promises";
 import { walk } from "../walk.ts";
 
-/** Lets every user read and run what its owner can, from a directory down. Who comes that far is decided above it. */
+/** Lets every user read and execute what the owner can, from a directory down. The directories above it restrict access. */
 export async function makeReadable(directory: string): Promise<void> {
   await openOne(directory, await lstat(directory));
   for await (const { path, stat } of walk(directory)) await openOne(path, stat);

@@ -1,7 +1,7 @@
 import { PassThrough, Readable } from "node:stream";
 import { describe, expect, test } from "vitest";
 import { LINE_BYTES_MAX, pumpLines } from "./line-pump.ts";
-import { createBell } from "./log-follower.ts";
+import { createNotifier } from "./log-follower.ts";
 import { createTail } from "./tail.ts";
 
 async function pumped(...chunks: string[]): Promise<string[]> {
@@ -61,19 +61,19 @@ describe("what a child says is passed on", () => {
   });
 });
 
-describe("a bell", () => {
+describe("a notifier", () => {
   test("that rang while nobody waited wakes whoever comes next, once", async () => {
-    const bell = createBell();
-    bell.ring();
-    bell.ring();
-    await bell.rung();
+    const notifier = createNotifier();
+    notifier.notify();
+    notifier.notify();
+    await notifier.wait();
     let woken = false;
-    const next = bell.rung().then(() => {
+    const next = notifier.wait().then(() => {
       woken = true;
     });
     await new Promise((resolve) => setImmediate(resolve));
     expect(woken).toBe(false);
-    bell.ring();
+    notifier.notify();
     await next;
   });
 });

@@ -1,14 +1,14 @@
 import type { Readable } from "node:stream";
 
-/** Longer lines become several. A child that never ends its line must not fill memory. */
+/** Longer lines are split, so that a child that never ends its line does not fill memory. */
 export const LINE_BYTES_MAX = 16 * 1024;
 
 const LINE_BREAK = 10;
 const BREAK = Buffer.from("\n");
 
 /**
- * Passes on what a child says, in whole lines: two streams of one child go to one file, and must not cut each other's
- * lines. Reads on only when the lines have been taken, so that the child waits, and not its output in our memory.
+ * Passes the output of a child on in whole lines: stdout and stderr go to one file, and must not split each other's lines.
+ * Reads on only when the lines have been taken, so that a fast child waits instead of filling memory.
  */
 export async function pumpLines(
   stream: Readable,
@@ -32,7 +32,7 @@ export async function pumpLines(
       restBytes = 0;
     }
   } catch {
-    // The pipe broke: the child is gone, and what it has said until then is all there is.
+    // The pipe broke, so the child has ended; the lines until then are passed on.
   }
   if (restBytes > 0) await take(Buffer.concat([...rest, BREAK]));
 }

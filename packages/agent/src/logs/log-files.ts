@@ -2,14 +2,14 @@ import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 
 /**
- * The files of one log are numbered and keep their numbers: rotating begins the next one and removes the oldest. With
- * names that move from file to file, a position read before a rotation would mean another line after it.
+ * Returns the path of a log file. Files keep their numbers: a rotation adds the next one and removes the oldest. If files
+ * were renamed instead, a position would mean another line after a rotation.
  */
 export function logFilePath(directory: string, number: number): string {
   return join(directory, `${String(number).padStart(8, "0")}.log`);
 }
 
-/** Numbers of the files there are, newest first. */
+/** Returns the numbers of the files, newest first. */
 export async function listLogFiles(directory: string): Promise<number[]> {
   const names = await readdir(directory).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return [];
@@ -27,15 +27,15 @@ export async function removeOldLogFiles(directory: string, filesMax: number): Pr
   for (const number of old) await rm(logFilePath(directory, number), { force: true });
 }
 
-/** A place in a log: the byte of a file where the next line begins. */
-export interface LogPlace {
+/** A position in a log: the byte of a file where the next line begins. */
+export interface LogPosition {
   number: number;
   offset: number;
 }
 
-export const formatPlace = ({ number, offset }: LogPlace): string => `${number}:${offset}`;
+export const formatPosition = ({ number, offset }: LogPosition): string => `${number}:${offset}`;
 
-export function parsePlace(text: string): LogPlace | undefined {
+export function parsePosition(text: string): LogPosition | undefined {
   const [, number, offset] = /^(\d{1,15}):(\d{1,15})$/.exec(text) ?? [];
   return number === undefined ? undefined : { number: Number(number), offset: Number(offset) };
 }

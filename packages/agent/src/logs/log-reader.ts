@@ -1,25 +1,25 @@
 import { type FileHandle, open } from "node:fs/promises";
 import { LINE_BYTES_MAX } from "./line-pump.ts";
-import { type LogPlace, listLogFiles, logFilePath } from "./log-files.ts";
+import { type LogPosition, listLogFiles, logFilePath } from "./log-files.ts";
 
 export interface LogBlock {
   lines: string[];
-  next: LogPlace;
-  /** The file of the place it should begin with is gone, and lines with it. */
+  next: LogPosition;
+  /** The file of the first position was removed, and lines with it. */
   isSkipping: boolean;
 }
 
-/** Lines are read in blocks of this size; the longest line fits several times. */
+/** The size of a read; the longest line fits in it several times. */
 const BLOCK_BYTES = 128 * 1024;
 const LINE_BREAK = 10;
 
 /**
- * The lines from a place on, across files: at most `linesMax`, and at most `jsonBytesMax` when they are sent. A place
- * whose file was rotated away means the oldest line there is. A line that is not finished yet is not given.
+ * Reads the lines from a position on, across files: at most `linesMax`, and at most `jsonBytesMax` in a message. A position
+ * whose file was removed means the oldest line. A line without its line break is not returned yet.
  */
 export async function readForward(
   directory: string,
-  from: LogPlace,
+  from: LogPosition,
   limits: { linesMax: number; jsonBytesMax: number; lastNumber?: number | undefined },
 ): Promise<LogBlock> {
   const files = (await listLogFiles(directory)).reverse();
@@ -33,7 +33,7 @@ export async function readForward(
     if (number !== next.number) next = { number, offset: 0 };
     for await (const { line, end } of linesOf(directory, next, isFinished)) {
       jsonBytes += jsonBytesOf(line);
-      // One line is always given: a place that never moves on would be asked for again and again.
+      // At least one line is returned: a position that never advances would be requested again and again.
       if (lines.length > 0 && jsonBytes > limits.jsonBytesMax) return { lines, next, isSkipping };
       lines.push(line);
       next = { number, offset: end };
@@ -43,13 +43,13 @@ export async function readForward(
   return { lines, next, isSkipping };
 }
 
-/** Where the last `lines` lines of these files begin, without going back more than `bytesMax`. Newest file first. */
-export async function placeOfLast(
+/** Returns where the last `lines` lines of these files begin, at most `bytesMax` back. `numbers`: newest file first. */
+export async function positionOfLast(
   directory: string,
   { numbers, lines, bytesMax }: { numbers: readonly number[]; lines: number; bytesMax: number },
-): Promise<LogPlace | undefined> {
+): Promise<LogPosition | undefined> {
   const newest = (await listLogFiles(directory))[0];
-  let place: LogPlace | undefined;
+  let position: LogPosition | undefined;
   let linesLeft = lines;
   let bytesLeft = bytesMax;
   for (const number of numbers) {
@@ -57,20 +57,20 @@ export async function placeOfLast(
     if (!end) break;
     const isFinished = number !== newest;
     const last = lastLines(end.bytes, { lines: linesLeft, isFinished, isWhole: end.offset === 0 });
-    place = { number, offset: end.offset + last.begin };
+    position = { number, offset: end.offset + last.begin };
     linesLeft -= last.count;
     bytesLeft -= end.bytes.length - last.begin;
-    if (place.offset > 0 || linesLeft <= 0 || bytesLeft <= 0) break;
+    if (position.offset > 0 || linesLeft <= 0 || bytesLeft <= 0) break;
   }
-  return place;
+  return position;
 }
 
-/** What a line costs in a message. A control character takes six bytes there, so the file's bytes say little. */
+/** The size of a line in a message, where a control character takes six bytes. */
 export const jsonBytesOf = (line: string): number => Buffer.byteLength(JSON.stringify(line)) + 1;
 
 async function* linesOf(
   directory: string,
-  { number, offset }: LogPlace,
+  { number, offset }: LogPosition,
   isFinished: boolean,
 ): AsyncGenerator<{ line: string; end: number }> {
   const handle = await openFile(directory, number);
@@ -93,12 +93,12 @@ async function* linesOf(
   }
 }
 
-/** Ends of the lines in a block; a line that is too long ends early, `isLast` closes an open one. */
+/** Yields the ends of the lines in a block. A line that is too long is split; `isLast` ends an open line. */
 function* lineEnds(block: Buffer, isLast: boolean): Generator<number> {
   for (let begin = 0; begin < block.length; ) {
     const found = block.indexOf(LINE_BREAK, begin) + 1;
     const end = found === 0 ? block.length : found;
-    // The line break itself may stand beyond the limit.
+    // The line break itself may be beyond the limit.
     if (end - begin > LINE_BYTES_MAX + 1) begin += wholeCharacters(block, begin, LINE_BYTES_MAX);
     else if (found > 0 || isLast) begin = end;
     else return;
@@ -106,24 +106,24 @@ function* lineEnds(block: Buffer, isLast: boolean): Generator<number> {
   }
 }
 
-/** So many bytes, or up to three fewer: a character is not cut. */
+/** Returns `bytes`, or up to three fewer, so that no character is split. */
 function wholeCharacters(block: Buffer, begin: number, bytes: number): number {
   for (let fewer = 0; fewer < 4; fewer++)
     if (((block[begin + bytes - fewer] ?? 0) & 0xc0) !== 0x80) return bytes - fewer;
   return bytes;
 }
 
-/** Bytes that are no UTF-8 are replaced; the line break is left out, also that of Windows. */
+/** Decodes a line without its line break. Bytes that are no UTF-8 are replaced. */
 function textOf(bytes: Buffer): string {
   return bytes.toString("utf8").replace(/\r?\n$/, "");
 }
 
-/** Where the last lines begin, and how many there are. What comes before the first line break may be half a line. */
+/** Finds the last lines. Unless `isWhole`, the bytes before the first line break may be half a line. */
 function lastLines(
   bytes: Buffer,
   { lines, isFinished, isWhole }: { lines: number; isFinished: boolean; isWhole: boolean },
 ): { begin: number; count: number } {
-  // The last line of a finished file may lack its line break. One of the file being written is no line yet.
+  // The last line of a finished file may lack its line break; in the file being written it is no line yet.
   const isTorn = isFinished && bytes.length > 0 && bytes.at(-1) !== LINE_BREAK;
   let end = isTorn ? bytes.length : bytes.lastIndexOf(LINE_BREAK);
   let begin = isTorn ? bytes.length : end + 1;
@@ -160,7 +160,7 @@ async function readEnd(
   }
 }
 
-/** `undefined`: it was rotated away a moment ago. */
+/** Returns `undefined` if the file was removed meanwhile. */
 async function openFile(directory: string, number: number): Promise<FileHandle | undefined> {
   return open(logFilePath(directory, number), "r").catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return undefined;

@@ -4,24 +4,24 @@ import { listLogFiles, logFilePath, removeOldLogFiles } from "./log-files.ts";
 export interface LogLimits {
   fileBytesMax: number;
   filesMax: number;
-  /** How long nothing is tried after a write failed. */
+  /** The delay before a write is retried after one failed. */
   retryAfterMs: number;
-  /** How often it is looked whether somebody removed the file that is being written. */
-  lookAgainMs: number;
+  /** How often the writer checks whether its file was deleted. */
+  checkEveryMs: number;
 }
 
 export const LOG_LIMITS: LogLimits = {
   fileBytesMax: 10 * 1024 * 1024,
   filesMax: 5,
   retryAfterMs: 1_000,
-  lookAgainMs: 1_000,
+  checkEveryMs: 1_000,
 };
 
 /** Appends whole lines to the rotated files of one log. */
 export interface LogWriter {
   /**
-   * Resolves when the lines are written, or dropped. Whoever waits for it before reading on slows the child down
-   * instead of filling memory. Never rejects: a full disk takes neither the agent nor the child down.
+   * Resolves when the lines are written or dropped. A caller that waits for it before reading on slows the child down
+   * instead of filling memory. Never rejects: a full disk ends neither the agent nor the child.
    */
   append(lines: Buffer): Promise<void>;
   /** Lines that could not be written since the log was opened. */
@@ -32,9 +32,9 @@ export interface LogWriter {
 export interface LogWriterOptions {
   directory: string;
   limits?: LogLimits;
-  /** Something was written. */
+  /** Called after every write. */
   onWritten(): void;
-  /** Writing fails; called once until it works again. */
+  /** Called for the first of a series of failed writes. */
   onFailed(error: Error): void;
 }
 
@@ -49,12 +49,12 @@ export function createLogWriter({
   let droppedBefore = 0;
   let queue = Promise.resolve();
 
-  /** The one to write to: the newest unless it is told. */
+  /** Opens a file, by default the newest. */
   async function openFile(wanted?: number): Promise<OpenFile> {
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const number = wanted ?? (await listLogFiles(directory))[0] ?? 1;
     const handle = await open(logFilePath(directory, number), "a+", 0o600);
-    file = { handle, number, bytes: 0, lookedAtMs: performance.now() };
+    file = { handle, number, bytes: 0, checkedAtMs: performance.now() };
     file.bytes = await completeLastLine(handle);
     return file;
   }
@@ -73,8 +73,8 @@ export function createLogWriter({
   }
 
   async function fileFor(bytes: number): Promise<OpenFile> {
-    if (file && performance.now() - file.lookedAtMs > limits.lookAgainMs) {
-      file.lookedAtMs = performance.now();
+    if (file && performance.now() - file.checkedAtMs > limits.checkEveryMs) {
+      file.checkedAtMs = performance.now();
       if ((await file.handle.stat()).nlink === 0) await closeFile();
     }
     const current = file ?? (await openFile());
@@ -108,7 +108,7 @@ export function createLogWriter({
   }
 
   async function fail(error: Error, lines: number): Promise<void> {
-    // Opened anew next time: it may be the directory that is gone.
+    // Reopened for the next write: the directory may have been deleted.
     await closeFile();
     if (!failing) onFailed(error);
     failing = {
@@ -137,10 +137,10 @@ interface OpenFile {
   handle: FileHandle;
   number: number;
   bytes: number;
-  lookedAtMs: number;
+  checkedAtMs: number;
 }
 
-/** A write that failed, or an agent that was killed, may have left half a line. Gives the size of the file. */
+/** Ends a line that a failed write or a killed agent left open. Returns the size of the file. */
 async function completeLastLine(handle: FileHandle): Promise<number> {
   const { size } = await handle.stat();
   if (size === 0) return 0;

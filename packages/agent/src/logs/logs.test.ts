@@ -18,7 +18,7 @@ import { createLogs } from "./logs.ts";
 
 vi.setConfig({ testTimeout: 120_000 });
 
-const SMALL = { fileBytesMax: 100, filesMax: 3, retryAfterMs: 0, lookAgainMs: 0 };
+const SMALL = { fileBytesMax: 100, filesMax: 3, retryAfterMs: 0, checkEveryMs: 0 };
 
 /** The log of one deployment, in files of a few lines. */
 function oneLog(limits = SMALL, directory = scratchDirectory("logs")) {
@@ -169,7 +169,7 @@ describe("following", () => {
     const heard = (): string[] => chunks.flatMap(({ lines }) => lines);
     const begun = log.logs.follow(
       { deployment_id: log.id, ...selection },
-      { hear: (chunk) => void chunks.push(chunk), signal: stop.signal },
+      { onLines: (chunk) => void chunks.push(chunk), signal: stop.signal },
     );
     return { begun, heard, chunks, stop };
   }
@@ -232,7 +232,7 @@ describe("following", () => {
       { deployment_id: log.id, from: "1:0" },
       {
         signal: stop.signal,
-        async hear(chunk) {
+        async onLines(chunk) {
           inside++;
           atOnceMax = Math.max(atOnceMax, inside);
           await new Promise((resolve) => setImmediate(resolve));
@@ -290,7 +290,7 @@ describe("a disk that does not take it", () => {
   });
 
   test("files that somebody removed are begun anew", async () => {
-    const { say, read, directory } = oneLog({ ...SMALL, lookAgainMs: -1 });
+    const { say, read, directory } = oneLog({ ...SMALL, checkEveryMs: -1 });
     await say("removed");
     rmSync(directory, { recursive: true });
     await say("visible");

@@ -6,26 +6,26 @@ import {
   type LogSelection,
   TenureError,
 } from "@tenure/protocol";
-import { formatPlace, type LogPlace, listLogFiles, parsePlace } from "./log-files.ts";
-import { type Bell, createBell, followLog, type LogFollower } from "./log-follower.ts";
-import { jsonBytesOf, placeOfLast, readForward } from "./log-reader.ts";
+import { formatPosition, type LogPosition, listLogFiles, parsePosition } from "./log-files.ts";
+import { createNotifier, followLog, type LogFollower, type Notifier } from "./log-follower.ts";
+import { jsonBytesOf, positionOfLast, readForward } from "./log-reader.ts";
 import { createLogWriter, LOG_LIMITS, type LogLimits, type LogWriter } from "./log-writer.ts";
 
-/** The logs of all children of this node, those of former ones too. */
+/** The logs of all children of this node, also of former ones. */
 export interface Logs {
-  /** Where a child's lines go. One at a time per deployment. */
+  /** Opens the log of a child. At most one writer per deployment may be open. */
   writer(deploymentId: string): LogWriter;
   read(selection: LogSelection): Promise<CallResult<"log.read">>;
-  /** Gives the lines asked for and then every new one. Resolves when following has begun. */
+  /** Passes the selected lines and then every new one on. Resolves when following has begun. */
   follow(selection: LogSelection, follower: LogFollower): Promise<void>;
 }
 
 export interface LogsOptions {
   directory: string;
   limits?: LogLimits | undefined;
-  /** Whether this node has, or should have, a log of it: an empty one is no error. */
+  /** Whether a deployment is expected to have a log here: then an empty log is no error. */
   isKnown(deploymentId: string): boolean;
-  /** Writing or reading fails; of writing it is told once until it works again. */
+  /** Called when a read fails, and for the first of a series of failed writes. */
   onFailed(deploymentId: string, error: Error): void;
 }
 
@@ -40,15 +40,15 @@ export function createLogs({
   isKnown,
   onFailed,
 }: LogsOptions): Logs {
-  const bells = new Map<string, Set<Bell>>();
+  const followers = new Map<string, Set<Notifier>>();
   function directoryOf(deploymentId: string): string {
-    // It becomes part of a path. The caller has parsed it; nothing else stands between a request and the disk.
+    // The last check before the id becomes part of a path.
     if (!/^[0-9a-f-]{36}$/.test(deploymentId))
-      throw new TenureError("INVALID_REQUEST", { reason: "deployment_id is no id" });
+      throw new TenureError("INVALID_REQUEST", { reason: "deployment_id: must be a UUID" });
     return join(directory, deploymentId);
   }
 
-  /** Numbers of the files, newest first. Throws when this node has no such log. */
+  /** Returns the numbers of the files, newest first. Throws when this node has no such log. */
   async function filesOf(deploymentId: string): Promise<number[]> {
     const files = await listLogFiles(directoryOf(deploymentId));
     if (files.length === 0 && !isKnown(deploymentId))
@@ -56,18 +56,18 @@ export function createLogs({
     return files;
   }
 
-  /** Where to begin, and the last file to read when it is only about the end of one. */
+  /** Returns where to begin, and the last file to read for the end of one. */
   async function rangeFor(selection: LogSelection, files: readonly number[]): Promise<Range> {
     const { deployment_id, lines = LOG_LINES_DEFAULT, file, from } = selection;
-    if (from !== undefined) return { from: placeNamed(from, files) };
+    if (from !== undefined) return { from: positionOf(from, files) };
     const newest = files[file ?? 0];
     if (newest === undefined && file)
       throw new TenureError("NOT_FOUND", { what: "log file", id: String(file) });
-    // The file being written may have begun a moment ago: unless one is named, the last lines are those of all files.
+    // Without a file the last lines are those of all files: the newest may have few.
     const numbers = file === undefined ? files : files.slice(file, file + 1);
     const last = { numbers, lines, bytesMax: LAST_BYTES_MAX };
-    const place = await placeOfLast(directoryOf(deployment_id), last);
-    return { from: place ?? { number: newest ?? 1, offset: 0 }, lastNumber: newest };
+    const position = await positionOfLast(directoryOf(deployment_id), last);
+    return { from: position ?? { number: newest ?? 1, offset: 0 }, lastNumber: newest };
   }
 
   return {
@@ -76,7 +76,7 @@ export function createLogs({
         directory: directoryOf(deploymentId),
         limits,
         onWritten() {
-          for (const bell of bells.get(deploymentId) ?? []) bell.ring();
+          for (const written of followers.get(deploymentId) ?? []) written.notify();
         },
         onFailed: (error) => onFailed(deploymentId, error),
       }),
@@ -92,38 +92,41 @@ export function createLogs({
       });
       return {
         lines: isTail ? newestWithin(lines, ANSWER_JSON_BYTES_MAX) : lines,
-        next: formatPlace(next),
+        next: formatPosition(next),
         files: files.map((_, index) => index),
       };
     },
     async follow(selection, follower) {
       const { deployment_id } = selection;
-      const bell = createBell();
+      const written = createNotifier();
       const { from } = await rangeFor(selection, await filesOf(deployment_id));
-      const all = bells.get(deployment_id) ?? new Set();
-      bells.set(deployment_id, all.add(bell));
-      const forget = (): void => {
-        all.delete(bell);
-        if (all.size === 0) bells.delete(deployment_id);
+      const all = followers.get(deployment_id) ?? new Set();
+      followers.set(deployment_id, all.add(written));
+      const remove = (): void => {
+        all.delete(written);
+        if (all.size === 0) followers.delete(deployment_id);
       };
-      void followLog({ directory: directoryOf(deployment_id), from, bell }, follower)
+      void followLog({ directory: directoryOf(deployment_id), from, written }, follower)
         .catch((error: Error) => onFailed(deployment_id, error))
-        .finally(forget);
+        .finally(remove);
     },
   };
 }
 
 interface Range {
-  from: LogPlace;
+  from: LogPosition;
   lastNumber?: number | undefined;
 }
 
-function placeNamed(text: string, files: readonly number[]): LogPlace {
-  const place = parsePlace(text);
-  if (!place) throw new TenureError("INVALID_REQUEST", { reason: "from is no position of a log" });
-  // A log that was removed begins anew with its first file.
-  const [newest = place.number] = files;
-  return place.number <= newest ? place : { number: files.at(-1) ?? 1, offset: 0 };
+function positionOf(text: string, files: readonly number[]): LogPosition {
+  const position = parsePosition(text);
+  if (!position)
+    throw new TenureError("INVALID_REQUEST", {
+      reason: "from: must be a position that a read returned",
+    });
+  // A log that was deleted starts again with file 1, so a position beyond it means its beginning.
+  const [newest = position.number] = files;
+  return position.number <= newest ? position : { number: files.at(-1) ?? 1, offset: 0 };
 }
 
 function newestWithin(lines: readonly string[], jsonBytesMax: number): string[] {

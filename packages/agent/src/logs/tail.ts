@@ -1,7 +1,7 @@
-/** Keeps the end of what was said, for the report of a failure. */
+/** Keeps the end of an output, for the report of a failure. */
 export interface Tail {
   add(bytes: Buffer): void;
-  /** The last lines, as text that every store takes. */
+  /** Returns the last lines, as text that every store accepts. */
   text(): string;
 }
 
@@ -10,7 +10,7 @@ export function createTail({ bytesMax, linesMax }: { bytesMax: number; linesMax:
   return {
     add(bytes) {
       const joined = bytes.length >= bytesMax ? bytes : Buffer.concat([kept, bytes]);
-      // Copied: a part of a chunk would keep the whole chunk in memory.
+      // Copied, because a slice would keep its whole chunk in memory.
       kept = Buffer.from(joined.subarray(Math.max(0, joined.length - bytesMax)));
     },
     text: () =>
@@ -18,6 +18,6 @@ export function createTail({ bytesMax, linesMax }: { bytesMax: number; linesMax:
   };
 }
 
-/** Postgres refuses NUL in text, and half a character, which a cut may leave. */
+/** Replaces characters that Postgres rejects: NUL, and the half of a character that a cut may leave. */
 export const storable = (text: string): string =>
   text.replaceAll("\0", "\uFFFD").replace(/\p{Surrogate}/gu, "\uFFFD");

@@ -44,7 +44,7 @@ test("a full disk takes neither the child nor the agent down, and the loss is to
   const { executor, reported, logs, dataDir } = await startExecutor({
     tuning: {
       startedAfterMs: 50,
-      logs: { fileBytesMax: MIB, filesMax: 5, retryAfterMs: 0, lookAgainMs: 0 },
+      logs: { fileBytesMax: MIB, filesMax: 5, retryAfterMs: 0, checkEveryMs: 0 },
     },
   });
   const row = aRow({ command: "while :; do echo tick; sleep 0.01; done" });

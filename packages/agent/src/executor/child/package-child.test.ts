@@ -133,6 +133,6 @@ test("a version that is none is failed without npm", async () => {
   const { executor, reported } = await startWithRegistry();
   const row = aRow({ package_name: "thing", package_version: "npm:other@1.0.0" });
   executor.setDesired([wanted(row)]);
-  expect((await reported(row, "failed")).last_error).toContain("is no exact version");
+  expect((await reported(row, "failed")).last_error).toContain("is not an exact version");
   expect(registry.requests.filter((path) => /thing|other/.test(path))).toEqual([]);
 });
