@@ -47,12 +47,12 @@ function identityVariables() {
       ),
     NODE_UNIT_NAME: text({ lengthMax: 128 })
       .optional()
-      .describe("Name to show. Together with the password it also makes the node-unit's key."),
+      .describe("Display name. With a password, the node-unit's key is derived from both."),
     NODE_UNIT_PASSWORD: z
       .string()
       .optional()
       .describe(
-        "Makes the key from name and password, so that a rebuilt machine keeps its address. Unset = a key file in the data directory.",
+        "Derives the key from name and password, so that a rebuilt machine keeps its address. Unset = a key file in the data directory.",
       ),
     NODE_UNIT_PASSWORD_FILE: text({ lengthMax: 4096 })
       .optional()
@@ -80,7 +80,7 @@ function identityVariables() {
       .transform((labels) => labels ?? {})
       .optional()
       .describe(
-        "Labels as `name=value,name=value`. A deployment whose selector asks for others does not run here. Names that begin with `token/` are the server's.",
+        "Labels as `name=value,name=value`. A deployment whose selector has other values does not run here. Names that begin with `token/` are set by the server.",
       ),
   };
 }
@@ -96,11 +96,13 @@ function claimVariables(policies: readonly string[]) {
       })
       .default("deployment_count")
       .describe(
-        "Who claims first: the node-unit with the fewest deployments (`deployment_count`), the least busy one (`resource_usage`), or never this one (`none`). Case does not matter.",
+        "Which node-unit claims first: the one with the fewest deployments (`deployment_count`), the least busy one (`resource_usage`), or never this one (`none`). Case does not matter.",
       ),
     NODE_UNIT_SCHEDULER_INTERVAL_MS: wholeNumber({ min: 100, max: 3_600_000 })
       .default(5000)
-      .describe("Time between two scheduler passes. Short claims sooner; long spares the server."),
+      .describe(
+        "Time between two scheduler passes. Short claims sooner; long reduces the load of the server.",
+      ),
     NODE_UNIT_CPU_WEIGHT: weight()
       .default(1)
       .describe("Share of processor use in `resource_usage`, relative to the memory weight."),
@@ -115,7 +117,7 @@ function executionVariables() {
     NODE_UNIT_SELF_STOP_MS: wholeNumber({ min: 100, max: MS_MAX })
       .default(30_000)
       .describe(
-        "How long without contact before deployments are stopped here; one with a `lost_after_ms` that ends later goes on until 5 s and one grace before that. Short shortens the time two copies may overlap; long rides out an outage of the server.",
+        "Time without contact after which deployments are stopped here; one with a longer `lost_after_ms` runs until 5 s and one grace before that. Short shortens the time two copies may overlap; long survives an outage of the server.",
       ),
     NODE_UNIT_STOP_GRACE_MS: wholeNumber({ min: 0, max: MS_MAX })
       .default(10_000)
@@ -130,12 +132,12 @@ function executionVariables() {
     NODE_UNIT_PACKAGES_MAX_MB: wholeNumber({ min: 0, max: 1_000_000_000 })
       .default(10_240)
       .describe(
-        "Size of all installed packages above which unused ones are removed before their week is over, looked at every hour. Large makes a rollback quick; small spares the disk. What is in use is never removed.",
+        "Total size of installed packages above which unused ones are removed before their week is over; checked every hour. Large makes a rollback fast; small saves disk space. Packages in use are never removed.",
       ),
     NODE_UNIT_WORK_KEEP_DAYS: wholeNumber({ min: 0, max: 36_500 })
       .default(30)
       .describe(
-        "How long the files of a deployment stay in `work/` after it was last wanted here; 0 = for ever. Long keeps what it wrote for its return; short spares the disk.",
+        "How long the files of a deployment stay in `work/` after it last belonged here; 0 = always. Long keeps its files until it returns; short saves disk space.",
       ),
     NODE_UNIT_RUN_AS: z
       .string()
@@ -159,7 +161,7 @@ function executionVariables() {
       .transform((words) => words ?? [])
       .optional()
       .describe(
-        "Command that each child is started by, such as `bwrap …`, split into words without a shell. `{work_dir}`, `{packages_dir}` and `{data_dir}` in it are replaced. Unset = none.",
+        "Command that starts each child, such as `bwrap …`, split into words without a shell. `{work_dir}`, `{packages_dir}` and `{data_dir}` in it are replaced. Unset = none.",
       ),
     TRUSTED_PACKAGE_REGEXP: z
       .string()

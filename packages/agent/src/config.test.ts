@@ -12,7 +12,7 @@ const HOST = { HOST_URL: "http://127.0.0.1:7070" };
 const SECRET = "correct-horse-battery-staple";
 
 describe("a node-unit's environment", () => {
-  test("needs only the server's URL", () => {
+  test("requires only the server's URL", () => {
     expect(readAgentConfig({ env: HOST })).toEqual({
       host_urls: ["http://127.0.0.1:7070"],
       data_dir: ".tenure-node",
@@ -95,7 +95,7 @@ describe("the claim policy", () => {
     expect(readAgentConfig({ env }).claim_policy).toBe("none");
   });
 
-  test("an unknown name stops with the nearest known one", () => {
+  test("an unknown name is refused with a suggestion", () => {
     expect(problems({ ...HOST, NODE_UNIT_CLAIM_POLICY: "Deployment_Cuont" })).toEqual([
       "NODE_UNIT_CLAIM_POLICY must be one of deployment_count, resource_usage, none; did you mean deployment_count?",
     ]);
@@ -126,7 +126,7 @@ describe("one message names every problem", () => {
       "HOST_URL must be set: the server's URL, or several with commas between",
       "NODE_UNIT_STOP_GRACE_MS must be a whole number from 0 to 2147483647",
       "TRUSTED_PACKAGE_REGEXP must be a regular expression in RE2 syntax, which has no lookahead, lookbehind or backreference",
-      "NODE_UNIT_PASSWORD needs NODE_UNIT_NAME: the key is made from both",
+      "NODE_UNIT_PASSWORD requires NODE_UNIT_NAME: the key is derived from both",
       "NODE_UNIT_CPU_WEIGHT and NODE_UNIT_MEMORY_WEIGHT must not both be 0",
     ]);
     expect(refusal(env).message).toMatch(/^The node-unit's environment has 6 problems:\n {2}- /);
@@ -172,7 +172,7 @@ describe("one message names every problem", () => {
   });
 });
 
-test("docs/config.md has exactly the variables of the node-unit, with default and sentence", () => {
+test("docs/config.md has exactly the variables of the node-unit, with default and description", () => {
   const page = readFileSync(new URL("../../../docs/config.md", import.meta.url), "utf8");
   const [, section = ""] = page.split("\n## Node-unit environment\n");
   const rows = section.split("\n").filter((line) => line.startsWith("| `"));

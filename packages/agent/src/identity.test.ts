@@ -18,7 +18,7 @@ const test = base.extend<{ data_dir: string }>({
 });
 
 // Computed once with Python's hashlib.scrypt and its cryptography package, and never to change: it is the
-// address of somebody's machine.
+// address of an existing machine.
 const FROZEN = {
   name: "rack-7",
   password: "correct horse battery staple",
@@ -29,7 +29,7 @@ const FROZEN = {
 };
 
 describe("a node-unit with name and password", () => {
-  test("has the address that they have always made", async ({ data_dir }) => {
+  test("has an address that never changes", async ({ data_dir }) => {
     const seed = await deriveSeed(FROZEN);
     const { address, sign } = await loadIdentity({ ...FROZEN, data_dir });
     const challenge = challengeText({
@@ -50,7 +50,7 @@ describe("a node-unit with name and password", () => {
     await expect(stat(data_dir)).rejects.toThrow("ENOENT");
   });
 
-  test("is somebody else under another name or password", async ({ data_dir }) => {
+  test("has another address with another name or password", async ({ data_dir }) => {
     const others = [
       { ...FROZEN, name: "rack-8" },
       { ...FROZEN, password: "incorrect horse" },
@@ -64,7 +64,7 @@ describe("a node-unit with name and password", () => {
 });
 
 describe("a node-unit without a password", () => {
-  test("makes a key that only its own user can read, and keeps it", async ({ data_dir }) => {
+  test("creates a key that only its own user can read, and keeps it", async ({ data_dir }) => {
     const first = await loadIdentity({ name: "named-only", data_dir });
     const second = await loadIdentity({ data_dir });
 
@@ -76,7 +76,7 @@ describe("a node-unit without a password", () => {
     expect(await isSignedBy(first, "some bytes")).toBe(true);
   });
 
-  test("is one node-unit, however many processes start at once", async ({ data_dir }) => {
+  test("has one key, also when many processes start at once", async ({ data_dir }) => {
     const starts = Array.from({ length: 20 }, () => loadIdentity({ data_dir }));
     const identities = await Promise.all(starts);
 
@@ -84,7 +84,7 @@ describe("a node-unit without a password", () => {
     expect(await readdir(data_dir)).toEqual([KEY_FILE]);
   });
 
-  test("takes the key of a process that was faster", async ({ data_dir }) => {
+  test("uses the key of a process that created it first", async ({ data_dir }) => {
     const mine = await readOrCreateKeyFile(data_dir, {
       create() {
         writeFileSync(join(data_dir, KEY_FILE), "the other's", { mode: 0o600 });
@@ -96,7 +96,7 @@ describe("a node-unit without a password", () => {
     expect(mine).toBe("the other's");
   });
 
-  test("is another boot each time it starts", async ({ data_dir }) => {
+  test("has another boot id after every start", async ({ data_dir }) => {
     const boots = [await loadIdentity({ data_dir }), await loadIdentity({ data_dir })];
 
     expect(boots.every(({ bootId }) => BootId.safeParse(bootId).success)).toBe(true);
@@ -135,7 +135,7 @@ describe("a node-unit without a password", () => {
     expect(await readFile(path, "utf8")).toBe(text);
   });
 
-  test("says which path cannot be used", async ({ data_dir }) => {
+  test("is refused with the path of an unusable file", async ({ data_dir }) => {
     await loadIdentity({ data_dir });
     const file = join(data_dir, KEY_FILE);
 

@@ -8,7 +8,7 @@ test("docs/telemetry.md has exactly the log events of a node-unit", () => {
   expect(documented().map(({ event }) => event)).toEqual([...written().keys()].toSorted());
 });
 
-test("docs/telemetry.md has the level of every one whose level is written beside it", () => {
+test("docs/telemetry.md has the level of every event whose level is a literal", () => {
   for (const { event, level } of documented())
     expect([event, written().get(event) || level]).toEqual([event, level]);
 });

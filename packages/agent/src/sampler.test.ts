@@ -5,7 +5,7 @@ import { until } from "@tenure/testing/until";
 import { describe, expect, test } from "vitest";
 import { createSampler } from "./sampler.ts";
 
-/** A machine whose kernel tells what the test says. */
+/** A machine with the kernel files of a test. */
 function machine() {
   const root = scratchDirectory("machine");
   let nowMs = 0;
@@ -26,7 +26,7 @@ function machine() {
 }
 
 describe("a machine without limits", () => {
-  test("its processors count since the last sample, waiting for a disk as idle", () => {
+  test("processor use counts since the last sample, and waiting for a disk is idle", () => {
     const { put, sampler, pass } = machine();
     const usage = sampler();
     pass(1_000);
@@ -37,12 +37,12 @@ describe("a machine without limits", () => {
     expect(usage.sample().cpu_percent).toBe(100);
   });
 
-  test("what the kernel would give back is not used memory", () => {
+  test("memory that the kernel would free is not used", () => {
     const { sampler } = machine();
     expect(sampler().sample()).toMatchObject({ memory_percent: 25, memory_mb: 256 });
   });
 
-  test("two questions in one moment get one answer", () => {
+  test("two samples at the same moment are equal", () => {
     const { put, sampler, pass } = machine();
     const usage = sampler();
     pass(1_000);
@@ -53,8 +53,8 @@ describe("a machine without limits", () => {
   });
 });
 
-describe("a part of a machine", () => {
-  test("two cores that are allowed and used are all there is", () => {
+describe("a limited container", () => {
+  test("two allowed cores in use are 100 %", () => {
     const { put, sampler, pass } = machine();
     put("cgroup/unit/cpu.max", "200000 100000\n");
     put("cgroup/unit/cpu.stat", "usage_usec 5000000\nuser_usec 1\n");
@@ -67,7 +67,7 @@ describe("a part of a machine", () => {
     expect(usage.sample().cpu_percent).toBe(25);
   });
 
-  test("memory is a share of what is allowed, without old file pages", () => {
+  test("memory is a share of the limit, without inactive file pages", () => {
     const { put, sampler } = machine();
     const mib = 1024 * 1024;
     put("cgroup/unit/memory.max", `${400 * mib}\n`);
@@ -76,7 +76,7 @@ describe("a part of a machine", () => {
     expect(sampler().sample()).toMatchObject({ memory_percent: 25, memory_mb: 100 });
   });
 
-  test("a limit that is none leaves the machine's figures", () => {
+  test("without a limit the machine's values count", () => {
     const { put, sampler } = machine();
     put("cgroup/unit/cpu.max", "max 100000\n");
     put("cgroup/unit/cpu.stat", "usage_usec 1\n");
@@ -86,7 +86,7 @@ describe("a part of a machine", () => {
   });
 });
 
-test("a kernel that tells nothing is asked through Node", () => {
+test("without /proc the values come from Node", () => {
   const { memory_mb, memory_percent } = createSampler({
     proc: "/nowhere",
     cgroups: "/nowhere",
@@ -95,7 +95,7 @@ test("a kernel that tells nothing is asked through Node", () => {
   expect(memory_percent).toBeGreaterThan(0);
 });
 
-test("this machine answers in percent, and a busy one is not idle", async () => {
+test("this machine is sampled in percent, and a busy one is not idle", async () => {
   const usage = createSampler();
   await until(
     () => {

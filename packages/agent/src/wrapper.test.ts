@@ -16,7 +16,7 @@ test.each(["", "   ", `a "b`, "a 'b", "a \\"])("%j is refused", (text) => {
   expect(parseWords(text)).toBeUndefined();
 });
 
-test("the program is found in the agent's PATH, or refused with a sentence", () => {
+test("a program is found in the agent's PATH, or refused with a reason", () => {
   expect(resolveWrapper(["sh", "-c"], "/nowhere:/bin")).toEqual(["/bin/sh", "-c"]);
   expect(resolveWrapper(["/bin/sh"], "")).toEqual(["/bin/sh"]);
   expect(() => resolveWrapper(["no-such-program"], "/bin")).toThrow("no-such-program");

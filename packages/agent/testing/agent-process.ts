@@ -5,7 +5,7 @@ import { type RunningProcess, startProcess } from "@tenure/testing/processes/pro
 import { repositoryRoot } from "@tenure/testing/repository";
 import type { DesiredDeployment } from "../src/executor/contract.ts";
 
-/** An agent that is only an executor, in a process of its own that can be killed. Says `ready`, then every report. */
+/** An agent that is only an executor, in a process of its own that can be killed. Prints `ready`, then every report. */
 export function startAgentProcess({
   dataDir,
   all,

@@ -11,7 +11,7 @@ import type {
 } from "../src/executor/contract.ts";
 import { createExecutor } from "../src/executor/executor.ts";
 
-/** An executor in a directory of its own, and everything it has said. */
+/** An executor in a directory of its own, with all its reports and log lines. */
 export interface ExecutorFixture {
   executor: Executor;
   dataDir: string;
@@ -67,7 +67,7 @@ export async function startExecutor(
             .find((report) => report.state === state && fits(report)),
         {
           ...PATIENT,
-          what: `${row.name} to be ${state}; it said ${JSON.stringify(of(row).slice(-3))}`,
+          what: `${row.name} to be ${state}; its last reports: ${JSON.stringify(of(row).slice(-3))}`,
         },
       );
     },

@@ -11,8 +11,8 @@ vi.setConfig({ testTimeout: 120_000 });
 
 const FOREVER = "exec sleep 1000";
 
-describe("what is wanted runs, and nothing else", () => {
-  test("a child is started, stopped when it is wanted no more, and every step is reported", async () => {
+describe("the desired deployments", () => {
+  test("a child is started, stopped when it is not desired any more, and every step is reported", async () => {
     const { executor, reported, statesOf } = await startExecutor();
     const row = aRow({ command: FOREVER, generation: 7 });
     executor.setDesired([wanted(row)]);
@@ -27,7 +27,7 @@ describe("what is wanted runs, and nothing else", () => {
     expect(statesOf(row)).toEqual(["starting", "running", "stopping", "stopped"]);
   });
 
-  test("the same child goes on when nothing but words about it change", async () => {
+  test("a child runs on when its row changes without a new generation or specification", async () => {
     const { executor, reported, reports } = await startExecutor();
     const row = aRow({ command: FOREVER, env: { A: "1", B: "2" } });
     const reworded = {
@@ -66,7 +66,7 @@ describe("what is wanted runs, and nothing else", () => {
     expect(after.restarts).toBe(0);
   });
 
-  test("a row that came without its arguments and environment is not started with others", async () => {
+  test("a row without arguments and environment is not started", async () => {
     const { executor, reported, reports } = await startExecutor();
     const { args, env, ...bare } = aRow({ command: FOREVER });
     const other = aRow({ command: FOREVER });
@@ -79,7 +79,7 @@ describe("what is wanted runs, and nothing else", () => {
     expect(executor.running().map(({ deploymentId }) => deploymentId)).toContain(bare.id);
   });
 
-  test("a restart that was asked for is one, and one of nothing is refused", async () => {
+  test("a restart of a child starts it again, and a restart of an unknown deployment is refused", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER });
     executor.setDesired([wanted(row)]);
@@ -90,7 +90,7 @@ describe("what is wanted runs, and nothing else", () => {
     await expect(executor.restart(aRow().id)).rejects.toMatchObject({ code: "NOT_FOUND" });
   });
 
-  test("everything is said again when it is asked for", async () => {
+  test("reportAll repeats the last report of every deployment", async () => {
     const { executor, reported, reports } = await startExecutor();
     const row = aRow({ command: FOREVER });
     executor.setDesired([wanted(row)]);
@@ -99,7 +99,7 @@ describe("what is wanted runs, and nothing else", () => {
     expect(reports.at(-1)).toEqual(running);
   });
 
-  test("what was gone a moment ago and is wanted again runs again", async () => {
+  test("a deployment that was removed and is desired again runs again", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER });
     executor.setDesired([wanted(row)]);
@@ -110,7 +110,7 @@ describe("what is wanted runs, and nothing else", () => {
     expect(executor.running()).toHaveLength(1);
   });
 
-  test("stop ends daemons too, and nothing is started after it", async () => {
+  test("stop ends daemons too, and no child is started after it", async () => {
     const { executor, reported } = await startExecutor();
     const rows = [aRow({ command: FOREVER }), aRow({ command: FOREVER, type: "daemon" })] as const;
     executor.setDesired(rows.map((row) => wanted(row)));
@@ -122,8 +122,8 @@ describe("what is wanted runs, and nothing else", () => {
   });
 });
 
-describe("what a child finds", () => {
-  test("is its own environment, and nothing of the agent's", async () => {
+describe("the surroundings of a child", () => {
+  test("have its own environment, and nothing of the agent's", async () => {
     vi.stubEnv("HOST_TOKEN", "agent-secret-1");
     vi.stubEnv("NODE_UNIT_PASSWORD", "agent-secret-2");
     vi.stubEnv("SOME_VARIABLE", "agent-secret-3");
@@ -158,7 +158,7 @@ describe("what a child finds", () => {
     ]);
   });
 
-  test("are its arguments as they were written, and a directory of its own", async () => {
+  test("have its arguments as they were written, and a directory of its own", async () => {
     const { executor, logLines, dataDir } = await startExecutor();
     const args = ["two words", "$(touch pwned)", "; exit 1", '"', "-n", "*"];
     const row = aRow({ command: "pwd; printf '<%s>\\n'", args });
@@ -173,14 +173,14 @@ describe("what a child finds", () => {
 });
 
 describe("stopping", () => {
-  test("a child that does not hear SIGTERM is killed after the grace, and only then is the next one started", async () => {
+  test("a child that ignores SIGTERM is killed after the grace, and only then is the next one started", async () => {
     const { executor, reported, logs, logLines } = await startExecutor({ stopGraceMs: 300 });
     const trap = "trap '' TERM; echo deaf; while :; do sleep 0.1; done";
     const row = aRow({ command: trap });
     executor.setDesired([wanted(row)]);
     const deaf = await reported(row, "running");
     const old = identify(deaf.pid ?? 0);
-    await logLines(row); // running is said of a shell that may not have come to its trap yet
+    await logLines(row); // A shell that is reported as running may not have set its trap yet.
     executor.setDesired([
       wanted({
         ...row,
@@ -194,7 +194,7 @@ describe("stopping", () => {
     expect((await executor.readLog({ deployment_id: row.id })).lines).not.toContain("twin");
   });
 
-  test("a child that stops in its own time has it", async () => {
+  test("a child that stops within the grace is not killed", async () => {
     const { executor, reported, logLines } = await startExecutor();
     const row = aRow({
       command:
@@ -207,7 +207,7 @@ describe("stopping", () => {
     expect((await logLines(row)).at(-1)).toBe("saved");
   });
 
-  test("its forks go with it, those that left its group too", async () => {
+  test("the forks of a child end with it, also those that left its group", async () => {
     const directory = scratchDirectory("pids");
     const { executor, reported, logs } = await startExecutor({ stopGraceMs: 300 });
     const fork = (name: string, how: string): string =>
@@ -226,7 +226,7 @@ describe("stopping", () => {
     expect(logs.map(({ event }) => event)).toContain("child.strays-killed");
   });
 
-  test("one that forks and goes away is not running: its forks are ended and it is started again", async () => {
+  test("a child that forks and exits counts as exited: its forks are killed and it is started again", async () => {
     const directory = scratchDirectory("pids");
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: `sleep 1000 & echo $! >> ${directory}/forks; sleep 0.1; exit 0` });
@@ -241,7 +241,7 @@ describe("stopping", () => {
 });
 
 describe("failing", () => {
-  test("a child that crashes at once is reported with how and why, and tried again", async () => {
+  test("a child that crashes at once is reported with exit code and stderr, and started again", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: "echo unused; echo 'cannot find the thing' >&2; exit 3" });
     executor.setDesired([wanted(row)]);
@@ -251,14 +251,14 @@ describe("failing", () => {
     await reported(row, "backoff", ({ restarts }) => (restarts ?? 0) >= 2);
   });
 
-  test("one that is killed names the signal", async () => {
+  test("a child that is killed is reported with its signal", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: "kill -SEGV $$; sleep 1000" });
     executor.setDesired([wanted(row)]);
     expect(await reported(row, "backoff")).toMatchObject({ exit_code: null, signal: "SIGSEGV" });
   });
 
-  test("a daemon found not running says so in the seed's word, and is started again", async () => {
+  test("a daemon that exits is reported with ERR_DAEMON_MISSING, and started again", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER, type: "daemon", generation: 0 });
     executor.setDesired([wanted(row)]);
@@ -269,7 +269,7 @@ describe("failing", () => {
     await reported(row, "running", (report) => report.pid !== pid);
   });
 
-  test("what cannot be started is failed, and starts when it can", async () => {
+  test("a child that cannot be started is reported as failed, and starts when it can", async () => {
     const { executor, reported, dataDir } = await startExecutor();
     const row = aRow({ command: FOREVER });
     const inTheWay = join(dataDir, "work", row.id);
@@ -280,14 +280,14 @@ describe("failing", () => {
     await reported(row, "running");
   });
 
-  test("words that no store takes do not keep a failure from being reported", async () => {
+  test("a failure whose text no store accepts is still reported", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: "printf 'a\\000b\\377c' >&2; exit 1" });
     executor.setDesired([wanted(row)]);
     expect((await reported(row, "backoff")).last_error).toBe("exited with code 1: a\uFFFDb\uFFFDc");
   });
 
-  test("a child that crashes for the next hour costs the others nothing", async () => {
+  test("a child that crashes for an hour does not affect the others", async () => {
     const { executor, reported } = await startExecutor({ startConcurrencyMax: 1 });
     const bad = aRow({ command: "exit 1" });
     const good = aRow({ command: FOREVER });
@@ -301,7 +301,7 @@ describe("failing", () => {
 });
 
 describe("modes", () => {
-  test("what another node takes over is stopped and stays so, until it is our own again", async () => {
+  test("a deployment that another node takes over stays stopped until this node owns it again", async () => {
     const { executor, reported, statesOf } = await startExecutor();
     const row = aRow({ command: FOREVER });
     executor.setDesired([wanted(row)]);
@@ -316,7 +316,7 @@ describe("modes", () => {
     expect(statesOf(row).slice(0, 4)).toEqual(["starting", "running", "stopping", "stopped"]);
   });
 
-  test("what this node takes over next is said to be ready, and not started", async () => {
+  test("a deployment that this node takes over next is reported as ready, and not started", async () => {
     const { executor, reported, statesOf } = await startExecutor();
     const row = aRow({ command: FOREVER });
     executor.setDesired([wanted(row, "prepare")]);
@@ -327,7 +327,7 @@ describe("modes", () => {
     await reported(row, "running", ({ generation }) => generation === 2);
   });
 
-  test("what may not run here is refused with the reasons, and a child that runs is stopped first", async () => {
+  test("a deployment that may not run here is refused with the reasons, after its child is stopped", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER });
     executor.setDesired([wanted(row)]);
@@ -338,7 +338,7 @@ describe("modes", () => {
     expect(isGroupAlive(pid ?? 0)).toBe(false);
   });
 
-  test("out of contact the deployments stop and daemons go on; nothing starts until it is back", async () => {
+  test("a suspended executor stops deployments, keeps daemons, and starts nothing until it resumes", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER });
     const late = aRow({ command: FOREVER });
@@ -356,7 +356,7 @@ describe("modes", () => {
     expect(executor.running()).toHaveLength(3);
   });
 
-  test("out of contact a child that may go on does, and a row that comes meanwhile waits", async () => {
+  test("a suspended executor keeps a child that may run on, and starts no new row", async () => {
     const { executor, reported } = await startExecutor();
     const [hasty, patient, late] = [1, 2, 3].map(() => aRow({ command: FOREVER }));
     executor.setDesired([wanted(hasty!), wanted(patient!)]);
@@ -371,7 +371,7 @@ describe("modes", () => {
     await reported(patient!, "stopped");
   });
 
-  test("a changed lost_after_ms is reported and restarts nothing", async () => {
+  test("a changed lost_after_ms is reported without a restart", async () => {
     const { executor, reported } = await startExecutor();
     const row = aRow({ command: FOREVER, lost_after_ms: 60_000 });
     executor.setDesired([wanted(row)]);
@@ -383,7 +383,7 @@ describe("modes", () => {
   });
 });
 
-test("at most so many start at once, and each begins when another has", async () => {
+test("starts at once are limited, and each begins when another has ended", async () => {
   const { executor, reports } = await startExecutor({ startConcurrencyMax: 2 });
   const rows = Array.from({ length: 7 }, () => aRow({ command: FOREVER }));
   executor.setDesired(rows.map((row) => wanted(row)));
@@ -400,7 +400,7 @@ test("at most so many start at once, and each begins when another has", async ()
   expect(atOnceMax).toBe(2);
 });
 
-test("a long list that did not change costs next to nothing", async () => {
+test("an unchanged list of many deployments is cheap to apply", async () => {
   const { executor } = await startExecutor();
   const all = Array.from({ length: 2_000 }, () => wanted(aRow({ command: FOREVER }), "hold"));
   executor.setDesired(all);

@@ -29,7 +29,7 @@ describe("slots", () => {
     expect(begun).toEqual(["a", "b", "c"]);
   });
 
-  test("installs leave one for what is installed already", async () => {
+  test("leave one for starts while installs wait", async () => {
     const { ask, begun, settle } = crowd(3);
     for (const name of ["a", "b", "c"]) void ask(name, "install");
     void ask("ready", "start");
@@ -37,7 +37,7 @@ describe("slots", () => {
     expect(begun).toEqual(["a", "b", "ready"]);
   });
 
-  test("one that was installed is started in the same slot, and another install may begin", async () => {
+  test("are converted from install to start, and another install may begin", async () => {
     const { ask, begun, held, settle } = crowd(3);
     for (const name of ["a", "b", "c"]) void ask(name, "install");
     await settle();
@@ -52,14 +52,14 @@ describe("slots", () => {
     expect(begun).toEqual(["a", "b", "c", "d"]);
   });
 
-  test("with one slot there are installs nevertheless", async () => {
+  test("allow installs also if there is only one", async () => {
     const { ask, begun, settle } = crowd(1);
     void ask("a", "install");
     await settle();
     expect(begun).toEqual(["a"]);
   });
 
-  test("whoever goes away keeps nobody waiting", async () => {
+  test("skip a caller whose signal aborted", async () => {
     const { ask, begun, held, settle } = crowd(1);
     const leaving = new AbortController();
     void ask("a", "start");

@@ -44,13 +44,13 @@ test.each([
   expect(await findEntryPoint(directory)).toEqual({ path: join(directory, path), isNode });
 });
 
-test("a bin outside its package is none", async () => {
+test("a bin outside its package is refused", async () => {
   await expect(findEntryPoint(aPackage({ bin: "../../../bin/sh" }))).rejects.toThrow(
     "bin of @scope/thing@1.0.0 is outside the package",
   );
 });
 
-test("a package that cannot be run says so", async () => {
+test("a package without an entry point is refused", async () => {
   await expect(findEntryPoint(aPackage({}))).rejects.toThrow(
     "@scope/thing@1.0.0 has no main, and no bin or several without one of its name",
   );

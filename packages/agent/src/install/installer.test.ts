@@ -80,7 +80,7 @@ function anInstallerWithoutNpm() {
 }
 
 const elsewhere = scratchDirectory("elsewhere");
-/** What an npm that started the agent, or its user, may have said; it is not about us. */
+/** Settings of an npm that started the agent, or of its user, that must not apply here. */
 const OTHER_WORK = {
   npm_config_workspace: "packages/x",
   npm_config_global: "true",
@@ -142,7 +142,7 @@ describe("a package that ships a lockfile", () => {
     expect(commands).toEqual(["helper"]);
   });
 
-  test("gets by its ranges what it does not lock: without a lockfile the newest", async () => {
+  test("without a lockfile gets the newest versions of its ranges", async () => {
     publish("floating");
     const { installer } = anInstaller();
     const installed = await installer.install({ name: "floating", version: "1.0.0" }, never);
@@ -198,7 +198,7 @@ describe("names and versions that never reach npm", () => {
 });
 
 describe("installing", () => {
-  test("a package comes with what it depends on, from the user's registry, and runs no code", async () => {
+  test("a package is installed with its dependencies from the user's registry, without running code", async () => {
     const marker = join(scratchDirectory("marker"), "ran");
     const scripts = { preinstall: `touch ${marker}`, postinstall: `touch ${marker}` };
     registry.publish({ name: "dependency", version: "2.0.0", files: { "index.js": "" } });
@@ -230,7 +230,7 @@ describe("installing", () => {
     });
   });
 
-  test("two who want the same share one npm", async () => {
+  test("two callers for the same package share one npm", async () => {
     registry.publish({ name: "shared", version: "1.0.0", files: { "index.js": "" } });
     const { installer, runs } = anInstaller();
     const spec = { name: "shared", version: "1.0.0" };
@@ -262,7 +262,7 @@ describe("installing", () => {
     expect(readdirSync(directory)).toEqual(["cut@1.0.0"]);
   });
 
-  test("a package nobody has fails with what npm says, and leaves nothing", async () => {
+  test("a package that does not exist fails with npm's output, and leaves no files", async () => {
     const { installer, directory } = anInstaller();
     await expect(installer.install({ name: "nobody", version: "1.0.0" }, never)).rejects.toThrow(
       /npm install failed with exit code 1: (.|\n)*404/,
@@ -270,7 +270,7 @@ describe("installing", () => {
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  test("one that breaks off half-way leaves nothing, and is whole when it works", async () => {
+  test("an interrupted installation leaves no files, and the next one is complete", async () => {
     const half = { name: "half", version: "1.0.0", files: { "index.js": "x".repeat(100_000) } };
     registry.publish({ ...half, tarball: "broken" });
     const { installer, directory } = anInstaller();
@@ -283,7 +283,7 @@ describe("installing", () => {
     expect(installer.isInstalled(spec)).toBe(true);
   });
 
-  test("a disk that takes only half of it fails, although npm calls it a success", async () => {
+  test("a full disk fails the installation, although npm exits with 0", async () => {
     const { installer, directory } = anInstaller({ find: onFullDisk });
     const spec = { name: "large", version: "1.0.0" };
     await expect(installer.install(spec, never)).rejects.toThrow(
@@ -292,7 +292,7 @@ describe("installing", () => {
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  test("it is given up when nobody wants it any more, but not before", async () => {
+  test("an installation is cancelled when its last caller has left, and not before", async () => {
     const slow = { name: "slow", version: "1.0.0", files: { "index.js": "" } };
     registry.publish({ ...slow, tarball: "hanging" });
     const { installer, directory, runs } = anInstaller();
@@ -313,7 +313,7 @@ describe("installing", () => {
     expect(readdirSync(directory)).toHaveLength(1);
     users[1].abort(new Error("me too"));
     expect(await results[1]).toBe("me too");
-    // Whoever asks now begins anew instead of sharing what was given up.
+    // A later caller starts a new installation instead of joining the cancelled one.
     registry.publish(slow);
     await installer.install(spec, never);
     expect(runs).toHaveLength(2);
@@ -326,7 +326,7 @@ describe("installing", () => {
 });
 
 describe("removing", () => {
-  test("above the limit of all together the longest unused go first, and what is wanted stays", async () => {
+  test("above the size limit the least recently used packages are removed, and used ones stay", async () => {
     const directory = scratchDirectory("packages");
     const runNpm = () => Promise.reject(new Error("was not meant to run"));
     const installer = createInstaller({ directory, runNpm, bytesMax: 250 });
@@ -346,7 +346,7 @@ describe("removing", () => {
     expect(readdirSync(directory).sort()).toEqual(["newer@1.0.0", "wanted@1.0.0"]);
   });
 
-  test("what was wanted within a week stays, also across restarts; the rest goes", async () => {
+  test("packages used within a week stay, also across restarts; others are removed", async () => {
     const { installer, directory } = anInstallerWithoutNpm();
     const names = ["used@1.0.0", "@scope/old@1.0.0", "recent@1.0.0", ".unfinished-abc"];
     const long = new Date(Date.now() - 8 * 24 * 60 * 60_000);

@@ -12,12 +12,12 @@ async function pumped(...chunks: string[]): Promise<string[]> {
   return taken;
 }
 
-describe("what a child says is passed on", () => {
-  test("in whole lines, however it comes", async () => {
+describe("the output of a child is passed on", () => {
+  test("in whole lines, regardless of its chunks", async () => {
     expect(await pumped("a", "b\nc", "\n", "d\ne\n")).toEqual(["ab\n", "c\n", "d\ne\n"]);
   });
 
-  test("to the last word, with the line break it lacks", async () => {
+  test("to its end, with the missing line break", async () => {
     expect(await pumped("a\nlast")).toEqual(["a\n", "last\n"]);
     expect(await pumped()).toEqual([]);
   });
@@ -30,7 +30,7 @@ describe("what a child says is passed on", () => {
     expect(taken.join("").replaceAll("\n", "")).toBe(piece.repeat(100));
   });
 
-  test("no faster than it is taken", async () => {
+  test("no faster than its lines are taken", async () => {
     const stream = new PassThrough();
     const taken: (() => void)[] = [];
     const pump = pumpLines(stream, () => new Promise((resolve) => taken.push(resolve)));
@@ -62,7 +62,7 @@ describe("what a child says is passed on", () => {
 });
 
 describe("a notifier", () => {
-  test("that rang while nobody waited wakes whoever comes next, once", async () => {
+  test("keeps a notification for the next wait, once", async () => {
     const notifier = createNotifier();
     notifier.notify();
     notifier.notify();
@@ -81,7 +81,7 @@ describe("a notifier", () => {
 describe("the tail keeps", () => {
   const small = { bytesMax: 20, linesMax: 2 };
 
-  test("the last lines, and no more bytes than it may", () => {
+  test("the last lines, within its limit of bytes", () => {
     const tail = createTail(small);
     tail.add(Buffer.from("one\ntwo\n"));
     tail.add(Buffer.from("three\n"));
@@ -90,7 +90,7 @@ describe("the tail keeps", () => {
     expect(tail.text()).toBe("x".repeat(20));
   });
 
-  test("text that every store takes", () => {
+  test("text that every store accepts", () => {
     const tail = createTail(small);
     tail.add(Buffer.from([0x61, 0x00, 0xff, 0x62]));
     expect(tail.text()).toBe("a\uFFFD\uFFFDb");

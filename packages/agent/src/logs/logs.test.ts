@@ -32,41 +32,41 @@ function oneLog(limits = SMALL, directory = scratchDirectory("logs")) {
   });
   const writer = logs.writer(id);
   onTestFinished(() => writer.close());
-  const say = async (...lines: string[]): Promise<void> => {
+  const write = async (...lines: string[]): Promise<void> => {
     for (const line of lines) await writer.append(Buffer.from(`${line}\n`));
   };
   const read = (selection: { lines?: number; file?: number; from?: string } = {}) =>
     logs.read({ deployment_id: id, ...selection });
-  return { id, directory: join(directory, id), logs, writer, failures, say, read };
+  return { id, directory: join(directory, id), logs, writer, failures, write, read };
 }
 
 const numbered = (first: number, last: number): string[] =>
   Array.from({ length: last - first + 1 }, (_, index) => `line ${first + index}`);
 
 describe("reading", () => {
-  test("a deployment that is here and has said nothing has an empty log", async () => {
+  test("a deployment without output has an empty log", async () => {
     expect(await oneLog().read()).toEqual({ lines: [], next: "1:0", files: [] });
   });
 
-  test("a deployment that never was here has none", async () => {
+  test("a deployment that never was here has no log", async () => {
     await expect(oneLog().logs.read({ deployment_id: randomUUID() })).rejects.toMatchObject({
       code: "NOT_FOUND",
     });
   });
 
-  test("the last lines, and from there on what comes later", async () => {
-    const { say, read } = oneLog();
-    await say("one", "two", "three");
+  test("a read returns the last lines, and from its position the later ones", async () => {
+    const { write, read } = oneLog();
+    await write("one", "two", "three");
     const { lines, next } = await read({ lines: 2 });
     expect(lines).toEqual(["two", "three"]);
     expect(await read({ from: next })).toMatchObject({ lines: [], next });
-    await say("four");
+    await write("four");
     expect((await read({ from: next })).lines).toEqual(["four"]);
   });
 
-  test("the last lines reach back into rotated files, those of a named file do not", async () => {
-    const { say, read } = oneLog();
-    await say(...numbered(1, 30));
+  test("the last lines include rotated files, those of a named file do not", async () => {
+    const { write, read } = oneLog();
+    await write(...numbered(1, 30));
     expect((await read({ lines: 20 })).lines).toEqual(numbered(11, 30));
     const current = (await read({ lines: 20, file: 0 })).lines;
     const before = (await read({ lines: 20, file: 1 })).lines;
@@ -74,11 +74,11 @@ describe("reading", () => {
     expect([...before, ...current]).toEqual(numbered(31 - before.length - current.length, 30));
   });
 
-  test("only so many files are kept, and a position in one that is gone means the oldest line there is", async () => {
-    const { say, read, directory } = oneLog();
-    await say("line 0");
+  test("the number of files is limited, and a position in a removed file means the oldest line", async () => {
+    const { write, read, directory } = oneLog();
+    await write("line 0");
     const { next } = await read();
-    await say(...numbered(1, 100));
+    await write(...numbered(1, 100));
     expect(readdirSync(directory)).toHaveLength(3);
     expect((await read()).files).toEqual([0, 1, 2]);
     const { lines } = await read({ from: next });
@@ -86,9 +86,9 @@ describe("reading", () => {
     await expect(read({ file: 3 })).rejects.toMatchObject({ code: "NOT_FOUND" });
   });
 
-  test("page after page gives every line once, across files", async () => {
-    const { say, read } = oneLog({ ...SMALL, filesMax: 100 });
-    await say(...numbered(1, 100));
+  test("page after page returns every line once, across files", async () => {
+    const { write, read } = oneLog({ ...SMALL, filesMax: 100 });
+    await write(...numbered(1, 100));
     const all: string[] = [];
     for (let from = "1:0"; ; ) {
       const { lines, next } = await read({ from, lines: 7 });
@@ -99,9 +99,9 @@ describe("reading", () => {
     expect(all).toEqual(numbered(1, 100));
   });
 
-  test("a line that is not finished is not given, unless its file is", async () => {
-    const { say, read, directory } = oneLog();
-    await say("whole");
+  test("a line without its line break is returned only from a finished file", async () => {
+    const { write, read, directory } = oneLog();
+    await write("whole");
     appendFileSync(join(directory, "00000001.log"), "half");
     expect(await read()).toMatchObject({ lines: ["whole"], next: "1:6" });
     expect((await read({ from: "1:6" })).lines).toEqual([]);
@@ -111,7 +111,7 @@ describe("reading", () => {
     expect((await read({ lines: 1, file: 1 })).lines).toEqual(["half"]);
   });
 
-  test("bytes that are no text are replaced, control characters are left to whoever shows them", async () => {
+  test("bytes that are no text are replaced, control characters are kept", async () => {
     const { writer, read } = oneLog();
     await writer.append(
       Buffer.from([0x61, 0xff, 0xfe, 0x62, 0x0d, 0x0a, 0x1b, 0x5b, 0x31, 0x6d, 0x00, 0x0a]),
@@ -123,8 +123,8 @@ describe("reading", () => {
     ["control characters", "\u0001"],
     ["ordinary text", "x"],
   ])("an answer full of %s fits in a frame, and keeps the newest lines", async (_, character) => {
-    const { say, read } = oneLog({ ...SMALL, fileBytesMax: 10_000_000 });
-    for (let n = 0; n < 300; n++) await say(`${n} ${character.repeat(10_000)}`);
+    const { write, read } = oneLog({ ...SMALL, fileBytesMax: 10_000_000 });
+    for (let n = 0; n < 300; n++) await write(`${n} ${character.repeat(10_000)}`);
     const answer = await read({ lines: 10_000 });
     expect(Buffer.byteLength(JSON.stringify(answer))).toBeLessThan(768 * 1024);
     expect(answer.lines.at(-1)).toMatch(/^299 /);
@@ -136,9 +136,9 @@ describe("reading", () => {
     );
   });
 
-  test("a line without an end is given in pieces, and no character is cut", async () => {
-    const { read, directory, say } = oneLog({ ...SMALL, fileBytesMax: 10_000_000 });
-    await say("begin");
+  test("a line without an end is split, and no character is cut", async () => {
+    const { read, directory, write } = oneLog({ ...SMALL, fileBytesMax: 10_000_000 });
+    await write("begin");
     appendFileSync(join(directory, "00000001.log"), `${"€".repeat(100_000)}\nend\n`);
     const { lines } = await read({ from: "1:0" });
     expect(lines[0]).toBe("begin");
@@ -149,7 +149,7 @@ describe("reading", () => {
     );
   });
 
-  test("a position that is none, and an id that is a path, are refused", async () => {
+  test("an invalid position and an id that is a path are refused", async () => {
     const { read, logs } = oneLog();
     await expect(read({ from: "../1:0" })).rejects.toMatchObject({ code: "INVALID_REQUEST" });
     await expect(logs.read({ deployment_id: "../../etc" })).rejects.toMatchObject({
@@ -166,62 +166,65 @@ describe("following", () => {
     const stop = new AbortController();
     onTestFinished(() => stop.abort());
     const chunks: LogLines[] = [];
-    const heard = (): string[] => chunks.flatMap(({ lines }) => lines);
+    const received = (): string[] => chunks.flatMap(({ lines }) => lines);
     const begun = log.logs.follow(
       { deployment_id: log.id, ...selection },
       { onLines: (chunk) => void chunks.push(chunk), signal: stop.signal },
     );
-    return { begun, heard, chunks, stop };
+    return { begun, received, chunks, stop };
   }
 
-  test("the lines asked for come first, then every new one, across rotation, each once", async () => {
+  test("a follower gets the selected lines, then every new one once, across rotation", async () => {
     const log = oneLog({ ...SMALL, filesMax: 100 });
-    await log.say(...numbered(1, 20));
-    const { begun, heard } = listen(log, { lines: 5 });
+    await log.write(...numbered(1, 20));
+    const { begun, received } = listen(log, { lines: 5 });
     await begun;
-    for (let n = 21; n <= 120; n++) await log.say(`line ${n}`);
-    await until(() => heard().includes("line 120"), { ...PATIENT, what: "the last line" });
-    expect(heard()).toEqual(numbered(16, 120));
+    for (let n = 21; n <= 120; n++) await log.write(`line ${n}`);
+    await until(() => received().includes("line 120"), { ...PATIENT, what: "the last line" });
+    expect(received()).toEqual(numbered(16, 120));
   });
 
   test("a log that has not begun is followed from its first line", async () => {
     const log = oneLog();
-    const { begun, heard } = listen(log);
+    const { begun, received } = listen(log);
     await begun;
-    await log.say("at last");
-    await until(() => heard().length > 0, { ...PATIENT, what: "the first line" });
-    expect(heard()).toEqual(["at last"]);
+    await log.write("at last");
+    await until(() => received().length > 0, { ...PATIENT, what: "the first line" });
+    expect(received()).toEqual(["at last"]);
   });
 
-  test("whoever falls behind what is kept is told that lines are missing, once", async () => {
+  test("a follower behind the oldest file gets one note that lines are missing", async () => {
     const log = oneLog();
-    await log.say(...numbered(1, 60));
-    const { begun, heard } = listen(log, { from: "1:0" });
+    await log.write(...numbered(1, 60));
+    const { begun, received } = listen(log, { from: "1:0" });
     await begun;
-    await until(() => heard().includes("line 60"), { ...PATIENT, what: "the last line" });
-    await log.say("line 61");
-    await until(() => heard().includes("line 61"), { ...PATIENT, what: "a new line" });
-    expect(heard()[0]).toBe("[tenure] lines were rotated away before they could be read");
-    expect(heard().slice(1)).toEqual(numbered(63 - heard().length, 61));
+    await until(() => received().includes("line 60"), { ...PATIENT, what: "the last line" });
+    await log.write("line 61");
+    await until(() => received().includes("line 61"), { ...PATIENT, what: "a new line" });
+    expect(received()[0]).toBe("[tenure] lines were rotated away before they could be read");
+    expect(received().slice(1)).toEqual(numbered(63 - received().length, 61));
   });
 
-  test("nothing is heard after the signal", async () => {
+  test("a follower gets no lines after its signal", async () => {
     const log = oneLog();
-    const { begun, heard, stop } = listen(log);
+    const { begun, received, stop } = listen(log);
     await begun;
-    await log.say("before");
-    await until(() => heard().length === 1, { ...PATIENT, what: "the line before" });
+    await log.write("before");
+    await until(() => received().length === 1, { ...PATIENT, what: "the line before" });
     stop.abort();
-    await log.say("after");
+    await log.write("after");
     const other = listen(log);
     await other.begun;
-    await until(() => other.heard().length === 2, { ...PATIENT, what: "somebody else to hear it" });
-    expect(heard()).toEqual(["before"]);
+    await until(() => other.received().length === 2, {
+      ...PATIENT,
+      what: "the other follower to receive it",
+    });
+    expect(received()).toEqual(["before"]);
   });
 
-  test("whoever is slow gets the next lines when it has taken the former, in chunks that fit a frame", async () => {
+  test("a slow follower gets the next lines when it has taken the former, in chunks that fit a frame", async () => {
     const log = oneLog({ ...SMALL, fileBytesMax: 10_000_000 });
-    for (let n = 0; n < 200; n++) await log.say(`${n} ${"\u0001".repeat(2_000)}`);
+    for (let n = 0; n < 200; n++) await log.write(`${n} ${"\u0001".repeat(2_000)}`);
     const stop = new AbortController();
     onTestFinished(() => stop.abort());
     let inside = 0;
@@ -248,62 +251,62 @@ describe("following", () => {
   });
 });
 
-describe("a disk that does not take it", () => {
-  test("lines are dropped and counted while it is full, and a note says so when it works again", async () => {
-    const { writer, say, read, directory, failures } = oneLog();
-    await say("before");
+describe("a disk that rejects writes", () => {
+  test("a full disk drops and counts lines, and the log has a note after it", async () => {
+    const { writer, write, read, directory, failures } = oneLog();
+    await write("before");
     await writer.close();
     rmSync(directory, { recursive: true });
     mkdirSync(directory);
     symlinkSync("/dev/full", join(directory, "00000001.log"));
-    await say("lost", "lost", "lost");
+    await write("lost", "lost", "lost");
     expect(writer.dropped).toBe(3);
     expect(failures).toEqual([expect.stringContaining("ENOSPC")]);
     rmSync(join(directory, "00000001.log"));
-    await say("after");
+    await write("after");
     expect((await read()).lines).toEqual([
       expect.stringMatching(/^\[tenure\] 3 lines were dropped here: ENOSPC/),
       "after",
     ]);
   });
 
-  test("a directory that cannot be made drops lines until it can", async () => {
+  test("a directory that cannot be created drops lines until it can", async () => {
     const parent = join(scratchDirectory("logs"), "not-a-directory");
     writeFileSync(parent, "");
-    const { say, read, writer } = oneLog(SMALL, parent);
-    await say("lost");
+    const { write, read, writer } = oneLog(SMALL, parent);
+    await write("lost");
     expect(writer.dropped).toBe(1);
     rmSync(parent);
-    await say("kept");
+    await write("kept");
     expect((await read()).lines).toEqual([expect.stringContaining("1 lines were dropped"), "kept"]);
   });
 
-  test("between two tries nothing is tried", async () => {
-    const { writer, say, directory } = oneLog({ ...SMALL, retryAfterMs: 3_600_000 });
+  test("a writer does not write between two retries", async () => {
+    const { writer, write, directory } = oneLog({ ...SMALL, retryAfterMs: 3_600_000 });
     mkdirSync(directory, { recursive: true });
     symlinkSync("/dev/full", join(directory, "00000001.log"));
-    await say("lost");
+    await write("lost");
     rmSync(join(directory, "00000001.log"));
-    await say("lost too");
+    await write("lost too");
     expect(writer.dropped).toBe(2);
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  test("files that somebody removed are begun anew", async () => {
-    const { say, read, directory } = oneLog({ ...SMALL, checkEveryMs: -1 });
-    await say("removed");
+  test("files that were deleted are created again", async () => {
+    const { write, read, directory } = oneLog({ ...SMALL, checkEveryMs: -1 });
+    await write("removed");
     rmSync(directory, { recursive: true });
-    await say("visible");
+    await write("visible");
     expect((await read()).lines).toEqual(["visible"]);
   });
 });
 
-test("the log of a killed agent goes on where it was, and its half line ends", async () => {
+test("the log of a killed agent continues, after its half line is ended", async () => {
   const directory = scratchDirectory("logs");
-  const { say, read, directory: own } = oneLog(SMALL, directory);
+  const { write, read, directory: own } = oneLog(SMALL, directory);
   mkdirSync(own, { recursive: true });
   writeFileSync(join(own, "00000007.log"), "whole\nhal");
-  await say("next");
+  await write("next");
   expect((await read()).lines).toEqual(["whole", "hal", "next"]);
   expect(readdirSync(own)).toEqual(["00000007.log"]);
 });

@@ -9,7 +9,7 @@ vi.setConfig({ testTimeout: 120_000 });
 
 const MIB = 1024 * 1024;
 
-test("a child that writes as fast as it can fills neither memory nor disk, and the agent goes on", async () => {
+test("a child that writes as fast as it can fills neither memory nor disk", async () => {
   const { executor, reported, dataDir } = await startExecutor();
   const row = aRow({
     command: "yes 'a line of a log as children write them, sixty-four bytes long....'",
@@ -40,7 +40,7 @@ test("a child that writes as fast as it can fills neither memory nor disk, and t
   );
 });
 
-test("a full disk takes neither the child nor the agent down, and the loss is told once", async () => {
+test("a full disk ends neither the child nor the agent, and the loss is logged once", async () => {
   const { executor, reported, logs, dataDir } = await startExecutor({
     tuning: {
       startedAfterMs: 50,
@@ -72,7 +72,7 @@ test("a full disk takes neither the child nor the agent down, and the loss is to
   expect(executor.running()).toMatchObject([{ pid }]);
 });
 
-test("both streams of a child go to one log, whole line by whole line, also the last words", async () => {
+test("both streams of a child go to one log in whole lines, also the last line", async () => {
   const { executor, reported, logLines } = await startExecutor();
   const row = aRow({
     command: "printf 'one '; echo two >&2; echo three; printf 'last words' >&2; exit 1",
@@ -83,7 +83,7 @@ test("both streams of a child go to one log, whole line by whole line, also the 
   expect([...lines].sort()).toEqual(["last words", "one three", "two"].sort());
 });
 
-test("the log of a deployment goes on across its restarts, and can be read when it is gone", async () => {
+test("the log of a deployment continues across restarts, and can be read after its removal", async () => {
   const { executor, reported, logLines, dataDir } = await startExecutor();
   const row = aRow({ command: "echo $TENURE_FENCING_TOKEN; exec sleep 1000" });
   executor.setDesired([wanted(row)]);
@@ -105,7 +105,7 @@ test("a child may open its outputs by name", async () => {
   expect((await logLines(row, 2)).sort()).toEqual(["one", "two"]);
 });
 
-test("where there are no named pipes a child's outputs are read all the same", async () => {
+test("the outputs of a child are read also without named pipes", async () => {
   const { executor, logLines, dataDir } = await startExecutor();
   const row = aRow({ command: "echo one; echo two >&2; exec sleep 1000" });
   mkdirSync(join(dataDir, "run", `${row.id}.out`));

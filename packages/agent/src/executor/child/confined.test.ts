@@ -27,7 +27,7 @@ function openPlace(): { dataDir: string; wrapper: string } {
 }
 
 describe("a wrapper", () => {
-  test("passes on exit code, variables and stop; the deployment's variables do not act on the wrapper itself", async () => {
+  test("passes on exit code, variables and signals; the deployment's variables do not apply to the wrapper", async () => {
     const { dataDir, wrapper } = openPlace();
     const node = await startExecutor({ dataDir, wrapper: [wrapper, "{work_dir}"] });
     const env = {
@@ -49,13 +49,13 @@ describe("a wrapper", () => {
     expect(readFileSync(join(dataDir, "work", row.id, "stopped"), "utf8")).toBe("");
   });
 
-  test("that is no program is refused at the start", async () => {
+  test("that is no program fails the start of the agent", async () => {
     const started = startExecutor({ wrapper: ["no-such-wrapper"] });
     await expect(started).rejects.toThrow("NODE_UNIT_WRAPPER");
   });
 });
 
-test("an agent that is root and confines nothing says so at every start", async () => {
+test("an agent that is root without confinement logs a warning at every start", async () => {
   const { wrapper } = openPlace();
   const [plain, wrapping] = [await startExecutor(), await startExecutor({ wrapper: [wrapper] })];
   const warned = ({ logs }: typeof plain) => logs.some(({ event }) => event === "children.as-root");
@@ -63,7 +63,7 @@ test("an agent that is root and confines nothing says so at every start", async 
 });
 
 if (!isRoot)
-  test("an agent that is not root is refused other users at the start", async () => {
+  test("an agent that is not root fails to start with other users", async () => {
     const started = startExecutor({ runAs: { kind: "one", uid: 71_000, gid: 71_000 } });
     await expect(started).rejects.toThrow("runs as root");
   });
@@ -72,7 +72,7 @@ if (isRoot)
   describe("one user for all children", () => {
     const runAs = { kind: "one", uid: 71_001, gid: 71_002 } as const;
 
-    test("has the work directory with the files of former children, may reopen its own output, and is stopped", async () => {
+    test("owns the work directory with the files of former children, may reopen its output, and is stopped", async () => {
       const { dataDir } = openPlace();
       const row = aRow({
         command: "id -u; id -g; id -G; echo mine >>old.txt; echo said >/dev/stderr; exec sleep 600",
@@ -101,7 +101,7 @@ if (isRoot)
       expect(node.statesOf(row).at(-1)).toBe("stopped");
     });
 
-    test("is refused at the start where it cannot enter the data directory", async () => {
+    test("fails the start of the agent if it cannot enter the data directory", async () => {
       const { dataDir } = openPlace();
       chmodSync(join(dataDir, ".."), 0o700);
       await expect(startExecutor({ dataDir, runAs })).rejects.toThrow("cannot enter");
@@ -114,7 +114,7 @@ if (isRoot)
       ({ kind: "each", firstUid: 71_000, lastUid, gid: 71_000 }) as const;
     const make = (work: string, id: string) => mkdirSync(join(work, id));
 
-    test("are never two deployments' at once, stay with the work directory, and run out with a sentence", () => {
+    test("are unique per deployment, stay with the work directory, and run out with an error", () => {
       const work = scratchDirectory("work");
       const ids = ["a", "b", "c"];
       const first = createOwners(range(71_002), work);
@@ -129,7 +129,7 @@ if (isRoot)
       expect(() => next.of("d")).toThrow("all 3 uids are in use");
     });
 
-    test("get what the former owner had, never what a link leads to", async () => {
+    test("get the files of the former owner, never the target of a link", async () => {
       const work = scratchDirectory("work");
       const elsewhere = scratchDirectory("elsewhere");
       onTestFinished(() => chmodSync(elsewhere, 0o700));

@@ -54,7 +54,7 @@ test("a package is installed, then its program runs with the arguments", async (
 });
 
 if (process.getuid?.() === 0)
-  test("a package installed before runs as another user, who can read it and cannot change it", async () => {
+  test("a package installed before runs as another user, who can read but not change it", async () => {
     registry.publish({
       name: "@scope/shared",
       version: "1.0.0",
@@ -75,7 +75,7 @@ if (process.getuid?.() === 0)
     expect(last_error).toContain("EACCES: permission denied, open");
   });
 
-test("an install that fails says what npm said, is tried again, and works when it can", async () => {
+test("a failed install is reported with npm's output, and retried until it succeeds", async () => {
   const late = { name: "late", version: "1.0.0", files: { "index.js": SERVE } };
   registry.publish({ ...late, tarball: "broken" });
   const { executor, reported, dataDir } = await startWithRegistry();
@@ -88,7 +88,7 @@ test("an install that fails says what npm said, is tried again, and works when i
   await reported(row, "running");
 });
 
-test("what is taken over next is installed and not started, so that the start takes no time", async () => {
+test("a deployment that is taken over next is installed and not started", async () => {
   registry.publish({ name: "moving", version: "1.0.0", files: { "index.js": SERVE } });
   const { executor, reported, statesOf } = await startWithRegistry();
   const row = aRow({ package_name: "moving", package_version: "1.0.0" });
@@ -100,7 +100,7 @@ test("what is taken over next is installed and not started, so that the start ta
   expect(statesOf(row)).toEqual(["installing", "stopped", "starting", "running"]);
 });
 
-test("an install for a handover that is broken off is no success", async () => {
+test("an install for a cancelled handover is not reported as ready", async () => {
   const hanging = { name: "hanging", version: "1.0.0", files: { "index.js": SERVE } };
   registry.publish({ ...hanging, tarball: "hanging" });
   const { executor, reported, statesOf } = await startWithRegistry();
@@ -108,7 +108,7 @@ test("an install for a handover that is broken off is no success", async () => {
   executor.setDesired([wanted(row, "prepare")]);
   await reported(row, "installing");
   await executor.stop();
-  // "stopped" is what a finished install says, and the owner would stop for it.
+  // "stopped" reports a finished install, and the owner would stop its child.
   expect(statesOf(row)).toEqual(["installing", "failed"]);
 });
 
@@ -129,7 +129,7 @@ test("a command finds the commands of its package", async () => {
   expect(await logLines(row)).toEqual(["tool speaks"]);
 });
 
-test("a version that is none is failed without npm", async () => {
+test("an invalid version fails without npm", async () => {
   const { executor, reported } = await startWithRegistry();
   const row = aRow({ package_name: "thing", package_version: "npm:other@1.0.0" });
   executor.setDesired([wanted(row)]);

@@ -14,7 +14,7 @@ const installer = {
   removeUnused: async () => {},
 };
 
-test("logs that nobody has written for a week go, with what else is empty; a child's own files stay", async () => {
+test("logs without writes for a week are removed, and files of the child stay", async () => {
   const directories = makeDirectories(scratchDirectory("node"), () => {});
   const [old, fresh, wanted, used] = [aRow().id, aRow().id, aRow().id, aRow().id];
   const longAgo = new Date(Date.now() - 8 * 24 * 60 * 60_000);
@@ -51,7 +51,7 @@ test("logs that nobody has written for a week go, with what else is empty; a chi
   expect(existsSync(join(directories.run, `${old}.lock`))).toBe(false);
 });
 
-test("files of a deployment go when it was not wanted here for longer than the setting says", async () => {
+test("files of a deployment are removed when it was not desired here for the configured time", async () => {
   const directories = makeDirectories(scratchDirectory("node"), () => {});
   const [gone, recent, wanted] = [aRow().id, aRow().id, aRow().id];
   const daysAgo = (days: number) => new Date(Date.now() - days * 24 * 60 * 60_000);

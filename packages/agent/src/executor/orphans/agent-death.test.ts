@@ -28,13 +28,13 @@ function anAgent(options: Parameters<typeof startAgentProcess>[0]): RunningProce
 }
 
 const nobodyOf = (dataDir: string) =>
-  until(() => childrenOf(dataDir).length === 0, { ...PATIENT, what: `nobody of ${dataDir}` });
+  until(() => childrenOf(dataDir).length === 0, { ...PATIENT, what: `no child of ${dataDir}` });
 
 const somebodyOf = (dataDir: string, count: number) =>
   until(() => childrenOf(dataDir).length >= count, { ...PATIENT, what: `${count} processes` });
 
 describe("children die with the agent", () => {
-  test("I11: killed at any moment while children start, it leaves no orphan, and the next agent starts no twin", {
+  test("I11: an agent killed at any moment while children start leaves no orphan, and the next agent starts no second child", {
     timeout: 180_000,
   }, async () => {
     const dataDir = scratchDirectory("node");
@@ -50,7 +50,7 @@ describe("children die with the agent", () => {
     await nobodyOf(dataDir);
   });
 
-  test("killed before its guard knows of a child, it leaves one that has not begun and ends", async () => {
+  test("an agent killed before its guard watches a child leaves one that ends without executing its program", async () => {
     const directory = scratchDirectory("launch");
     const agent = startLauncher(directory, "echo begun > begun; exec sleep 1000");
     onTestFinished(async () => void (await agent.kill9()));
@@ -69,7 +69,7 @@ describe("children die with the agent", () => {
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  test("also when its guard was killed before and had to be replaced", async () => {
+  test("an agent whose guard was killed and replaced leaves no orphan", async () => {
     const dataDir = scratchDirectory("node");
     const agent = anAgent({ dataDir, all: rows(2) });
     await somebodyOf(dataDir, 4);
@@ -85,7 +85,7 @@ describe("children die with the agent", () => {
     await nobodyOf(dataDir);
   });
 
-  test("also one that cleared its environment", async () => {
+  test("a child that cleared its environment ends with the agent", async () => {
     const dataDir = scratchDirectory("node");
     const row = aRow({ command: "exec env -i sleep 1000" });
     const agent = anAgent({ dataDir, all: [wanted(row)] });
@@ -96,7 +96,7 @@ describe("children die with the agent", () => {
     await until(() => child && !isAlive(child), { ...PATIENT, what: "the child to end" });
   });
 
-  test("also one that left its process group", async () => {
+  test("a child that left its process group ends with the agent", async () => {
     const dataDir = scratchDirectory("node");
     const row = aRow({ command: "setsid sleep 1000 & exec sleep 1000" });
     const agent = anAgent({ dataDir, all: [wanted(row)] });
@@ -105,7 +105,7 @@ describe("children die with the agent", () => {
     await nobodyOf(dataDir);
   });
 
-  test("agent and guard killed together: the next agent ends what they left before it starts anything", async () => {
+  test("an agent kills the children of one that was killed with its guard, before it starts any", async () => {
     const dataDir = scratchDirectory("node");
     const all = rows(2);
     const agent = anAgent({ dataDir, all });
@@ -120,7 +120,7 @@ describe("children die with the agent", () => {
     expect(logs.map(({ event }) => event)).toContain("leftovers.killed");
   });
 
-  test("the next agent waits for the guard of the former one, which would take the new children for the old", async () => {
+  test("an agent waits for the guard of the former one, which would kill the new children too", async () => {
     const dataDir = scratchDirectory("node");
     const all = rows(1);
     const former = anAgent({ dataDir, all });
@@ -139,7 +139,7 @@ describe("children die with the agent", () => {
     expect(guard && isAlive(guard)).toBe(false);
   });
 
-  test("an agent that is told to stop leaves nobody, its guard neither", async () => {
+  test("an agent that is stopped leaves no process, not even its guard", async () => {
     const dataDir = scratchDirectory("node");
     const agent = anAgent({ dataDir, all: rows(2) });
     await somebodyOf(dataDir, 4);
@@ -149,7 +149,7 @@ describe("children die with the agent", () => {
     expect(guard && isAlive(guard)).toBe(false);
   });
 
-  test("a record of another boot, or of a pid that is somebody else's by now, ends nobody", async () => {
+  test("a lock of another boot, or of a reused pid, kills no process", async () => {
     const dataDir = scratchDirectory("node");
     await (await startExecutor({ dataDir })).executor.stop();
     const bystander = startProcess({ command: "sleep", args: ["1000"] });
@@ -169,7 +169,7 @@ describe("children die with the agent", () => {
 });
 
 describe("one process per deployment", () => {
-  test("a second agent of the same data directory is refused and told why; the first goes on", async () => {
+  test("a second agent of the same data directory is refused with the reason; the first runs on", async () => {
     const dataDir = scratchDirectory("node");
     const all = rows(2);
     const first = anAgent({ dataDir, all });
@@ -183,7 +183,7 @@ describe("one process per deployment", () => {
     await third.waitForLine(/^running/, PATIENT.deadlineMs);
   });
 
-  test("while another process has the lock of a deployment it is not started, and then it is", async () => {
+  test("a deployment is not started while another process has its lock, and then it is", async () => {
     const { executor, reported, dataDir } = await startExecutor();
     const row = aRow({ command: "exec sleep 1000" });
     const path = join(dataDir, "run", `${row.id}.lock`);
@@ -199,7 +199,7 @@ describe("one process per deployment", () => {
     await reported(row, "running");
   });
 
-  test("the lock lives with the child's processes, not with the agent that took it", async () => {
+  test("the lock of a deployment is held by the child's processes, not by the agent", async () => {
     const dataDir = scratchDirectory("node");
     const row = aRow({ command: "exec sleep 1000" });
     const path = join(dataDir, "run", `${row.id}.lock`);
@@ -229,7 +229,7 @@ function expectNoTwin(dataDir: string): void {
   expect(groups.size).toBe(deployments.size);
 }
 
-/** An agent whose guard does not answer, so that its child waits for ever. */
+/** An agent whose guard does not answer, so that its child never executes its program. */
 function startLauncher(directory: string, command: string): RunningProcess {
   const built = join(repositoryRoot, "packages/agent/dist/executor/child/launch.js");
   const program = `
@@ -249,7 +249,7 @@ async function triedLock(path: string): Promise<string | undefined> {
   return answer;
 }
 
-/** A process that tries to lock the file, says whether it could, and keeps it. */
+/** A process that tries to lock the file, prints the result, and keeps the lock. */
 function startLockHolder(path: string): RunningProcess {
   const built = join(repositoryRoot, "packages/agent/dist/executor/data-directory/locks.js");
   const program = `

@@ -14,7 +14,7 @@ const V1 = `37 31 0:34 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer
 40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd`;
 const V2 = "29 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
 
-describe("where a machine has its cgroups", () => {
+describe("the cgroup hierarchies of a machine", () => {
   test.each([
     [
       "version 1",
@@ -50,7 +50,7 @@ describe("where a machine has its cgroups", () => {
   });
 });
 
-test("a directory tree shaped like version 2: a process is put, listed, killed at once", () => {
+test("in a directory tree like version 2 a process is added, listed and killed at once", () => {
   const [fake, root] = [scratchDirectory("fake-cgroup-v2"), scratchDirectory("node")];
   const cgroups = openCgroups(root, [{ version: 2, directory: fake }]);
   cgroups.put("d", 42); // the kernel makes these files by itself, and cgroup.kill with them
@@ -61,7 +61,7 @@ test("a directory tree shaped like version 2: a process is put, listed, killed a
   expect(readFileSync(killFile, "utf8")).toBe("1");
 });
 
-test("without the right to make one there are none, and it says why", () => {
+test("an agent that may not create cgroups has none, with the reason", () => {
   const root = scratchDirectory("node");
   const cgroups = openCgroups(root, [{ version: 2, directory: "/proc" }]);
   expect(cgroups.directory).toBeUndefined();
@@ -80,7 +80,7 @@ function usable(): CgroupHierarchy[] {
 }
 
 for (const hierarchy of usable())
-  test(`the kernel's version ${hierarchy.version} in ${hierarchy.directory}: what left its session is found`, async () => {
+  test(`the kernel's version ${hierarchy.version} in ${hierarchy.directory}: a process that left its session is found`, async () => {
     const root = scratchDirectory("node");
     const cgroups = openCgroups(root, [hierarchy]);
     const shell = spawn("sh", ["-c", "read go; env -i setsid sleep 600 & exit 0"]);
@@ -114,7 +114,7 @@ if (usable().length > 0)
       expect(fixture.logs.map(({ event }) => event)).toContain("child.strays-killed");
     });
 
-    test("ends with its agent's kill -9, and its cgroup is removed", async () => {
+    test("ends when its agent is killed, and its cgroup is removed", async () => {
       const dataDir = scratchDirectory("node");
       const mark = `600.${process.pid}2`;
       const agent = startAgentProcess({
