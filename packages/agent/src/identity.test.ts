@@ -139,7 +139,7 @@ describe("a node-unit without a password", () => {
     await loadIdentity({ data_dir });
     const file = join(data_dir, KEY_FILE);
 
-    expect(await refusalOf(file)).toMatch(`${join(file, KEY_FILE)} cannot be used`);
+    expect(await refusalOf(file)).toMatch(`${join(file, KEY_FILE)} is unusable`);
   });
 });
 

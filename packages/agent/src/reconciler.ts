@@ -77,16 +77,18 @@ interface State {
   isStopping: boolean;
 }
 
+const createState = (traits: NodeTraits): State => ({
+  traits,
+  rows: [],
+  avoidedUntilMs: new Map(),
+  refusals: 0,
+  isStopping: false,
+});
+
 export function createReconciler(options: ReconcilerOptions): Reconciler {
   const { clock, log, policy, connection, executor, callTimeoutMs } = options;
   const me = options.traits.address;
-  const state: State = {
-    traits: options.traits,
-    rows: [],
-    avoidedUntilMs: new Map(),
-    refusals: 0,
-    isStopping: false,
-  };
+  const state = createState(options.traits);
   const stopTimes = createStopTimes(options);
   const reports = createReports({ clock, send, refused });
   const releases = createReleaseQueue((stopped) =>
@@ -156,22 +158,15 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     const answer = await connection.call("deployment.report", report);
     stopTimes.acknowledged(report, answer.lost_after_ms);
     // After the report: a release begins the next generation, and a report of this one would be refused.
-    if (state.isStopping && report.state === "stopped") release(report);
+    const { deployment_id: id, generation } = report;
+    if (policy && state.isStopping && report.state === "stopped" && isReleasable(state, id))
+      releases.add({ id, generation });
     return answer;
-  }
-
-  function release({ deployment_id: id, generation }: DeploymentReport): void {
-    const row = state.rows.find((one) => one.id === id);
-    const isOwn = row?.type === "deployment" && row.address === me;
-    if (policy && isOwn && row.lost_after_ms === 0) releases.add({ id, generation });
   }
 
   /** A refused report of a row that this node believes to own means that the list is old. */
   function refused({ deployment_id, generation }: DeploymentReport, error: TenureError): void {
-    const isOurs = state.rows.some(
-      (row) => row.id === deployment_id && row.generation === generation,
-    );
-    if (!isOurs || state.isStopping) return;
+    if (!isCurrent(state, deployment_id, generation) || state.isStopping) return;
     state.refusals += 1;
     log({
       level: "warn",
@@ -210,6 +205,20 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     stop: reports.stop,
   };
 }
+
+/** Whether the last list has a row in this generation. */
+const isCurrent = ({ rows }: State, id: string, generation: number): boolean =>
+  rows.some((row) => row.id === id && row.generation === generation);
+
+/** Whether this node owns the row, and another node may own it at once. */
+const isReleasable = ({ rows, traits }: State, id: string): boolean =>
+  rows.some(
+    (row) =>
+      row.id === id &&
+      row.type === "deployment" &&
+      row.address === traits.address &&
+      row.lost_after_ms === 0,
+  );
 
 /** Leaves a row alone for a while if this node failed to prepare it for a hand-over. */
 function avoidIfFailed(state: State, report: DeploymentReport, untilMs: number): void {

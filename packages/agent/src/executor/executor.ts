@@ -3,7 +3,7 @@ import { type ListedDeployment, TenureError } from "@tenure/protocol";
 import { systemClock } from "@tenure/sdk";
 import { createInstaller, type Installer } from "../install/installer.ts";
 import { directoryName } from "../install/package-spec.ts";
-import { createLogs } from "../logs/logs.ts";
+import { createLogs, type Logs } from "../logs/logs.ts";
 import { resolveWrapper } from "../wrapper.ts";
 import { BACKOFF } from "./backoff.ts";
 import type { DesiredDeployment, Executor, ExecutorOptions } from "./contract.ts";
@@ -53,19 +53,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     stopped: undefined,
   };
   const { runners } = state;
-  const logs = createLogs({
-    directory: directories.logs,
-    limits: tuning.logs,
-    isKnown: (id) => runners.has(id),
-    onFailed: (deployment_id, error) =>
-      log({
-        level: "warn",
-        event: "child.log-failed",
-        message:
-          "could not write or read the log of a child; its lines are dropped until a retry succeeds",
-        details: { deployment_id, reason: error.message },
-      }),
-  });
+  const logs = logsOf(options, dataDirectory, (id) => runners.has(id));
   const host: RunnerHost = {
     ...dataDirectory,
     tenureUrl: options.tenureUrl,
@@ -184,6 +172,25 @@ function installerOf(
       }),
   });
 }
+
+const logsOf = (
+  { log, tuning }: ExecutorOptions,
+  { directories }: DataDirectory,
+  isKnown: (deploymentId: string) => boolean,
+): Logs =>
+  createLogs({
+    directory: directories.logs,
+    limits: tuning?.logs,
+    isKnown,
+    onFailed: (deployment_id, error) =>
+      log({
+        level: "warn",
+        event: "child.log-failed",
+        message:
+          "could not write or read the log of a child; its lines are dropped until a retry succeeds",
+        details: { deployment_id, reason: error.message },
+      }),
+  });
 
 /** Children of root can do anything on this machine, also if the deployment's author may not. */
 function warnOfRoot({ runAs, wrapper, log }: ExecutorOptions): void {
