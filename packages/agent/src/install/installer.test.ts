@@ -182,7 +182,7 @@ describe("names and versions that never reach npm", () => {
     ["thing", "1.0.0\n"],
     ["thing", ""],
   ])("%j at %j", async (name, version) => {
-    expect(problemOf({ name, version })).toMatch(/is no (name|exact version)/);
+    expect(problemOf({ name, version })).toMatch(/is not (the name|an exact version)/);
     expect(installer.isInstalled({ name, version })).toBe(false);
     await expect(installer.install({ name, version }, never)).rejects.toThrow(/is not /);
     expect(runs).toEqual([]);
