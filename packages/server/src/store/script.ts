@@ -64,19 +64,33 @@ export function defineScript<Key extends string, Args, Reply>(script: {
   assertSays(`local ${script.keys.join(", ")} = ${positions.join(", ")}\n`);
   const further = texts.map((_, index) => `ARGV[${index + 2}]`);
   if (texts.length > 0) assertSays(`local ${texts.join(", ")} = ${further.join(", ")}\n`);
-  const body = PRELUDE + text;
-  const lua = CLOCK + body;
   const name = basename(script.file.pathname, ".lua");
-  const sha = createHash("sha1").update(lua).digest("hex");
-  return {
-    inMemory(memory) {
-      const defined = { ...script, texts, name, lua, body, sha, memory };
-      SCRIPTS.push(defined);
-      return defined;
-    },
-  };
+  return { inMemory: (memory) => register({ ...script, name, texts }, text, memory) };
 
   function assertSays(contract: string): void {
     assert(text.includes(contract), `${script.file.pathname} must say: ${contract}`);
   }
+}
+
+/** Binds one line of Lua over `key` to its types and to its form in memory. */
+export function defineInline<Args, Reply>(
+  { name, lua, args, reply }: { name: string; lua: string; args: Check<Args>; reply: Check<Reply> },
+  memory: (space: MemorySpace, key: string, args: Args) => Reply,
+): Script<"key", Args, Reply> {
+  const text = `local key = KEYS[1]\n${lua}\n`;
+  const script = { name, keys: ["key"] as const, texts: [], args, reply };
+  return register(script, text, (space, { key }, args) => memory(space, key, args));
+}
+
+function register<Key extends string, Args, Reply>(
+  script: Pick<Script<Key, Args, Reply>, "name" | "keys" | "texts" | "args" | "reply">,
+  text: string,
+  memory: Script<Key, Args, Reply>["memory"],
+): Script<Key, Args, Reply> {
+  const body = PRELUDE + text;
+  const lua = CLOCK + body;
+  const sha = createHash("sha1").update(lua).digest("hex");
+  const defined = { ...script, lua, body, sha, memory };
+  SCRIPTS.push(defined);
+  return defined;
 }

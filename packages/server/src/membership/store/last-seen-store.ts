@@ -1,4 +1,5 @@
 import * as z from "zod";
+import { readHighestCommand } from "../../store/command.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 
@@ -37,16 +38,7 @@ const takeUnseenScript = defineScript({
   return ["taken", ...taken];
 });
 
-const readSeenScript = defineScript({
-  file: new URL("./lua/read-seen.lua", import.meta.url),
-  keys: ["last_seen"],
-  args: z.object({ offset: z.int().min(0), limit: z.int().positive() }),
-  reply: z.tuple([z.literal("seen")], z.string()),
-}).inMemory((space, { last_seen }, { offset, limit }) => {
-  const sorted = [...space.scores(last_seen)].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? 1 : -1));
-  const newest = sorted.slice(offset, offset + limit);
-  return ["seen", ...newest.flatMap(([member, seenMs]) => [member, String(seenMs)])];
-});
+const readNewest = readHighestCommand("read-seen");
 
 export async function touch(hot: HotStore, key: string, members: string[]): Promise<void> {
   for (let from = 0; from < members.length; from += BATCH_MAX) {
@@ -81,8 +73,6 @@ export interface Page {
 
 /** Newest first. */
 export async function readSeen(hot: HotStore, key: string, page: Page): Promise<Seen[]> {
-  const [, ...pairs] = await hot.run(readSeenScript, { last_seen: key }, page);
-  return pairs.flatMap((member, index) =>
-    index % 2 === 0 ? [{ member, atMs: Number(pairs[index + 1]) }] : [],
-  );
+  const newest = await readNewest(hot, key, page);
+  return newest.map(([member, atMs]) => ({ member, atMs }));
 }

@@ -1,4 +1,5 @@
 import * as z from "zod";
+import { getCommand } from "../../store/command.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 
@@ -42,15 +43,7 @@ const dropScript = defineScript({
   return ["dropped"];
 });
 
-const readScript = defineScript({
-  file: new URL("./lua/read-owner.lua", import.meta.url),
-  keys: ["owner"],
-  args: z.object({}),
-  reply: z.union([z.tuple([z.literal("owned"), z.string()]), z.tuple([z.literal("absent")])]),
-}).inMemory((space, { owner }) => {
-  const held = space.get(owner);
-  return held ? ["owned", held] : ["absent"];
-});
+const readHolder = getCommand("read-owner");
 
 export type OwnerClaim = { outcome: "owned" } | { outcome: "newer"; owner: Owner };
 
@@ -73,8 +66,8 @@ export async function dropOwner(hot: HotStore, key: string, owner: Owner): Promi
 }
 
 export async function readOwner(hot: HotStore, key: string): Promise<Owner | undefined> {
-  const reply = await hot.run(readScript, { owner: key }, {});
-  return reply[0] === "owned" ? parseHolder(reply[1]) : undefined;
+  const holder = await readHolder(hot, key);
+  return holder ? parseHolder(holder) : undefined;
 }
 
 const holderText = ({ instanceId, epoch }: Owner): string => `${instanceId}:${epoch}`;

@@ -1,4 +1,5 @@
 import * as z from "zod";
+import { setCommand } from "../../store/command.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 
@@ -8,15 +9,7 @@ export const presenceKeys = {
   all: (prefix: string) => `${prefix}:schedulers:all`,
 };
 
-const announceScript = defineScript({
-  file: new URL("./lua/announce-instance.lua", import.meta.url),
-  keys: ["presence"],
-  args: z.object({ boot_id: z.string(), ttl_ms: z.int().positive() }),
-  reply: z.tuple([z.literal("announced")]),
-}).inMemory((space, { presence }, { boot_id, ttl_ms }) => {
-  space.set(presence, boot_id, ttl_ms);
-  return ["announced"];
-});
+const setPresence = setCommand("announce-instance");
 
 const withdrawScript = defineScript({
   file: new URL("./lua/withdraw-instance.lua", import.meta.url),
@@ -40,7 +33,7 @@ export async function announcePresence(
   ttlMs: number,
 ): Promise<void> {
   const presence = presenceKeys.presence(hot.prefix, instanceId);
-  await hot.run(announceScript, { presence }, { boot_id: bootId, ttl_ms: ttlMs });
+  await setPresence(hot, presence, bootId, ttlMs);
 }
 
 export async function withdrawPresence(

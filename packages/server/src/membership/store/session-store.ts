@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import * as z from "zod";
+import { deleteCommand, readFieldsCommand } from "../../store/command.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 
@@ -29,27 +30,8 @@ const openScript = defineScript({
   return [held === resume_sha256 && fields.get("tenant") === tenant ? "resumed" : "refused"];
 });
 
-const readScript = defineScript({
-  file: new URL("./lua/read-session.lua", import.meta.url),
-  keys: ["session"],
-  args: z.object({}),
-  reply: z.union([
-    z.tuple([z.literal("found"), z.string(), z.string(), z.string()]),
-    z.tuple([z.literal("absent")]),
-  ]),
-}).inMemory((space, { session }) => {
-  const fields = space.hash(session);
-  const tenant = fields.get("tenant");
-  if (!tenant) return ["absent"];
-  return ["found", tenant, fields.get("current_turn_id") ?? "", fields.get("token") ?? ""];
-});
-
-const closeScript = defineScript({
-  file: new URL("./lua/close-session.lua", import.meta.url),
-  keys: ["session"],
-  args: z.object({}),
-  reply: z.tuple([z.enum(["closed", "absent"])]),
-}).inMemory((space, { session }) => [space.delete(session) ? "closed" : "absent"]);
+const readFields = readFieldsCommand("read-session", ["tenant", "current_turn_id", "token"]);
+const deleteSession = deleteCommand("close-session");
 
 export interface SessionClaim {
   sessionId: string;
@@ -87,14 +69,14 @@ export async function readSession(
   hot: HotStore,
   sessionId: string,
 ): Promise<SessionRecord | undefined> {
-  const reply = await hot.run(readScript, { session: sessionKey(hot.prefix, sessionId) }, {});
-  if (reply[0] === "absent") return undefined;
-  const [, tenant, turnId, token] = reply;
+  const fields = await readFields(hot, sessionKey(hot.prefix, sessionId));
+  const { tenant, current_turn_id: turnId, token } = fields;
+  if (!tenant) return undefined;
   return { tenant, currentTurnId: turnId || null, ...(token && { token }) };
 }
 
 export async function closeSession(hot: HotStore, sessionId: string): Promise<void> {
-  await hot.run(closeScript, { session: sessionKey(hot.prefix, sessionId) }, {});
+  await deleteSession(hot, sessionKey(hot.prefix, sessionId));
 }
 
 const argsOf = ({ tenant, token = "", resumeToken }: SessionClaim, resume: boolean) => ({

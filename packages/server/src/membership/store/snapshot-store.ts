@@ -11,9 +11,14 @@ import {
   Tenants,
 } from "@tenure/protocol";
 import * as z from "zod";
+import {
+  addMembersCommand,
+  getCommand,
+  readMembersCommand,
+  removeMembersCommand,
+} from "../../store/command.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
-import { BATCH_MAX } from "./last-seen-store.ts";
 
 export const snapshotKeys = {
   all: (prefix: string) => `${prefix}:v1:nodes:all`,
@@ -73,16 +78,6 @@ const dropScript = defineScript({
   return ["dropped"];
 });
 
-const readScript = defineScript({
-  file: new URL("./lua/read-snapshot.lua", import.meta.url),
-  keys: ["snapshot"],
-  args: z.object({}),
-  reply: z.union([z.tuple([z.literal("found"), z.string()]), z.tuple([z.literal("absent")])]),
-}).inMemory((space, { snapshot }) => {
-  const held = space.get(snapshot);
-  return held ? ["found", held] : ["absent"];
-});
-
 const markPresentScript = defineScript({
   file: new URL("./lua/mark-present.lua", import.meta.url),
   keys: ["presence"],
@@ -106,45 +101,11 @@ const dropPresentScript = defineScript({
   return ["dropped"];
 });
 
-const readPresentScript = defineScript({
-  file: new URL("./lua/read-present.lua", import.meta.url),
-  keys: ["presence"],
-  args: z.object({}),
-  reply: z.union([
-    z.tuple([z.literal("present"), z.string(), z.coerce.number().int()]),
-    z.tuple([z.literal("absent")]),
-  ]),
-}).inMemory((space, { presence }) => {
-  const held = parsePresence(space.get(presence));
-  return held ? ["present", held.bootId, held.epoch] : ["absent"];
-});
-
-const listScript = defineScript({
-  file: new URL("./lua/list-node.lua", import.meta.url),
-  keys: ["all"],
-  args: z.object({ nodes: z.array(z.string()).min(1).max(BATCH_MAX) }),
-  reply: z.tuple([z.literal("listed")]),
-}).inMemory((space, { all }, { nodes }) => {
-  for (const node of nodes) space.members(all).add(node);
-  return ["listed"];
-});
-
-const readListedScript = defineScript({
-  file: new URL("./lua/read-listed.lua", import.meta.url),
-  keys: ["all"],
-  args: z.object({}),
-  reply: z.tuple([z.literal("listed")], z.string()),
-}).inMemory((space, { all }) => ["listed", ...space.members(all)]);
-
-const unlistScript = defineScript({
-  file: new URL("./lua/unlist-node.lua", import.meta.url),
-  keys: ["all"],
-  args: z.object({ nodes: z.array(z.string()).min(1).max(BATCH_MAX) }),
-  reply: z.tuple([z.literal("unlisted")]),
-}).inMemory((space, { all }, { nodes }) => {
-  for (const node of nodes) space.members(all).delete(node);
-  return ["unlisted"];
-});
+const readText = getCommand("read-snapshot");
+const readPresenceText = getCommand("read-present");
+const listNodes = addMembersCommand("list-node");
+const readListed = readMembersCommand("read-listed");
+const unlistNodes = removeMembersCommand("unlist-node");
 
 /** `false`: a newer connection of this node has written, and this one is replaced. */
 export async function writeSnapshot(
@@ -156,12 +117,12 @@ export async function writeSnapshot(
   const presence = snapshotKeys.presence(hot.prefix, node_id);
   const key = snapshotKeys.snapshot(hot.prefix, node_id);
   const term = { epoch, ttl_ms: ttlMs };
-  const replies = await Promise.all([
+  const [present, written] = await Promise.all([
     hot.run(markPresentScript, { presence }, { ...term, boot_id }),
     hot.run(writeScript, { snapshot: key }, { ...term, snapshot: JSON.stringify(snapshot) }),
-    hot.run(listScript, { all: snapshotKeys.all(hot.prefix) }, { nodes: [node_id] }),
+    listNodes(hot, snapshotKeys.all(hot.prefix), [node_id]),
   ]);
-  return replies.every(([outcome]) => outcome !== "newer");
+  return present[0] !== "newer" && written[0] !== "newer";
 }
 
 export async function dropSnapshot(
@@ -179,30 +140,23 @@ export async function readPresence(
   hot: HotStore,
   nodeId: string,
 ): Promise<{ bootId: string; epoch: number } | undefined> {
-  const reply = await hot.run(
-    readPresentScript,
-    { presence: snapshotKeys.presence(hot.prefix, nodeId) },
-    {},
-  );
-  return reply[0] === "present" ? { bootId: reply[1], epoch: reply[2] } : undefined;
+  return parsePresence(await readPresenceText(hot, snapshotKeys.presence(hot.prefix, nodeId)));
 }
 
 /** The snapshots of all present nodes. A snapshot of a newer version that cannot be read is left out. */
 export async function readSnapshots(hot: HotStore): Promise<NodeSnapshot[]> {
-  const [, ...nodes] = await hot.run(readListedScript, { all: snapshotKeys.all(hot.prefix) }, {});
-  const replies = await Promise.all(
-    nodes.map((node) =>
-      hot.run(readScript, { snapshot: snapshotKeys.snapshot(hot.prefix, node) }, {}),
-    ),
+  const nodes = await readListed(hot, snapshotKeys.all(hot.prefix));
+  const texts = await Promise.all(
+    nodes.map((node) => readText(hot, snapshotKeys.snapshot(hot.prefix, node))),
   );
-  return replies.flatMap((reply) => (reply[0] === "found" ? parseSnapshot(reply[1]) : []));
+  return texts.flatMap((text) => (text ? parseSnapshot(text) : []));
 }
 
 /** Deletes nodes that were not seen for long. */
 export async function forgetNodes(hot: HotStore, nodes: string[]): Promise<void> {
   if (nodes.length === 0) return;
-  await hot.run(unlistScript, { all: snapshotKeys.all(hot.prefix) }, { nodes });
-  await hot.run(unlistScript, { all: snapshotKeys.draining(hot.prefix) }, { nodes });
+  await unlistNodes(hot, snapshotKeys.all(hot.prefix), nodes);
+  await unlistNodes(hot, snapshotKeys.draining(hot.prefix), nodes);
 }
 
 export async function markDraining(
@@ -210,18 +164,12 @@ export async function markDraining(
   nodeId: string,
   draining: boolean,
 ): Promise<void> {
-  const key = { all: snapshotKeys.draining(hot.prefix) };
-  if (draining) await hot.run(listScript, key, { nodes: [nodeId] });
-  else await hot.run(unlistScript, key, { nodes: [nodeId] });
+  const change = draining ? listNodes : unlistNodes;
+  await change(hot, snapshotKeys.draining(hot.prefix), [nodeId]);
 }
 
 export async function readDraining(hot: HotStore): Promise<Set<string>> {
-  const [, ...nodes] = await hot.run(
-    readListedScript,
-    { all: snapshotKeys.draining(hot.prefix) },
-    {},
-  );
-  return new Set(nodes);
+  return new Set(await readListed(hot, snapshotKeys.draining(hot.prefix)));
 }
 
 function parseSnapshot(text: string): NodeSnapshot[] {
