@@ -248,9 +248,9 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: "server/dist/delivery/process-message.js",
-        protection: "const received = await deliver(context, matter, message);",
+        protection: "const received = await deliver(context, { inbox, entry }, message);",
         instead: `await acknowledge(context.hot, inbox, entry.id);
-    const received = await deliver(context, matter, message);`,
+    const received = await deliver(context, { inbox, entry }, message);`,
       },
     ],
   },
@@ -262,7 +262,7 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: "server/dist/delivery/adoption.js",
-        protection: "await rounds.pending(inbox, goOn);",
+        protection: "await scan.pending(inbox, goOn);",
         instead: "",
       },
     ],

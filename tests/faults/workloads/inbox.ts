@@ -8,6 +8,7 @@ import type * as deliveryModule from "../../../packages/server/dist/delivery/del
 import type * as clockModule from "../../../packages/server/dist/kernel/clock.js";
 import type * as logModule from "../../../packages/server/dist/kernel/log.js";
 import type * as redisModule from "../../../packages/server/dist/store/redis.js";
+import type * as telemetryModule from "../../../packages/server/dist/telemetry.js";
 import { checkMessages, type MessageStores, type SendAsk } from "../checkers/messages.ts";
 import { operationsOf } from "../checkers/operations.ts";
 import { READ_MS, type Scene, type Workload } from "../workload.ts";
@@ -140,13 +141,19 @@ const SETTINGS: contract.DeliverySettings = {
 async function openPost(scene: Scene, { commandTimeoutMs = 2_000 } = {}) {
   const load = <Module>(file: string): Promise<Module> =>
     import(pathToFileURL(join(scene.serverDirectory, file)).href);
-  const [{ openRedis, waitUntilReady }, { createDelivery }, { systemClock }, { silentLog }] =
-    await Promise.all([
-      load<typeof redisModule>("store/redis.js"),
-      load<typeof deliveryModule>("delivery/delivery.js"),
-      load<typeof clockModule>("kernel/clock.js"),
-      load<typeof logModule>("kernel/log.js"),
-    ]);
+  const [
+    { openRedis, waitUntilReady },
+    { createDelivery },
+    { systemClock },
+    { silentLog },
+    { createTelemetry },
+  ] = await Promise.all([
+    load<typeof redisModule>("store/redis.js"),
+    load<typeof deliveryModule>("delivery/delivery.js"),
+    load<typeof clockModule>("kernel/clock.js"),
+    load<typeof logModule>("kernel/log.js"),
+    load<typeof telemetryModule>("telemetry.js"),
+  ]);
   const store = openRedis({ ...redisOf(scene), commandTimeoutMs });
   await until(() => waitUntilReady(store, 5_000).then(() => true), {
     deadlineMs: 60_000,
@@ -158,6 +165,7 @@ async function openPost(scene: Scene, { commandTimeoutMs = 2_000 } = {}) {
     settings: SETTINGS,
     clock: systemClock,
     log: silentLog,
+    telemetry: createTelemetry(),
     receive: async () => "retry",
     route: async () => "wait",
   });

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { until } from "@tenure/testing/until";
+import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
 import { openTestHot } from "../../testing/hot-stores.ts";
@@ -7,11 +8,12 @@ import { systemClock } from "../kernel/clock.ts";
 import { silentLog } from "../kernel/log.ts";
 import { announcePresence } from "../membership/store/presence-store.ts";
 import type { RedisStore } from "../store/redis.ts";
+import { deliveryMetrics, metricsIn } from "../telemetry.ts";
 import type { Delivery, DeliverySettings, Destination, Received } from "./contract.ts";
 import { createDelivery } from "./delivery.ts";
 import { deliveryKeys } from "./delivery-keys.ts";
 import type { Doorbell, NewDoorbell } from "./doorbell.ts";
-import { listInstances, markInstance } from "./inbox-registry-store.ts";
+import { listInboxes, markInbox } from "./inbox-registry-store.ts";
 import { readBacklog, takeUnread } from "./inbox-store.ts";
 
 const SETTINGS: DeliverySettings = {
@@ -55,6 +57,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes of dead instances on
       settings,
       clock: systemClock,
       log: silentLog,
+      telemetry: deliveryMetrics(metricsIn(new Registry())),
       async route() {
         asked += 1;
         return owner;
@@ -88,7 +91,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes of dead instances on
     return jobsOf(messages);
   }
 
-  const listed = async () => (await listInstances(store)).map(({ instanceId }) => instanceId);
+  const listed = async () => (await listInboxes(store)).map(({ instanceId }) => instanceId);
   const emptied = (instanceId: string) =>
     until(async () => (await readBacklog(store, instanceId)).messages === 0, {
       what: `the inbox of ${instanceId} to be empty`,
@@ -197,7 +200,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes of dead instances on
       ["dead-for-long", 7.1],
       ["dead-of-late", 6.9],
     ] as const) {
-      await markInstance(store, { instanceId, mark: randomUUID() });
+      await markInbox(store, { instanceId, mark: randomUUID() });
       const id = `${Math.floor(Date.now() - days * dayMs)}-0`;
       const fields = ["bytes", "{}", "reason", "expired", "deliveries", 1];
       const times = ["moved_at_ms", 1, "age_ms", 1];

@@ -1,52 +1,52 @@
 import type { Log } from "../kernel/log.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import type { Meter } from "./contract.ts";
-import { retire } from "./inbox-lifecycle.ts";
-import { isPresent, type Listed } from "./inbox-registry-store.ts";
-import type { Rounds } from "./inbox-scan.ts";
+import type { DeliveryMetrics } from "../telemetry.ts";
+import { retireInbox } from "./inbox-lifecycle.ts";
+import { isPresent, type RegisteredInbox } from "./inbox-registry-store.ts";
+import type { InboxScan } from "./inbox-scan.ts";
 import { type InboxView, readBacklog } from "./inbox-store.ts";
 import { expireLetters } from "./letter-store.ts";
 
 export interface AdoptionOptions {
   hot: HotStore;
   log: Log;
-  meter: Pick<Meter, "count">;
+  telemetry: DeliveryMetrics;
   instanceId: string;
   group: string;
-  rounds: Rounds;
+  scan: InboxScan;
 }
 
 /**
- * One look at the inboxes of instances that are gone: with a new id at every start nobody else would ever read
- * them. Any live instance does it; a message goes to one of them, as with any readers of one group.
+ * Processes the inboxes of dead instances once. An instance has a new id at every start, so it never reads the inbox of
+ * its predecessor. Every live instance does this; Redis gives each message to one of them, as to readers of one group.
  *
- * An instance may only have been paused. It takes its share again when it comes back, and what both took has
- * its effect twice, never none.
+ * An instance may only have been paused. It reads on when it continues; a message that both read takes effect twice,
+ * never zero times.
  */
 export async function adoptInboxes(
   options: AdoptionOptions,
-  everyone: readonly Listed[],
+  listed: readonly RegisteredInbox[],
   signal: AbortSignal,
 ): Promise<void> {
   const { hot, instanceId, log } = options;
-  for (const listed of everyone) {
+  for (const inbox of listed) {
     if (signal.aborted) return;
-    if (listed.instanceId === instanceId || (await isPresent(hot, listed.instanceId))) continue;
+    if (inbox.instanceId === instanceId || (await isPresent(hot, inbox.instanceId))) continue;
     try {
-      await adopt(options, listed, signal);
+      await adopt(options, inbox, signal);
     } catch (error) {
-      // One inbox on a part of a cluster that is down must not keep the others waiting.
+      // An inbox on a part of a Cluster that is down does not delay the others.
       log.warn(
-        { event: "inbox.not-adopted", inbox: listed.instanceId, error },
-        "will try again at the next scan",
+        { event: "inbox.not-adopted", inbox: inbox.instanceId, error },
+        "could not process the inbox of a dead instance; the next scan will retry",
       );
     }
   }
 }
 
 async function adopt(
-  { hot, log, meter, instanceId, group, rounds }: AdoptionOptions,
-  listed: Listed,
+  { hot, log, telemetry, instanceId, group, scan }: AdoptionOptions,
+  listed: RegisteredInbox,
   signal: AbortSignal,
 ): Promise<void> {
   const inbox: InboxView = { instanceId: listed.instanceId, group, consumer: instanceId };
@@ -54,14 +54,18 @@ async function adopt(
   if (messages > 0) {
     log.info(
       { event: "inbox.adopted", inbox: inbox.instanceId, messages },
-      "going through the inbox of an instance that is gone",
+      "processing the inbox of a dead instance",
     );
     const goOn = async () => !signal.aborted && !(await isPresent(hot, inbox.instanceId));
-    await rounds.pending(inbox, goOn);
-    await rounds.unread(inbox, goOn);
+    await scan.pending(inbox, goOn);
+    await scan.unread(inbox, goOn);
   }
-  if (letters > 0) meter.count("dropped", await expireLetters(hot, inbox.instanceId));
-  // What is in flight now keeps it; then the next scan finds it empty.
-  if (await retire(hot, listed))
-    log.info({ event: "inbox.closed", inbox: inbox.instanceId }, "nothing is left of an instance");
+  if (letters > 0)
+    telemetry.deliveries.inc({ event: "dropped" }, await expireLetters(hot, inbox.instanceId));
+  // Messages in flight keep the inbox open; the next scan finds it empty.
+  if (await retireInbox(hot, listed))
+    log.info(
+      { event: "inbox.closed", inbox: inbox.instanceId },
+      "closed the empty inbox of a dead instance",
+    );
 }

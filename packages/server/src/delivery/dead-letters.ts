@@ -1,22 +1,22 @@
 import type { RedisStore } from "../store/redis.ts";
+import type { DeliveryMetrics } from "../telemetry.ts";
 import type {
   DeadLetter,
   DeadLetters,
   Delivery,
   DeliveryOptions,
   Destination,
-  Meter,
 } from "./contract.ts";
 import type { Doorbell } from "./doorbell.ts";
-import { listInstances } from "./inbox-registry-store.ts";
+import { listInboxes } from "./inbox-registry-store.ts";
 import { discardLetter, readLetter, readLetters } from "./letter-store.ts";
 
-/** How long a letter that was sent again has until it is one again. */
-export const REDRIVE_TTL_MS = 60_000;
+/** The new deadline of a redriven message. */
+const REDRIVE_TTL_MS = 60_000;
 
 export interface DeadLettersOptions {
   store: RedisStore;
-  meter: Meter;
+  telemetry: DeliveryMetrics;
   route: DeliveryOptions["route"];
   send: Delivery["send"];
   nowMs: () => Promise<number>;
@@ -25,7 +25,7 @@ export interface DeadLettersOptions {
 /** The dead letters of every instance, alive or gone. */
 export function createDeadLetters({
   store,
-  meter,
+  telemetry,
   route,
   send,
   nowMs,
@@ -54,25 +54,25 @@ export function createDeadLetters({
       const instanceId = destination.to;
       const sent = await send(instanceId, revived(message, await nowMs()));
       if (sent.outcome === "full") return { outcome: "full", instanceId };
-      // Last: a crash before it leaves the letter, to be sent twice or discarded, but never lost.
+      // Last: after a crash before it the letter is still there, to be redriven again or discarded, but never lost.
       await discardLetter(store, id);
-      meter.count("redriven");
+      telemetry.deliveries.inc({ event: "redriven" });
       return { outcome: "redriven", instanceId };
     },
     async discard(id) {
       const discarded = await discardLetter(store, id);
-      if (discarded) meter.count("discarded");
+      if (discarded) telemetry.deliveries.inc({ event: "discarded" });
       return discarded;
     },
   };
 
   async function instances(): Promise<string[]> {
-    return (await listInstances(store)).map(({ instanceId }) => instanceId);
+    return (await listInboxes(store)).map(({ instanceId }) => instanceId);
   }
 }
 
-/** As if it were sent now. */
-export const revived = (message: Doorbell, nowMs: number): Doorbell => ({
+/** The message as if it were sent now. */
+const revived = (message: Doorbell, nowMs: number): Doorbell => ({
   ...message,
   hops: 0,
   deadline_ms: nowMs + REDRIVE_TTL_MS,

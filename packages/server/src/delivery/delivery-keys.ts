@@ -1,4 +1,4 @@
-/** One instance's keys share a tag, so that one script may move a message between its inbox and its dead letters. */
+/** The keys of an instance share a hash tag, so that one script can move a message from its inbox to its dead letters. */
 export const deliveryKeys = {
   inbox: (prefix: string, instanceId: string) => `${prefix}:streams:{instance:${instanceId}}:inbox`,
   dlq: (prefix: string, instanceId: string) => `${prefix}:streams:{instance:${instanceId}}:dlq`,
@@ -6,7 +6,7 @@ export const deliveryKeys = {
     `${prefix}:streams:{instance:${instanceId}}:opening`,
 };
 
-/** Inboxes are between instances, and a store in memory has one: `local-delivery.ts` needs no script. */
+/** Inboxes are between instances, and a memory store has one instance: `no-delivery.ts` needs no script. */
 export function onlyOnRedis(): never {
-  throw new Error("a script over an inbox was run on the store in memory");
+  throw new Error("a script of an inbox was run on the memory store");
 }

@@ -2,9 +2,10 @@ import { randomUUID } from "node:crypto";
 import { startProxy } from "@tenure/testing/processes/proxy";
 import { startRedis, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { until } from "@tenure/testing/until";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
-import { HOT_STORES, type HotStoreKind, redisSettings } from "../../testing/hot-stores.ts";
+import { redisSettings } from "../../testing/hot-stores.ts";
 import { createManualClock, type ManualClock } from "../../testing/manual-clock.ts";
 import { systemClock } from "../kernel/clock.ts";
 import { silentLog } from "../kernel/log.ts";
@@ -12,11 +13,12 @@ import { announcePresence } from "../membership/store/presence-store.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { openMemory } from "../store/memory.ts";
 import { openRedis, type RedisStore, waitUntilReady } from "../store/redis.ts";
+import { deliveryMetrics, metricsIn } from "../telemetry.ts";
 import type { DeadLetter, Delivery, DeliveryOptions, DeliverySettings } from "./contract.ts";
 import { createDelivery } from "./delivery.ts";
 import { deliveryKeys } from "./delivery-keys.ts";
 import type { Doorbell, NewDoorbell } from "./doorbell.ts";
-import { closeInbox, listInstances } from "./inbox-registry-store.ts";
+import { closeInbox, listInboxes } from "./inbox-registry-store.ts";
 import { takeUnread } from "./inbox-store.ts";
 
 const SETTINGS: DeliverySettings = {
@@ -35,13 +37,9 @@ let time: ManualClock;
 let store: HotStore;
 let running: Delivery[] = [];
 
-async function open(kind: HotStoreKind): Promise<void> {
+async function open(kind: "redis" | "redis-cluster"): Promise<void> {
   time = createManualClock();
   const prefix = uniqueKeyPrefix();
-  if (kind === "memory") {
-    store = openMemory({ prefix, clock: time });
-    return;
-  }
   const redis = openRedis({ ...redisSettings(kind), prefix, nowMs: () => time.wallMs() });
   await waitUntilReady(redis, 10_000);
   store = redis;
@@ -63,18 +61,15 @@ interface InstanceOptions extends Partial<Pick<DeliveryOptions, "receive" | "rou
 function instance(instanceId: string, options: InstanceOptions = {}) {
   const { settings, receive = async () => "done", route, over = store } = options;
   const received: Doorbell[] = [];
-  const counts: Record<string, number> = {};
-  const count = (event: string, by = 1) => {
-    counts[event] = (counts[event] ?? 0) + by;
-  };
-  let scans = 0;
+  const telemetry = deliveryMetrics(metricsIn(new Registry()));
+  const scans = vi.spyOn(telemetry.inboxPending, "set");
   const delivery = createDelivery({
     store: over,
     instanceId,
     settings: { ...SETTINGS, ...settings },
     clock: { ...systemClock, wallMs: () => time.wallMs() },
     log: silentLog,
-    meter: { count, bury: (reason) => count(`buried.${reason}`), pending: () => scans++ },
+    telemetry,
     route: route ?? (async () => ({ to: instanceId })),
     receive(message) {
       received.push(message);
@@ -82,7 +77,18 @@ function instance(instanceId: string, options: InstanceOptions = {}) {
     },
   });
   running.push(delivery);
-  return Object.assign(delivery, { received, counts, scans: () => scans });
+  return Object.assign(delivery, {
+    received,
+    pending: async () => (await delivery.backlog(instanceId)).messages,
+    scans: () => scans.mock.calls.length,
+    async counts(): Promise<Record<string, number>> {
+      const [events, letters] = [await telemetry.deliveries.get(), await telemetry.dlqMoved.get()];
+      return Object.fromEntries([
+        ...events.values.map(({ labels, value }) => [labels.event, value]),
+        ...letters.values.map(({ labels, value }) => [`buried.${labels.reason}`, value]),
+      ]);
+    },
+  });
 }
 
 const bell = (words: Partial<NewDoorbell> = {}): NewDoorbell => ({
@@ -93,23 +99,23 @@ const bell = (words: Partial<NewDoorbell> = {}): NewDoorbell => ({
   ...words,
 });
 
-const settled = (delivery: Delivery) =>
+const settled = (delivery: { pending(): Promise<number> }) =>
   until(async () => (await delivery.pending()) === 0, { what: "an empty inbox" });
 
 const letters = (delivery: Delivery): Promise<DeadLetter[]> => delivery.dlq.list({ limit: 500 });
 
-describe.each(HOT_STORES)("the promises of delivery, kept by %s", (kind) => {
+describe.each(["redis", "redis-cluster"] as const)("delivery on %s", (kind) => {
   beforeEach(() => open(kind));
 
   test("I7: a message sent before its instance reads is received when it does", async () => {
     const a = instance("a");
-    const message = bell({ session_id: "s1", note: "words of its own go along" });
+    const message = bell({ session_id: "s1", note: "unknown fields are kept" });
     expect(await a.send("a", message)).toMatchObject({ outcome: "sent" });
     expect(await a.pending()).toBe(1);
     a.start();
     await settled(a);
     expect(a.received).toEqual([{ v: 1, hops: 0, ...message }]);
-    expect(a.counts).toEqual({ sent: 1, done: 1 });
+    expect(await a.counts()).toEqual({ sent: 1, done: 1 });
   });
 
   test("I7: a message that was superseded is acknowledged and counted as such", async () => {
@@ -117,10 +123,10 @@ describe.each(HOT_STORES)("the promises of delivery, kept by %s", (kind) => {
     a.start();
     await a.send("a", bell());
     await settled(a);
-    expect(a.counts).toEqual({ sent: 1, superseded: 1 });
+    expect(await a.counts()).toEqual({ sent: 1, superseded: 1 });
   });
 
-  test("I7: a failed effect is tried again, and no longer when it has succeeded", async () => {
+  test("I7: a message whose effect failed is retried until it succeeds", async () => {
     let failures = 2;
     const a = instance("a", {
       async receive() {
@@ -132,7 +138,7 @@ describe.each(HOT_STORES)("the promises of delivery, kept by %s", (kind) => {
     await a.send("a", bell());
     await settled(a);
     expect(a.received).toHaveLength(3);
-    expect(a.counts).toEqual({ sent: 1, left: 2, done: 1 });
+    expect(await a.counts()).toEqual({ sent: 1, left: 2, done: 1 });
   });
 
   test("I7: after dlq_max_deliveries a message is a dead letter", async () => {
@@ -160,12 +166,12 @@ describe.each(HOT_STORES)("the promises of delivery, kept by %s", (kind) => {
     ]);
   });
 
-  test("I7: at stream_maxlen the sender is refused, and nothing that is in goes out", async () => {
+  test("I7: at stream_maxlen the sender is refused, and no accepted message is lost", async () => {
     const a = instance("a", { settings: { stream_maxlen: 10 } });
     const outcomes = await Promise.all(Array.from({ length: 32 }, () => a.send("a", bell())));
     expect(outcomes.filter(({ outcome }) => outcome === "sent")).toHaveLength(10);
     expect(outcomes.filter(({ outcome }) => outcome === "full")).toHaveLength(22);
-    expect(a.counts).toEqual({ sent: 10, refused: 22 });
+    expect(await a.counts()).toEqual({ sent: 10, refused: 22 });
     a.start();
     await settled(a);
     expect(new Set(a.received.map(({ job_id }) => job_id)).size).toBe(10);
@@ -218,10 +224,10 @@ describe.each(HOT_STORES)("the promises of delivery, kept by %s", (kind) => {
     expect(await a.dlq.discard(first[0]!)).toBe(false);
     expect(await letters(a)).toEqual([...first, ...rest].slice(1));
     expect(await a.backlog("a")).toEqual({ messages: 0, letters: 4 });
-    expect(await a.dlq.list({ limit: 3, instanceId: "somebody-else" })).toEqual([]);
+    expect(await a.dlq.list({ limit: 3, instanceId: "another" })).toEqual([]);
   });
 
-  test("at dlq_maxlen the oldest letter makes room, and is counted", async () => {
+  test("at dlq_maxlen the oldest letter is dropped and counted", async () => {
     const a = instance("a", { settings: { dlq_maxlen: 3 } });
     a.start();
     const jobs = Array.from({ length: 5 }, () => randomUUID());
@@ -230,19 +236,19 @@ describe.each(HOT_STORES)("the promises of delivery, kept by %s", (kind) => {
       await settled(a);
     }
     expect((await letters(a)).map(({ message }) => message!.job_id)).toEqual(jobs.slice(2));
-    expect(a.counts).toMatchObject({ "buried.deadline": 5, dropped: 2 });
+    expect(await a.counts()).toMatchObject({ "buried.deadline": 5, dropped: 2 });
   });
 
-  test("without dlq_enabled a message that is given up is only counted", async () => {
+  test("without dlq_enabled a message past its deadline is only counted", async () => {
     const a = instance("a", { settings: { dlq_enabled: false } });
     a.start();
     await a.send("a", bell({ deadline_ms: 0 }));
     await settled(a);
     expect(await letters(a)).toEqual([]);
-    expect(a.counts).toMatchObject({ "buried.deadline": 1 });
+    expect(await a.counts()).toMatchObject({ "buried.deadline": 1 });
   });
 
-  test("a stop finishes what is in flight and reads no more", async () => {
+  test("a delivery that stops finishes the messages in flight and reads no more", async () => {
     let finish = () => {};
     const gate = new Promise<void>((resolve) => {
       finish = resolve;
@@ -260,7 +266,7 @@ describe.each(HOT_STORES)("the promises of delivery, kept by %s", (kind) => {
     finish();
     await stopping;
     const left = await a.pending();
-    expect(a.counts.done).toBe(a.received.length);
+    expect((await a.counts()).done).toBe(a.received.length);
     expect(left + a.received.length).toBe(2);
   });
 });
@@ -273,13 +279,13 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
   const inboxOf = (instanceId: string) => deliveryKeys.inbox(store.prefix, instanceId);
   const view = { instanceId: "a", group: "scheduler", consumer: "a" };
 
-  test("I7: whoever writes first opens the inbox: group at 0, instance on the list", async () => {
+  test("I7: the first sender opens the inbox: group at 0, instance on the list", async () => {
     await instance("sender").send("never-started", bell());
     const [group] = (await redis().client.xinfo("GROUPS", inboxOf("never-started"))) as unknown[][];
     expect(group).toEqual(
       expect.arrayContaining(["name", "scheduler", "last-delivered-id", "0-0"]),
     );
-    expect((await listInstances(store)).map((listed) => listed.instanceId)).toEqual([
+    expect((await listInboxes(store)).map((listed) => listed.instanceId)).toEqual([
       "never-started",
     ]);
     const late = instance("never-started");
@@ -288,13 +294,13 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
     expect(late.received).toHaveLength(1);
   });
 
-  test("an instance whose inbox was closed under it opens it again", async () => {
+  test("an instance whose inbox was closed while it reads opens it again", async () => {
     const a = instance("a", { settings: { dlq_scan_interval_ms: 60_000 } });
     a.start();
     const open = () => until(entry, { what: "the inbox to be listed" });
     const entry = async () => {
       const isOpen = await redis().client.exists(inboxOf("a"));
-      return isOpen && (await listInstances(store)).find(({ instanceId }) => instanceId === "a");
+      return isOpen && (await listInboxes(store)).find(({ instanceId }) => instanceId === "a");
     };
     const before = await open();
     // Not `retire`: the instance may list itself again before the second step of it, which then answers false.
@@ -305,7 +311,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
     expect(a.received).toHaveLength(1);
   });
 
-  test("I7: 200 pending at once are all retried, none starves behind the others", async () => {
+  test("I7: 200 pending messages are all retried, none starves", async () => {
     const retried = new Set<string>();
     const a = instance("a", {
       settings: { dlq_max_deliveries: 1_000, dlq_scan_count: 64, dlq_scan_interval_ms: 1 },
@@ -324,7 +330,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
     expect(await a.pending()).toBe(200);
   });
 
-  test("I7: what nobody can read is a dead letter at once, with every byte", async () => {
+  test("I7: a message that cannot be parsed is a dead letter at once, with every byte", async () => {
     const junk = Buffer.from([0x7b, 0x00, 0xff, 0xfe, 0x22, 0xc3, 0x28]);
     const other = Buffer.from([0x80, 0x0a]);
     const a = instance("a");
@@ -357,10 +363,10 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
     await a.send("a", message);
     await settled(a);
     expect(a.received.map(({ job_id }) => job_id)).toEqual([message.job_id, message.job_id]);
-    expect(a.counts).toEqual({ sent: 1, left: 1, done: 1 });
+    expect(await a.counts()).toEqual({ sent: 1, left: 1, done: 1 });
   });
 
-  test("what is in flight here is not delivered a second time meanwhile", async () => {
+  test("a message in flight is not delivered a second time meanwhile", async () => {
     let finish = () => {};
     const gate = new Promise<void>((resolve) => {
       finish = resolve;
@@ -374,10 +380,10 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
     expect(a.received).toHaveLength(1);
     finish();
     await settled(a);
-    expect(a.counts).toMatchObject({ done: 1 });
+    expect(await a.counts()).toMatchObject({ done: 1 });
   });
 
-  test("a message for somebody connected elsewhere is sent on, up to three times", async () => {
+  test("a message for a target connected elsewhere is forwarded, up to three times", async () => {
     const b = instance("b");
     const a = instance("a", { receive: async () => "elsewhere", route: async () => ({ to: "b" }) });
     await Promise.all([alive("a"), alive("b")]);
@@ -392,7 +398,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
     expect(await a.dlq.list({ limit: 9, instanceId: "a" })).toMatchObject([
       { reason: "hops", message: far },
     ]);
-    expect(a.counts).toMatchObject({ forwarded: 1, "buried.hops": 1 });
+    expect(await a.counts()).toMatchObject({ forwarded: 1, "buried.hops": 1 });
   });
 
   test("a message stays here while the inbox it should go to is full", async () => {
@@ -406,7 +412,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
     await Promise.all([alive("a"), alive("b")]);
     a.start();
     await a.send("a", bell());
-    await until(() => (a.counts.left ?? 0) >= 2, { what: "two refusals" });
+    await until(async () => ((await a.counts()).left ?? 0) >= 2, { what: "two refusals" });
     expect(await a.pending()).toBe(1);
     b.start();
     await settled(a);
@@ -415,7 +421,7 @@ describe.each(["redis", "redis-cluster"] as const)("inboxes on %s", (kind) => {
   });
 });
 
-test("I7: a reader whose connection went silent gives it up and reads on another", async () => {
+test("I7: a reader whose connection went silent replaces it", async () => {
   await open("redis");
   const [url] = redisSettings("redis").urls;
   const proxy = await startProxy({ targetPort: Number(new URL(url!).port) });
@@ -445,8 +451,9 @@ test("I7: a reader whose connection went silent gives it up and reads on another
   proxy.stop();
 });
 
-test("I7: delivery goes on when Redis was away, also when it comes back with nothing", async () => {
-  await open("memory"); // stands in for the shared store, which this test does not use
+test("I7: delivery continues after Redis was down, also when it comes back empty", async () => {
+  time = createManualClock();
+  store = openMemory({ prefix: "unused", clock: time });
   // With its default, once a second, Redis may lose what it acknowledged a moment before a kill.
   const server = await startRedis({ conf: { appendfsync: "always" } });
   const over = openRedis({ mode: "single", urls: [server.url], prefix: "t" });
@@ -470,4 +477,16 @@ test("I7: delivery goes on when Redis was away, also when it comes back with not
     await over.close();
     await server.discard();
   }
+});
+
+test("an instance without Redis has an empty backlog and no dead letters", async () => {
+  time = createManualClock();
+  store = openMemory({ prefix: "unused", clock: time });
+  const a = instance("a");
+  a.start();
+  expect(await a.backlog("a")).toEqual({ messages: 0, letters: 0 });
+  expect(await letters(a)).toEqual([]);
+  expect(await a.dlq.redrive({ instanceId: "a", streamId: "1-0" })).toEqual({ outcome: "absent" });
+  expect(await a.nowMs()).toBe(time.wallMs());
+  await expect(a.send("b", bell())).rejects.toThrow("no peers");
 });

@@ -1,20 +1,18 @@
 import type { HotStore } from "../store/hot-store.ts";
 import type { RedisStore } from "../store/redis.ts";
-import type { Delivery, DeliveryOptions, Meter } from "./contract.ts";
-import { createLocalDelivery } from "./local-delivery.ts";
+import type { Delivery, DeliveryOptions } from "./contract.ts";
+import { createNoDelivery } from "./no-delivery.ts";
 import { createRedisDelivery } from "./redis-delivery.ts";
 
 /**
- * How a message reaches the instance that can act on it. A message that was accepted takes effect, or is
- * superseded, or is in the dead letters; one that was not accepted was refused to its sender (I7).
+ * Delivers messages to the instance that can act on them. An accepted message takes effect, is superseded, or becomes a
+ * dead letter; a message that was not accepted was refused to its sender (I7).
  */
 export function createDelivery(options: DeliveryOptions): Delivery {
-  const { store, meter = UNMETERED } = options;
+  const { store } = options;
   return isRedis(store)
-    ? createRedisDelivery({ ...options, store, meter })
-    : createLocalDelivery({ ...options, meter });
+    ? createRedisDelivery({ ...options, store })
+    : createNoDelivery(options.clock);
 }
-
-const UNMETERED: Meter = { count() {}, bury() {}, pending() {} };
 
 const isRedis = (store: HotStore): store is RedisStore => store.kind !== "memory";

@@ -1,11 +1,11 @@
-/** The messages that are being worked on in this process, and never more of them than `max`. */
+/** The messages that this process is processing, at most `max` at a time. */
 export interface InFlight {
   has(key: string): boolean;
-  /** Resolves to the number of free places, as soon as there is one. */
+  /** Resolves to the number of free places, once there is one. */
   room(): Promise<number>;
-  /** `work` must not reject: who started it has gone on by then. */
+  /** `work` must not reject: its caller does not wait for it. */
   run(key: string, work: () => Promise<void>): Promise<void>;
-  /** Resolves when nothing is in flight any more. */
+  /** Resolves once nothing is in flight. */
   drained(): Promise<void>;
 }
 

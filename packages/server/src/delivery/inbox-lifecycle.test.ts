@@ -2,12 +2,12 @@ import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openTestHot } from "../../testing/hot-stores.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import { openInbox, retire } from "./inbox-lifecycle.ts";
+import { openInbox, retireInbox } from "./inbox-lifecycle.ts";
 import {
   closeInbox,
-  delistInstance,
-  listInstances,
-  markInstance,
+  delistInbox,
+  listInboxes,
+  markInbox,
   openPrepared,
   prepareInbox,
 } from "./inbox-registry-store.ts";
@@ -23,14 +23,14 @@ describe.each(["redis", "redis-cluster"] as const)("opening and closing an inbox
   afterAll(() => hot.close());
 
   const entryOf = async (instanceId: string) =>
-    (await listInstances(hot)).find((listed) => listed.instanceId === instanceId);
+    (await listInboxes(hot)).find((listed) => listed.instanceId === instanceId);
   const send = (instanceId: string) => sendMessage(hot, { instanceId, text: "{}", lengthMax: 10 });
 
   test("an inbox takes messages only while it is open", async () => {
     expect(await send("a")).toEqual({ outcome: "closed" });
     await openInbox(hot, { instanceId: "a", group: GROUP });
     expect(await send("a")).toMatchObject({ outcome: "sent" });
-    expect(await retire(hot, (await entryOf("a"))!)).toBe(false);
+    expect(await retireInbox(hot, (await entryOf("a"))!)).toBe(false);
     expect(await readBacklog(hot, "a")).toEqual({ messages: 1, letters: 0 });
   });
 
@@ -38,14 +38,12 @@ describe.each(["redis", "redis-cluster"] as const)("opening and closing an inbox
     const opening = { instanceId: "b", group: GROUP };
     await Promise.all(Array.from({ length: 200 }, () => openInbox(hot, opening)));
     expect(await send("b")).toMatchObject({ outcome: "sent" });
-    expect((await listInstances(hot)).filter(({ instanceId }) => instanceId === "b")).toHaveLength(
-      1,
-    );
+    expect((await listInboxes(hot)).filter(({ instanceId }) => instanceId === "b")).toHaveLength(1);
   });
 
   test("a mark keeps what else the entry says", async () => {
-    await markInstance(hot, { instanceId: "c", mark: "m1" });
-    await markInstance(hot, { instanceId: "c", mark: "m2" });
+    await markInbox(hot, { instanceId: "c", mark: "m1" });
+    await markInbox(hot, { instanceId: "c", mark: "m2" });
     expect(JSON.parse((await entryOf("c"))!.entry)).toEqual({ v: 1, mark: "m2" });
   });
 
@@ -62,7 +60,7 @@ describe.each(["redis", "redis-cluster"] as const)("opening and closing an inbox
     const unlisted: string[] = [];
     for (const order of orders) {
       const instanceId = `x${randomUUID()}`;
-      await markInstance(hot, { instanceId, mark: "of its start" });
+      await markInbox(hot, { instanceId, mark: "of its start" });
       if (before === "empty") await openInbox(hot, { instanceId, group: GROUP });
       const [sender, closer] = [sending(instanceId), closing(instanceId)];
       for (const step of order) await (step === "s" ? sender : closer).next();
@@ -82,7 +80,7 @@ describe.each(["redis", "redis-cluster"] as const)("opening and closing an inbox
       const mark = await prepareInbox(hot, { instanceId, group: GROUP, mark: randomUUID() });
       yield;
       if (mark === undefined) continue;
-      await markInstance(hot, { instanceId, mark: randomUUID() });
+      await markInbox(hot, { instanceId, mark: randomUUID() });
       yield;
       await openPrepared(hot, { instanceId, group: GROUP, mark });
       yield;
@@ -95,7 +93,7 @@ describe.each(["redis", "redis-cluster"] as const)("opening and closing an inbox
     yield;
     const closed = await closeInbox(hot, instanceId);
     yield;
-    if (listed && closed) await delistInstance(hot, listed);
+    if (listed && closed) await delistInbox(hot, listed);
     yield;
   }
 });

@@ -1,5 +1,6 @@
 import * as z from "zod";
 import { presenceKeys } from "../membership/store/presence-store.ts";
+import { existsCommand, readHashCommand } from "../store/command.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { defineScript } from "../store/script.ts";
 import { deliveryKeys, onlyOnRedis } from "./delivery-keys.ts";
@@ -25,12 +26,8 @@ const closeScript = defineScript({
   reply: z.union([z.tuple([z.literal("closed")]), z.tuple([z.literal("kept"), z.int(), z.int()])]),
 }).inMemory(onlyOnRedis);
 
-const listScript = defineScript({
-  file: new URL("./lua/list-instances.lua", import.meta.url),
-  keys: ["all"],
-  args: z.object({}),
-  reply: z.tuple([z.literal("listed")], z.string()),
-}).inMemory(onlyOnRedis);
+const readList = readHashCommand("list-instances");
+const hasPresence = existsCommand("read-presence");
 
 const markScript = defineScript({
   file: new URL("./lua/mark-instance.lua", import.meta.url),
@@ -46,29 +43,20 @@ const delistScript = defineScript({
   reply: z.tuple([z.enum(["delisted", "changed"])]),
 }).inMemory(onlyOnRedis);
 
-const presenceScript = defineScript({
-  file: new URL("./lua/read-presence.lua", import.meta.url),
-  keys: ["presence"],
-  args: z.object({}),
-  reply: z.tuple([z.enum(["present", "absent"])]),
-}).inMemory(onlyOnRedis);
-
-/** An instance on the list of inboxes that somebody must read, with its entry as it was read. */
-export interface Listed {
+/** An inbox on the list `schedulers:all`, with its entry as it was read. */
+export interface RegisteredInbox {
   instanceId: string;
   entry: string;
 }
 
-export async function listInstances(hot: HotStore): Promise<Listed[]> {
-  const all = presenceKeys.all(hot.prefix);
-  const [, ...pairs] = await hot.run(listScript, { all }, {});
-  const listed: Listed[] = [];
-  for (let at = 0; at < pairs.length; at += 2)
-    listed.push({ instanceId: pairs[at]!, entry: pairs[at + 1]! });
-  return listed.sort((a, b) => (a.instanceId < b.instanceId ? -1 : 1));
+export async function listInboxes(hot: HotStore): Promise<RegisteredInbox[]> {
+  const entries = await readList(hot, presenceKeys.all(hot.prefix));
+  return entries
+    .map(([instanceId, entry]) => ({ instanceId, entry }))
+    .sort((a, b) => (a.instanceId < b.instanceId ? -1 : 1));
 }
 
-export async function markInstance(
+export async function markInbox(
   hot: HotStore,
   { instanceId, mark }: { instanceId: string; mark: string },
 ): Promise<void> {
@@ -76,20 +64,18 @@ export async function markInstance(
   await hot.run(markScript, { all }, { instance_id: instanceId, mark });
 }
 
-/** `false`: somebody put it on the list again after `entry` was read. */
-export async function delistInstance(
+/** `false`: another instance renewed the entry after `entry` was read. */
+export async function delistInbox(
   hot: HotStore,
-  { instanceId, entry }: Listed,
+  { instanceId, entry }: RegisteredInbox,
 ): Promise<boolean> {
   const all = presenceKeys.all(hot.prefix);
   const [outcome] = await hot.run(delistScript, { all }, { instance_id: instanceId, entry });
   return outcome === "delisted";
 }
 
-export async function isPresent(hot: HotStore, instanceId: string): Promise<boolean> {
-  const presence = presenceKeys.presence(hot.prefix, instanceId);
-  return (await hot.run(presenceScript, { presence }, {}))[0] === "present";
-}
+export const isPresent = (hot: HotStore, instanceId: string): Promise<boolean> =>
+  hasPresence(hot, presenceKeys.presence(hot.prefix, instanceId));
 
 export interface Opening {
   instanceId: string;
@@ -99,7 +85,7 @@ export interface Opening {
 
 const OPENING_TTL_MS = 60_000;
 
-/** The mark to open it with, which may be that of somebody who opens it too; `undefined` when it is open. */
+/** Returns the mark to open the inbox with, possibly that of a concurrent opening; `undefined` if it is open. */
 export async function prepareInbox(
   hot: HotStore,
   { instanceId, group, mark }: Opening,
@@ -109,7 +95,7 @@ export async function prepareInbox(
   return reply[0] === "prepared" ? reply[1] : undefined;
 }
 
-/** `false`: it was closed since it was prepared. */
+/** `false`: the inbox was closed since it was prepared. */
 export async function openPrepared(
   hot: HotStore,
   { instanceId, group, mark }: Opening,

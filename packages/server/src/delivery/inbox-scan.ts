@@ -2,65 +2,68 @@ import type { InFlight } from "./in-flight.ts";
 import {
   type Batch,
   type InboxView,
-  ROUND_START,
   reclaimPending,
+  SCAN_START,
   takeUnread,
 } from "./inbox-store.ts";
-import { type Case, type SettleContext, settle } from "./process-message.ts";
+import { type InboxMessage, type ProcessContext, processMessage } from "./process-message.ts";
 
-export interface Rounds {
-  /** Settles what is given, each at most once at a time. Resolves when the last has begun. */
-  settleAll(inbox: InboxView, batch: Pick<Case, "nowMs"> & Pick<Batch, "entries">): Promise<void>;
-  /** One round over what was read from an inbox and is not settled. */
+export interface InboxScan {
+  /** Processes the given entries, each at most once at a time. Resolves when the last one is in flight. */
+  processAll(
+    inbox: InboxView,
+    batch: Pick<InboxMessage, "nowMs"> & Pick<Batch, "entries">,
+  ): Promise<void>;
+  /** Retries every message that was read from an inbox and not acknowledged, once. */
   pending(inbox: InboxView, goOn: () => Promise<boolean>): Promise<void>;
-  /** Everything in an inbox that nobody has read. */
+  /** Processes every unread message of an inbox. */
   unread(inbox: InboxView, goOn: () => Promise<boolean>): Promise<void>;
 }
 
-export interface RoundsOptions {
-  context: SettleContext;
+export interface InboxScanOptions {
+  context: ProcessContext;
   inFlight: InFlight;
-  /** A message touched more recently is in somebody's hands: another reader's, or our own a moment ago. */
+  /** A message claimed more recently is being processed, by another reader or by this one. */
   idleMinMs: number;
 }
 
-/** Walks through inboxes, step by step, with as much in flight as is allowed. */
-export function createRounds({ context, inFlight, idleMinMs }: RoundsOptions): Rounds {
+/** Scans inboxes in batches, with a bounded number of messages in flight. */
+export function createInboxScan({ context, inFlight, idleMinMs }: InboxScanOptions): InboxScan {
   const { hot, settings } = context;
-  // Kept when a round breaks off: the next goes on behind it, so that what comes late in the order has its turn.
+  // Kept when a scan stops early: the next one continues there, so that the last messages are not starved.
   const cursors = new Map<string, string>();
 
-  const settleAll: Rounds["settleAll"] = async (inbox, { entries, nowMs }) => {
+  const processAll: InboxScan["processAll"] = async (inbox, { entries, nowMs }) => {
     for (const entry of entries) {
       const key = `${inbox.instanceId}/${entry.id}`;
       await inFlight.room();
       if (inFlight.has(key)) continue;
-      inFlight.run(key, () => settle(context, { inbox, entry, nowMs }));
+      inFlight.run(key, () => processMessage(context, { inbox, entry, nowMs }));
     }
   };
 
   return {
-    settleAll,
+    processAll,
     async pending(inbox, goOn) {
       const { instanceId } = inbox;
       while (await goOn()) {
         await inFlight.room();
-        const step = await reclaimPending(hot, inbox, {
-          cursor: cursors.get(instanceId) ?? ROUND_START,
+        const batch = await reclaimPending(hot, inbox, {
+          cursor: cursors.get(instanceId) ?? SCAN_START,
           idleMinMs,
           countMax: settings.dlq_scan_count,
         });
-        cursors.set(instanceId, step.cursor);
-        await settleAll(inbox, step);
-        if (step.cursor === ROUND_START) break;
+        cursors.set(instanceId, batch.cursor);
+        await processAll(inbox, batch);
+        if (batch.cursor === SCAN_START) break;
       }
-      if (cursors.get(instanceId) === ROUND_START) cursors.delete(instanceId);
+      if (cursors.get(instanceId) === SCAN_START) cursors.delete(instanceId);
     },
     async unread(inbox, goOn) {
       while (await goOn()) {
         const batch = await takeUnread(hot, inbox, await inFlight.room());
         if (batch.entries.length === 0) return;
-        await settleAll(inbox, batch);
+        await processAll(inbox, batch);
       }
     },
   };

@@ -5,7 +5,7 @@ import { deliveryKeys, onlyOnRedis } from "./delivery-keys.ts";
 import { DOORBELL_BYTES_MAX } from "./doorbell.ts";
 import type { BuryReason, InboxEntry } from "./message-policy.ts";
 
-/** An inbox as one reader sees it: whose it is, and under which name this process reads it. */
+/** An inbox as read by one process: the instance it belongs to, and the name this process reads under. */
 export interface InboxView {
   instanceId: string;
   group: string;
@@ -120,7 +120,7 @@ export async function sendMessage(
   }
 }
 
-/** Messages with the store's time of their reading, which decides about their deadlines. */
+/** Messages with the store's time of the read, which their deadlines are compared with. */
 export interface Batch {
   entries: InboxEntry[];
   nowMs: number;
@@ -146,8 +146,8 @@ export async function takeUnread(
   return { entries, nowMs };
 }
 
-/** Where a round over the pending messages begins, and where it says that it is over. */
-export const ROUND_START = "0-0";
+/** The cursor at which a scan of the pending messages starts, and the one it returns at its end. */
+export const SCAN_START = "0-0";
 
 export async function reclaimPending(
   hot: HotStore,
@@ -166,7 +166,7 @@ export async function reclaimPending(
       bytes_max: DOORBELL_BYTES_MAX + 1,
     },
   );
-  if (reply[0] === "absent") return { ...NOTHING, cursor: ROUND_START };
+  if (reply[0] === "absent") return { ...NOTHING, cursor: SCAN_START };
   const [, next, nowMs, ...rest] = reply;
   const entries = inGroups(rest, 3).map(
     ([id, deliveries, text]) => ({ id, deliveries, text }) as InboxEntry,
@@ -174,7 +174,7 @@ export async function reclaimPending(
   return { entries, nowMs, cursor: next };
 }
 
-/** `false`: somebody else has settled it meanwhile. */
+/** `false`: another instance has acknowledged it meanwhile. */
 export async function countDelivery(
   hot: HotStore,
   { instanceId, group, consumer }: InboxView,
@@ -185,7 +185,7 @@ export async function countDelivery(
   return outcome === "counted";
 }
 
-/** `false`: somebody else has settled it already, which is as good. */
+/** `false`: another instance has acknowledged it already. */
 export async function acknowledge(
   hot: HotStore,
   { instanceId, group }: InboxView,
@@ -203,9 +203,9 @@ export type Burial =
 export async function bury(
   hot: HotStore,
   { instanceId, group }: InboxView,
-  grave: { id: string; reason: BuryReason; keep: boolean; lengthMax: number },
+  letter: { id: string; reason: BuryReason; keep: boolean; lengthMax: number },
 ): Promise<Burial> {
-  const { id, reason, keep, lengthMax } = grave;
+  const { id, reason, keep, lengthMax } = letter;
   const keys = {
     inbox: deliveryKeys.inbox(hot.prefix, instanceId),
     dlq: deliveryKeys.dlq(hot.prefix, instanceId),
@@ -220,7 +220,7 @@ export async function readTime(hot: HotStore, instanceId: string): Promise<numbe
   return (await hot.run(timeScript, { inbox }, {}))[1];
 }
 
-/** What an instance has before it. */
+/** The messages and dead letters of an instance. */
 export interface Backlog {
   messages: number;
   letters: number;

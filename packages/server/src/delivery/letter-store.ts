@@ -29,13 +29,13 @@ const expireScript = defineScript({
   reply: z.tuple([z.literal("expired"), z.int()]),
 }).inMemory(onlyOnRedis);
 
-/** Drops the letters of an instance that are older than `LETTERS_KEPT_MS`. Returns how many. */
+/** Drops the letters of an instance that are older than `LETTERS_KEPT_MS`; returns their number. */
 export async function expireLetters(hot: HotStore, instanceId: string): Promise<number> {
   const dlq = deliveryKeys.dlq(hot.prefix, instanceId);
   return (await hot.run(expireScript, { dlq }, { keep_ms: LETTERS_KEPT_MS }))[1];
 }
 
-/** Oldest first, behind `after`. Not a script: its reply would be text, and a letter need not be. */
+/** Reads letters after `after`, oldest first. Not a script: the reply of a script is text, and a letter may be binary. */
 export async function readLetters(
   store: RedisStore,
   instanceId: string,

@@ -1,29 +1,28 @@
 import { type Doorbell, readDoorbell } from "./doorbell.ts";
 
-export const BURY_REASONS = ["unparsable", "deadline", "deliveries", "hops"] as const;
 /** Why a message became a dead letter. */
-export type BuryReason = (typeof BURY_REASONS)[number];
+export type BuryReason = "unparsable" | "deadline" | "deliveries" | "hops";
 
-/** A message as it lies in an inbox. */
+/** A message as it is stored in an inbox. */
 export interface InboxEntry {
   id: string;
   text: string;
-  /** How often it was delivered before now. */
+  /** How often it was delivered before. */
   deliveries: number;
 }
 
-export type Verdict =
+export type Checked =
   | { outcome: "deliver"; message: Doorbell }
   | { outcome: "bury"; reason: BuryReason };
 
 /**
- * Whether a message may still be delivered. Nobody can act on what nobody can read; past its deadline the job
- * has been decided without it; and after so many deliveries one more will not help.
+ * Decides whether a message may be delivered. One that cannot be parsed has no effect; past its deadline the job has been
+ * decided without it; after `deliveriesMax` deliveries another one will not help.
  */
-export function judge(
+export function checkMessage(
   { text, deliveries }: InboxEntry,
   { nowMs, deliveriesMax }: { nowMs: number; deliveriesMax: number },
-): Verdict {
+): Checked {
   const message = readDoorbell(text);
   if (!message) return { outcome: "bury", reason: "unparsable" };
   if (nowMs > message.deadline_ms) return { outcome: "bury", reason: "deadline" };

@@ -1,110 +1,130 @@
 import { failpoint } from "#failpoint";
 import type { Log } from "../kernel/log.ts";
 import type { HotStore } from "../store/hot-store.ts";
-import type { Delivery, DeliveryOptions, DeliverySettings, Meter, Received } from "./contract.ts";
+import type { DeliveryMetrics } from "../telemetry.ts";
+import type { Delivery, DeliveryOptions, DeliverySettings, Received } from "./contract.ts";
 import { type Doorbell, HOPS_MAX } from "./doorbell.ts";
 import { acknowledge, bury, countDelivery, type InboxView } from "./inbox-store.ts";
-import { type BuryReason, type InboxEntry, judge } from "./message-policy.ts";
+import { type BuryReason, checkMessage, type InboxEntry } from "./message-policy.ts";
 
-export interface SettleContext {
+export interface ProcessContext {
   hot: HotStore;
   instanceId: string;
   settings: DeliverySettings;
   log: Log;
-  meter: Meter;
+  telemetry: DeliveryMetrics;
   receive: DeliveryOptions["receive"];
   route: DeliveryOptions["route"];
   send: Delivery["send"];
 }
 
-/** One message in an inbox: our own, or that of an instance that is gone. */
-export interface Case {
+/** One message in an inbox: this instance's own, or that of a dead instance. */
+export interface InboxMessage {
   inbox: InboxView;
   entry: InboxEntry;
-  /** The store's time of the reading; not there yet when the read itself could not tell it. */
+  /** The store's time of the read. A promise when the read itself does not return it. */
   nowMs: number | Promise<number>;
 }
 
-/** What becomes of it. `left` stays pending and is looked at again in the next round. */
-type Fate = "done" | "superseded" | "forwarded" | "left" | { bury: BuryReason };
+/** `left` stays pending until the next scan. */
+type Outcome = "done" | "superseded" | "forwarded" | "left" | { bury: BuryReason };
 
 /**
- * Brings one message to its end, or leaves it for the next round. Never rejects.
+ * Processes one message, or leaves it for the next scan. Never rejects.
  *
  * **A message leaves an inbox only after its effect, after it is in another inbox, or into the dead letters.**
- * Wherever this breaks off, the message is still there. The worst is that it takes effect twice, which the
- * job's record makes harmless.
+ * Wherever this stops, the message is still in the inbox. At worst it takes effect twice, which the job's record makes
+ * harmless.
  */
-export async function settle(context: SettleContext, matter: Case): Promise<void> {
+export async function processMessage(
+  context: ProcessContext,
+  message: InboxMessage,
+): Promise<void> {
   try {
-    await conclude(context, matter, await decide(context, matter));
+    await finish(context, message, await apply(context, message));
   } catch (error) {
-    context.meter.count("left");
+    context.telemetry.deliveries.inc({ event: "left" });
+    const { inbox, entry } = message;
     context.log.warn(
-      { event: "message.not-settled", inbox: matter.inbox.instanceId, id: matter.entry.id, error },
-      "a message stays in its inbox and will be tried again",
+      { event: "message.not-settled", inbox: inbox.instanceId, id: entry.id, error },
+      "could not process a message; it stays in its inbox and will be retried",
     );
   }
 }
 
-async function decide(context: SettleContext, matter: Case): Promise<Fate> {
+async function apply(
+  context: ProcessContext,
+  { inbox, entry, nowMs }: InboxMessage,
+): Promise<Outcome> {
   const { instanceId, settings } = context;
-  const { inbox, entry } = matter;
-  const limits = { nowMs: await matter.nowMs, deliveriesMax: settings.dlq_max_deliveries };
-  const verdict = judge(entry, limits);
-  if (verdict.outcome === "bury") return { bury: verdict.reason };
-  const { message } = verdict;
-  if (inbox.instanceId !== instanceId) return pass(context, matter, message);
-  const received = await deliver(context, matter, message);
-  return received === "elsewhere" ? pass(context, matter, message) : fateOf(received);
+  const limits = { nowMs: await nowMs, deliveriesMax: settings.dlq_max_deliveries };
+  const checked = checkMessage(entry, limits);
+  if (checked.outcome === "bury") return { bury: checked.reason };
+  const { message } = checked;
+  if (inbox.instanceId !== instanceId) return forward(context, { inbox, entry }, message);
+  const received = await deliver(context, { inbox, entry }, message);
+  return received === "elsewhere"
+    ? forward(context, { inbox, entry }, message)
+    : outcomeOf(received);
 }
 
-/** Bring it to where its target is connected now. */
-async function pass(context: SettleContext, matter: Case, message: Doorbell): Promise<Fate> {
+type Position = Pick<InboxMessage, "inbox" | "entry">;
+
+/** Sends the message to the instance its target is connected to. */
+async function forward(
+  context: ProcessContext,
+  position: Position,
+  message: Doorbell,
+): Promise<Outcome> {
   const { instanceId, route, send } = context;
   const destination = await route(message);
   if (destination === "gone") return "superseded";
-  // Owned still by the one who cannot take it: wait until the target has connected to somebody else.
-  if (destination === "wait" || destination.to === matter.inbox.instanceId) return "left";
-  if (destination.to === instanceId) return fateOf(await deliver(context, matter, message));
+  // The recorded owner is the instance that could not apply it: wait until the target connects to another one.
+  if (destination === "wait" || destination.to === position.inbox.instanceId) return "left";
+  if (destination.to === instanceId) return outcomeOf(await deliver(context, position, message));
   if (message.hops >= HOPS_MAX) return { bury: "hops" };
   const sent = await send(destination.to, { ...message, hops: message.hops + 1 });
   return sent.outcome === "sent" ? "forwarded" : "left";
 }
 
-/** Hand it to this instance. The first delivery was counted by the read itself. */
+/** Applies the message on this instance. The read itself counted the first delivery. */
 async function deliver(
-  { hot, receive }: SettleContext,
-  { inbox, entry }: Case,
+  { hot, receive }: ProcessContext,
+  { inbox, entry }: Position,
   message: Doorbell,
 ): Promise<Received> {
   if (entry.deliveries > 0 && !(await countDelivery(hot, inbox, entry.id))) return "superseded";
   return receive(message);
 }
 
-const fateOf = (received: Received): Fate =>
+const outcomeOf = (received: Received): Outcome =>
   received === "done" || received === "superseded" ? received : "left";
 
-async function conclude(context: SettleContext, matter: Case, fate: Fate): Promise<void> {
-  const { hot, meter } = context;
-  if (fate === "left") return meter.count("left");
-  if (typeof fate === "object") return toDeadLetters(context, matter, fate.bury);
+async function finish(
+  context: ProcessContext,
+  position: Position,
+  outcome: Outcome,
+): Promise<void> {
+  const { hot, telemetry } = context;
+  if (outcome === "left") return telemetry.deliveries.inc({ event: "left" });
+  if (typeof outcome === "object") return moveToDeadLetters(context, position, outcome.bury);
   await failpoint("delivery.before-acknowledge");
-  // Two may have settled it, a paused instance and whoever adopted its inbox: it is counted once.
-  if (await acknowledge(hot, matter.inbox, matter.entry.id)) meter.count(fate);
+  // A paused instance and the one that adopted its inbox may both have processed it: count it once.
+  if (await acknowledge(hot, position.inbox, position.entry.id))
+    telemetry.deliveries.inc({ event: outcome });
 }
 
-async function toDeadLetters(
-  { hot, settings, meter, log }: SettleContext,
-  { inbox, entry: { id } }: Case,
+async function moveToDeadLetters(
+  { hot, settings, telemetry, log }: ProcessContext,
+  { inbox, entry: { id } }: Position,
   reason: BuryReason,
 ): Promise<void> {
   const { dlq_enabled: keep, dlq_maxlen: lengthMax } = settings;
   const burial = await bury(hot, inbox, { id, reason, keep, lengthMax });
   if (burial.outcome === "absent") return;
-  meter.bury(reason);
-  if (burial.dropped > 0) meter.count("dropped", burial.dropped);
+  telemetry.dlqMoved.inc({ reason });
   const { letterId, dropped } = burial;
+  if (dropped > 0) telemetry.deliveries.inc({ event: "dropped" }, dropped);
   log.warn(
     { event: "message.buried", inbox: inbox.instanceId, id, reason, letterId, dropped },
     "a message became a dead letter",

@@ -5,20 +5,20 @@ import type { InboxView } from "./inbox-store.ts";
 import type { InboxEntry } from "./message-policy.ts";
 
 export interface Reader {
-  /** Waits up to `blockMs` for messages nobody has read yet. `closed`: there is no such inbox. */
+  /** Waits up to `blockMs` for unread messages. `closed`: there is no such inbox. */
   read(countMax: number): Promise<InboxEntry[] | "closed">;
   close(): void;
 }
 
-/** How long after its own limit an answer may still come. */
+/** How much later than `blockMs` the reply may arrive. */
 const ANSWER_MARGIN_MS = 2_000;
 
 /**
- * Reads an inbox on a connection of its own: on a shared one every other command would wait behind it.
+ * Reads an inbox on its own connection: on a shared one every other command would wait behind the blocking read.
  *
- * A blocking command has no limit but its own, and on a connection that died without a word its answer never
- * comes. So the wait is bounded here, and a connection that let it pass is replaced. What it may have
- * delivered to nobody is pending, and will be reclaimed.
+ * A blocking command has no timeout of the client, and on a connection that died silently its reply never arrives. So the
+ * wait is bounded here, and a connection that exceeds it is replaced. Messages that were read over it are pending, and
+ * the next scan reclaims them.
  */
 export function createReader({
   store,
@@ -45,10 +45,10 @@ export function createReader({
           ...(["GROUP", group, consumer, "COUNT", countMax] as const),
           ...(["BLOCK", blockMs, "STREAMS", inbox, ">"] as const),
         ),
-        clock.sleep(blockMs + ANSWER_MARGIN_MS, answered.signal).then(() => "late" as const),
+        late(blockMs + ANSWER_MARGIN_MS, answered.signal),
       ]);
       if (reply !== "late") return entriesOf(reply);
-      throw new Error(`no answer to a read that should have ended after ${blockMs} ms`);
+      throw new Error(`no reply to a blocking read of ${blockMs} ms`);
     } catch (error) {
       if (/^(NOGROUP|UNBLOCKED)/.test((error as Error).message)) return "closed";
       close();
@@ -56,6 +56,13 @@ export function createReader({
     } finally {
       answered.abort();
     }
+  }
+
+  /** A reply that arrived while the process stood still wins: it is read from the socket before the immediate runs. */
+  async function late(limitMs: number, signal: AbortSignal): Promise<"late"> {
+    await clock.sleep(limitMs, signal);
+    await new Promise((resolve) => setImmediate(resolve));
+    return "late";
   }
 
   function close(): void {
@@ -66,7 +73,7 @@ export function createReader({
   return { read, close };
 }
 
-/** Without an offline queue a command before the connection is up would fail at once, again and again. */
+/** Without an offline queue a command fails at once while the connection is not up. */
 function becomesReady(
   connection: ReturnType<RedisStore["blockingConnection"]>,
   limitMs: number,
@@ -89,7 +96,7 @@ function entriesOf(reply: unknown): InboxEntry[] {
   return (stream?.[1] ?? []).map(([id, fields]) => ({ id, text: textOf(fields), deliveries: 0 }));
 }
 
-/** The field `m`, or nothing that could be read as a message. */
+/** The field `m`, or an empty text, which cannot be parsed as a message. */
 function textOf(fields: string[]): string {
   const at = fields.findIndex((name, index) => index % 2 === 0 && name === "m");
   return fields[at + 1] && at >= 0 ? fields[at + 1]! : "";

@@ -1,6 +1,7 @@
 import { TenureError } from "@tenure/protocol";
 import type { HotStore } from "../store/hot-store.ts";
-import type { Delivery, DeliverySettings, Meter } from "./contract.ts";
+import type { DeliveryMetrics } from "../telemetry.ts";
+import type { Delivery, DeliverySettings } from "./contract.ts";
 import { writeDoorbell } from "./doorbell.ts";
 import { openInbox } from "./inbox-lifecycle.ts";
 import { sendMessage } from "./inbox-store.ts";
@@ -11,18 +12,18 @@ const ATTEMPTS_MAX = 10;
 export interface SenderOptions {
   hot: HotStore;
   settings: DeliverySettings;
-  meter: Meter;
+  telemetry: DeliveryMetrics;
 }
 
-/** Whoever writes first opens the inbox, also that of an instance that has not started yet. */
-export function createSender({ hot, settings, meter }: SenderOptions): Delivery["send"] {
+/** The first sender opens the inbox, also that of an instance that has not started yet. */
+export function createSender({ hot, settings, telemetry }: SenderOptions): Delivery["send"] {
   const { stream_group: group, stream_maxlen: lengthMax } = settings;
   return async (instanceId, message) => {
     const text = writeDoorbell(message);
     for (let attempt = 1; attempt <= ATTEMPTS_MAX; attempt++) {
       const sent = await sendMessage(hot, { instanceId, text, lengthMax });
       if (sent.outcome !== "closed") {
-        meter.count(sent.outcome === "sent" ? "sent" : "refused");
+        telemetry.deliveries.inc({ event: sent.outcome === "sent" ? "sent" : "refused" });
         return sent;
       }
       await openInbox(hot, { instanceId, group });

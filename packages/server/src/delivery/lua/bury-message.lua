@@ -1,5 +1,5 @@
--- Move a message to the dead letters. Into the one and out of the other is one step, so that it is never in
--- both and never in neither. At the bound the oldest letter makes room. `keep` is dlq_enabled.
+-- Move a message to the dead letters in one step, so that it is never in both and never in neither. At the bound the
+-- oldest letter is dropped. `keep` is dlq_enabled.
 --
 -- Replies { 'buried', letter_id, dropped } | { 'absent' }.
 
@@ -12,7 +12,7 @@ if not entry then
   return { 'absent' }
 end
 
--- Ours has the message in `m` and the time of sending in `t`. Of anything else every byte is kept.
+-- Our senders write the message to `m` and the time to `t`. Of any other entry every byte is kept.
 local fields = entry[2]
 local bytes, sent_at_ms = table.concat(fields, '\0'), tonumber(string.match(entry[1], '^%d+'))
 if #fields == 4 and fields[1] == 'm' and fields[3] == 't' then

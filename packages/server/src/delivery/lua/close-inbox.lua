@@ -1,4 +1,4 @@
--- Remove the inbox and the dead letters of an instance, if both are empty. From then on a sender is told
+-- Remove the inbox and the dead letters of an instance, if both are empty. After that a sender gets
 -- 'closed' and opens it again, which also puts the instance back on the list.
 --
 -- Replies { 'closed' } | { 'kept', messages, letters }.

@@ -1,5 +1,5 @@
--- Put an instance on the list, with a mark that nobody has seen before: whoever read the entry earlier can no
--- longer remove it. What else the entry says stays. Replies { 'marked' }.
+-- Put an instance on the list with a new mark: an instance that read the entry before can no longer remove it. Other
+-- fields of the entry stay. Replies { 'marked' }.
 
 local all = KEYS[1]
 -- args { instance_id: string, mark: string }

@@ -1,8 +1,8 @@
--- First of two steps that open an inbox: leave a mark, which closing the inbox would remove.
+-- First of two steps that open an inbox: set a mark, which closing the inbox would remove.
 --
--- Between the two the instance is put on the list of inboxes somebody reads. The mark that is still there
--- proves that nobody who found the inbox empty can take the instance off that list any more. Senders who
--- come at the same time share one mark, so that they do not keep overtaking each other.
+-- Between the two steps the instance is put on the list of inboxes. If the mark is still there afterwards, an instance that
+-- found the inbox empty before can no longer take it off that list. Concurrent senders share one mark, so that they do
+-- not overtake each other again and again.
 --
 -- Replies { 'prepared', mark } | { 'open' }.
 
@@ -10,7 +10,7 @@ local inbox, opening = KEYS[1], KEYS[2]
 -- args { group: string, mark: string, ttl_ms: number }
 
 if redis.call('EXISTS', inbox) == 1 then
-  -- Somebody else's XADD may have made the stream without the group; made already, it answers BUSYGROUP.
+  -- A foreign XADD may have made the stream without the group. If the group exists, the reply is BUSYGROUP.
   redis.pcall('XGROUP', 'CREATE', inbox, args.group, '0')
   return { 'open' }
 end

@@ -1,5 +1,5 @@
--- How much an instance has before it: messages unread or unacknowledged, and dead letters. Acknowledged ones
--- are deleted, so the length is the count. Replies { 'backlog', messages, letters }.
+-- Count the unacknowledged messages and the dead letters of an instance. Acknowledged messages are deleted, so the length
+-- is the count. Replies { 'backlog', messages, letters }.
 
 local inbox, dlq = KEYS[1], KEYS[2]
 

@@ -1,4 +1,4 @@
--- The time of the server that keeps this inbox, which decides deadlines. Replies { 'time', now_ms }.
+-- The time of the Redis server of this inbox, which deadlines are compared with. Replies { 'time', now_ms }.
 
 local inbox = KEYS[1]
 

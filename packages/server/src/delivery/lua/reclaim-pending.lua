@@ -1,7 +1,7 @@
--- Take over messages that were read but not acknowledged, from `cursor` on, and say where to go on.
+-- Take over messages that were read but not acknowledged, from `cursor` on, and return the next cursor.
 --
--- Whoever follows the cursor sees every pending message once per round; whoever starts at 0-0 each time sees
--- the first ones for ever. Nothing counts as delivered here (JUSTID): some of these will only be looked at.
+-- A reader that follows the cursor gets every pending message once per scan; one that always starts at 0-0 would get the
+-- first ones only. The delivery is not counted here (JUSTID): some of these are only inspected.
 --
 -- Replies { 'reclaimed', next_cursor, now_ms, id, deliveries, text, … } | { 'absent' }.
 
@@ -30,7 +30,7 @@ for _, id in ipairs(claimed[2]) do
     reply[#reply + 1] = redis.call('XPENDING', inbox, args.group, id, id, 1)[1][4]
     reply[#reply + 1] = string.sub(text, 1, args.bytes_max)
   else
-    redis.call('XACK', inbox, args.group, id) -- deleted by hand: only the memory of it is left
+    redis.call('XACK', inbox, args.group, id) -- deleted by hand: only the pending entry is left
   end
 end
 return reply

@@ -1,8 +1,8 @@
 -- Put a message into an inbox, unless the inbox is closed or at its bound.
 --
--- The bound is checked here and nowhere else: a `MAXLEN` on XADD would drop unread messages in silence, and a
--- check outside would let many senders pass it together. A closed inbox is not created on the way: it has to
--- be on the list of inboxes somebody reads before the first message is in it (open-inbox.lua).
+-- The bound is checked here and nowhere else: a `MAXLEN` on XADD would silently drop unread messages, and a check
+-- outside would let concurrent senders exceed it. A closed inbox is not created here: it has to be on the list of inboxes
+-- before its first message (open-inbox.lua).
 --
 -- Replies { 'sent', id } | { 'full', length } | { 'closed' }.
 

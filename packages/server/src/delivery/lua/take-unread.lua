@@ -1,4 +1,4 @@
--- Take messages of an inbox that nobody has read yet. They are pending under `consumer` from then on.
+-- Read unread messages of an inbox. After that they are pending under `consumer`.
 --
 -- Replies { 'taken', now_ms, id, text, id, text, … } | { 'absent' }.
 

@@ -1,6 +1,7 @@
 import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { until } from "@tenure/testing/until";
 import Fastify, { type FastifyInstance } from "fastify";
+import { Registry } from "prom-client";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { redisSettings } from "../../../testing/hot-stores.ts";
 import type { Delivery, Destination } from "../../delivery/contract.ts";
@@ -10,6 +11,7 @@ import { systemClock } from "../../kernel/clock.ts";
 import { silentLog } from "../../kernel/log.ts";
 import { announcePresence } from "../../membership/store/presence-store.ts";
 import { openRedis, type RedisStore, waitUntilReady } from "../../store/redis.ts";
+import { deliveryMetrics, metricsIn } from "../../telemetry.ts";
 import { renderFailure } from "../failure.ts";
 import { dlqRoutes } from "./dlq.ts";
 
@@ -42,6 +44,7 @@ beforeAll(async () => {
     },
     clock: systemClock,
     log: silentLog,
+    telemetry: deliveryMetrics(metricsIn(new Registry())),
     receive: async () => "done",
     route: async () => destination,
   });
