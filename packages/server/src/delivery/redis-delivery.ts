@@ -61,13 +61,13 @@ export function createRedisDelivery(options: DeliveryOptions & { store: RedisSto
 
   /** Pauses after an error also where there is no pause between two steps, so that a store that is down is not flooded. */
   function loop(
-    { intervalMs, event, msg }: { intervalMs: number; event: `inbox.${string}`; msg: string },
+    { intervalMs, failure, msg }: { intervalMs: number; failure: string; msg: string },
     step: (signal: AbortSignal) => Promise<void>,
   ): Service {
     let pauseMs = intervalMs;
     const onError = (error: unknown) => {
       pauseMs = Math.max(intervalMs, ERROR_PAUSE_MS);
-      log.warn({ event, instanceId, error }, msg);
+      log.warn({ event: `inbox.${failure}`, instanceId, error }, msg);
     };
     const attempt = async (signal: AbortSignal) => {
       pauseMs = intervalMs;
@@ -78,13 +78,13 @@ export function createRedisDelivery(options: DeliveryOptions & { store: RedisSto
 
   const loops = [
     loop(
-      { intervalMs: 0, event: "inbox.not-read", msg: "could not read the inbox; will retry" },
+      { intervalMs: 0, failure: "not-read", msg: "could not read the inbox; will retry" },
       readNew,
     ),
     loop(
       {
         intervalMs: scanIntervalMs,
-        event: "inbox.not-scanned",
+        failure: "not-scanned",
         msg: "could not retry pending messages; the next scan will",
       },
       retryPending,
@@ -92,7 +92,7 @@ export function createRedisDelivery(options: DeliveryOptions & { store: RedisSto
     loop(
       {
         intervalMs: scanIntervalMs,
-        event: "inbox.adoption-failed",
+        failure: "adoption-failed",
         msg: "could not list the inboxes of dead instances; the next scan will retry",
       },
       adopt,
