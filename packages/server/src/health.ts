@@ -1,9 +1,10 @@
 import { type DependencyHealth, isTenureError } from "@tenure/protocol";
 import type { Clock } from "./kernel/clock.ts";
+import { createSingleFlight } from "./kernel/single-flight.ts";
 
 export interface Dependency {
   name: string;
-  /** What answers, e.g. `embedded` or `redis-cluster`. */
+  /** The kind of store, e.g. `embedded` or `redis-cluster`. */
   kind: string;
   ping(): Promise<unknown>;
 }
@@ -18,8 +19,8 @@ export type Phase = "starting" | "running" | "stopping";
 const PING_LIMIT_MS = 2_000;
 
 /**
- * Whether this instance can do its work now, by asking every store it needs. Questions that come while one
- * is under way share its answer, so that a crowd of probes is one ping.
+ * Checks whether this instance can work now, by pinging every store it needs. Checks that come while one runs share its
+ * result, so that many probes are one ping.
  */
 export function createHealth(options: {
   dependencies: Dependency[];
@@ -27,22 +28,17 @@ export function createHealth(options: {
   clock: Clock;
   onAnswer: (name: string, ok: boolean) => void;
 }): () => Promise<Health> {
-  let underWay: Promise<Health> | undefined;
+  const share = createSingleFlight<Health>();
 
-  async function ask(): Promise<Health> {
+  async function check(): Promise<Health> {
     const dependencies = await Promise.all(
-      options.dependencies.map((dependency) => askOne(dependency, options.clock)),
+      options.dependencies.map((dependency) => checkOne(dependency, options.clock)),
     );
     for (const { name, ok } of dependencies) options.onAnswer(name, ok);
     return { status: statusOf(options.phase(), dependencies), dependencies };
   }
 
-  return () => {
-    underWay ??= ask().finally(() => {
-      underWay = undefined;
-    });
-    return underWay;
-  };
+  return () => share("health", check);
 }
 
 function statusOf(phase: Phase, dependencies: DependencyHealth[]): Health["status"] {
@@ -50,7 +46,7 @@ function statusOf(phase: Phase, dependencies: DependencyHealth[]): Health["statu
   return dependencies.every(({ ok }) => ok) ? "ready" : "not_ready";
 }
 
-async function askOne({ name, kind, ping }: Dependency, clock: Clock): Promise<DependencyHealth> {
+async function checkOne({ name, kind, ping }: Dependency, clock: Clock): Promise<DependencyHealth> {
   const answered = new AbortController();
   const limit = clock.sleep(PING_LIMIT_MS, answered.signal).then(() => {
     throw new Error(`no answer within ${PING_LIMIT_MS} ms`);
@@ -75,8 +71,8 @@ const WRITE_KEPT_MS = 5_000;
 const FAILURE_KEPT_MS = 1_000;
 
 /**
- * A write whose outcome is shared: at most one in 5 s however many ask, and after a failure one in a second, so that a
- * store that is back is noticed soon. One that is under way is waited for, never doubled.
+ * Shares the outcome of a write: at most one write in 5 s for any number of callers, and after a failure one in a second,
+ * so that a store that is back is noticed soon. Callers wait for a running write.
  */
 export function shareWrite(write: () => Promise<unknown>, clock: Clock): () => Promise<void> {
   let outcome: Promise<void> | undefined;
@@ -95,7 +91,7 @@ export function shareWrite(write: () => Promise<unknown>, clock: Clock): () => P
         throw error;
       },
     );
-    // Nothing may be waiting for it any more when it fails.
+    // When it fails there may be no caller left that waits for it.
     attempt.catch(() => {});
     outcome = attempt;
     return attempt;

@@ -29,10 +29,9 @@ const LETTERS_COUNTED_MAX = 1_000;
 
 /** The figures of the overview, read from the domains. */
 export function createAppStats(options: AppStatsOptions): StatsKeeper {
-  const { db, telemetry, membership, jobs, delivery } = options;
+  const { db, membership, jobs, delivery } = options;
   return createStats({
     ...options,
-    registry: telemetry.registry,
     nodes: ({ tenants }) =>
       membership.fleet.views().filter((node) => sharesTenant(node.tenants, tenants)),
     away: (scope) => countAwayUnits(db, scope),

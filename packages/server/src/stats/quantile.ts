@@ -1,18 +1,18 @@
-/** How many values were at most `le`, counted from the smallest bucket on, as Prometheus does. */
+/** The number of values up to `le`, cumulative as in Prometheus. */
 export interface Bucket {
   le: number;
   count: number;
 }
 
-/** The values that came between two readings of one histogram. */
+/** The values observed between two readings of one histogram. */
 export function between(before: readonly Bucket[], after: readonly Bucket[]): Bucket[] {
   const former = new Map(before.map(({ le, count }) => [le, count]));
   return after.map(({ le, count }) => ({ le, count: count - (former.get(le) ?? 0) }));
 }
 
 /**
- * A guess as good as the buckets are: the values of one are taken as spread evenly over it. `undefined` for no
- * values. Above the last bound that bound is the answer, because nothing more is known.
+ * Estimates a quantile, assuming that the values of a bucket are spread evenly over it. `undefined` without values. Above
+ * the last bound the estimate is that bound.
  */
 export function quantile(buckets: readonly Bucket[], share: number): number | undefined {
   const total = buckets.at(-1)?.count ?? 0;

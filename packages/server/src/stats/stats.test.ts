@@ -1,34 +1,22 @@
 import { Stats } from "@tenure/protocol";
 import { until } from "@tenure/testing/until";
-import { Counter, Histogram, Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { createManualClock } from "../../testing/manual-clock.ts";
 import { silentLog } from "../kernel/log.ts";
 import { EVERYTHING } from "../kernel/scope.ts";
+import { createTelemetry } from "../telemetry.ts";
 import { createStats } from "./stats.ts";
 
 const INTERVAL_MS = 5_000;
 
-test("says what happened in each interval, from what the metrics counted", async () => {
-  const { stats, next, registers } = begin();
-  const ended = new Counter({
-    name: "tenure_job_finished_total",
-    help: "as the jobs count them",
-    labelNames: ["outcome", "pool"],
-    registers,
-  });
-  const dispatch = new Histogram({
-    name: "tenure_job_dispatch_seconds",
-    help: "as the jobs measure it",
-    buckets: [0.01, 0.1, 1],
-    registers,
-  });
-  ended.inc({ outcome: "succeeded", pool: "a" }, 7); // before the first reading: part of no interval
+test("the stats have a point per interval, from the metrics", async () => {
+  const { stats, next, telemetry } = begin();
+  const { jobsFinished: ended, jobDispatchSeconds: dispatch } = telemetry;
+  ended.inc({ outcome: "succeeded" }, 7); // before the first reading: part of no interval
   stats.start();
   await next(0);
-  ended.inc({ outcome: "succeeded", pool: "a" }, 3);
-  ended.inc({ outcome: "succeeded", pool: "b" }, 1);
-  ended.inc({ outcome: "failed", pool: "b" }, 2);
+  ended.inc({ outcome: "succeeded" }, 4);
+  ended.inc({ outcome: "failed" }, 2);
   for (let count = 0; count < 100; count++) dispatch.observe(count < 90 ? 0.005 : 0.5);
   await next(1);
   await next(2);
@@ -42,7 +30,7 @@ test("says what happened in each interval, from what the metrics counted", async
   await stats.stop();
 });
 
-test("keeps a quarter of an hour, and tells whoever follows the newest interval alone", async () => {
+test("the stats keep a quarter of an hour, and publish the newest point to followers", async () => {
   const { stats, next, published } = begin({ followed: true });
   stats.start();
   for (let interval = 0; interval <= 200; interval++) await next(interval);
@@ -51,7 +39,7 @@ test("keeps a quarter of an hour, and tells whoever follows the newest interval 
   await stats.stop();
 });
 
-test("without a metric of jobs there are none, and that is an answer", async () => {
+test("the stats of an idle instance are zero", async () => {
   const { stats } = begin();
   const read = Stats.parse(await stats.read(EVERYTHING));
   expect(read).toMatchObject({
@@ -63,13 +51,13 @@ test("without a metric of jobs there are none, and that is an answer", async () 
 
 /** `next` moves the clock by one interval and waits until that many points are there. */
 function begin({ followed = false } = {}) {
-  const registry = new Registry();
+  const telemetry = createTelemetry();
   const clock = createManualClock();
   const published: Stats[] = [];
   let steps = 0;
   const stats = createStats({
     instanceId: "i-1",
-    registry,
+    telemetry,
     clock: {
       ...clock,
       sleep(ms, signal) {
@@ -90,5 +78,5 @@ function begin({ followed = false } = {}) {
     if (interval > 0) clock.advance(INTERVAL_MS);
     await until(() => steps > interval, { what: `interval ${interval}`, everyMs: 1 });
   }
-  return { stats, next, published, registers: [registry] };
+  return { stats, next, published, telemetry };
 }

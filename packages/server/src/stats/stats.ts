@@ -1,29 +1,44 @@
 import { JOB_OUTCOMES, type NodeView, type Stats, type StatsPoint } from "@tenure/protocol";
-import type { Registry } from "prom-client";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { EVERYTHING, type Scope } from "../kernel/scope.ts";
 import { every, type Service } from "../kernel/service.ts";
+import { createSingleFlight } from "../kernel/single-flight.ts";
+import type { Telemetry } from "../telemetry.ts";
+import { readBuckets, readSums, readValue } from "./metric-reader.ts";
 import { type Bucket, between, quantile } from "./quantile.ts";
-import { readBuckets, readSums } from "./registry-reader.ts";
 
 export interface StatsOptions {
   instanceId: string;
-  registry: Registry;
+  telemetry: StatsMetrics;
   clock: Clock;
   log: Log;
   nodes: (scope: Scope) => NodeView[];
-  /** Node-units that are known and not present. */
+  /** Counts the node-units that are known and not connected. */
   away: (scope: Scope) => Promise<number>;
   deployments: (scope: Scope) => Promise<Stats["deployments"]>;
-  /** Dead letters of all instances. */
+  /** Counts the dead letters of all instances. */
   letters: () => Promise<number>;
-  /** Jobs and sessions of these tenants at this instance. */
+  /** Jobs and sessions of these tenants on this instance. */
   open: (tenants: readonly string[]) => { waiting: number; running: number; sessions: number };
-  /** Who would hear of it: the counts cost a statement for each. */
+  /** The scopes with a follower: the counts cost a statement for each. */
   followers: () => Scope[];
   publish: (scope: Scope, stats: Stats) => void;
 }
+
+/** The metrics the overview is read from. */
+export type StatsMetrics = Pick<
+  Telemetry,
+  | "jobsFinished"
+  | "jobDispatchSeconds"
+  | "jobsWaiting"
+  | "jobsLive"
+  | "deploymentClaims"
+  | "deploymentsReleased"
+  | "leaseAcquired"
+  | "nonceHolds"
+  | "sockets"
+>;
 
 export interface StatsKeeper extends Service {
   read(scope: Scope): Promise<Stats>;
@@ -33,15 +48,15 @@ const INTERVAL_MS = 5_000;
 /** A quarter of an hour. */
 const POINTS_MAX = 180;
 
-/** The numbers of the overview: what is now, and the last minutes in steps, kept in this process alone. */
+/** Keeps the numbers of the overview: the present, and the last minutes in intervals, in this process only. */
 export function createStats(options: StatsOptions): StatsKeeper {
-  const { instanceId, registry, clock, log, nodes } = options;
+  const { instanceId, telemetry, clock, log, nodes } = options;
   const points: StatsPoint[] = [];
   let last: Sample | undefined;
-  const underWay = new Map<string, Promise<Stats>>();
+  const share = createSingleFlight<Stats>();
 
   async function step(): Promise<void> {
-    const sample = await readSample(registry);
+    const sample = await readSample(telemetry);
     if (last) points.push(pointOf(last, sample, { at: now(), nodes: nodes(EVERYTHING) }));
     if (points.length > POINTS_MAX) points.shift();
     last = sample;
@@ -51,12 +66,12 @@ export function createStats(options: StatsOptions): StatsKeeper {
     }
   }
 
-  async function gather(scope: Scope): Promise<Stats> {
+  async function collect(scope: Scope): Promise<Stats> {
     const [deployments, away, letters, figures] = await Promise.all([
       options.deployments(scope),
       options.away(scope),
       scope.operates ? options.letters() : 0,
-      scope.operates ? readFigures(registry) : figuresOf(options.open(scope.tenants)),
+      scope.operates ? readFigures(telemetry) : figuresOf(options.open(scope.tenants)),
     ]);
     const views = nodes(scope);
     return {
@@ -72,28 +87,24 @@ export function createStats(options: StatsOptions): StatsKeeper {
       dlq: { entries: letters },
       ...figures,
       interval_ms: INTERVAL_MS,
-      // They are counted for the whole instance only.
+      // Points are counted for the whole instance only.
       points: scope.operates ? [...points] : [],
     };
   }
 
-  /** A crowd of consoles is one question to the stores. */
-  function read(scope: Scope): Promise<Stats> {
-    const key = `${scope.operates} ${scope.tenants.join(" ")}`;
-    const gathering = underWay.get(key) ?? gather(scope).finally(() => void underWay.delete(key));
-    underWay.set(key, gathering);
-    return gathering;
-  }
+  /** Consoles that read at the same time share one query of the stores. */
+  const read = (scope: Scope): Promise<Stats> =>
+    share(`${scope.operates} ${scope.tenants.join(" ")}`, () => collect(scope));
 
   const now = (): string => new Date(clock.wallMs()).toISOString();
   const loop = every(INTERVAL_MS, step, {
     clock,
-    onError: (error) => log.warn({ event: "stats.not-told", error }, "the overview is late"),
+    onError: (error) => log.warn({ event: "stats.not-told", error }, "could not collect the stats; will retry"),
   });
   return { read, start: loop.start, stop: loop.stop };
 }
 
-/** What only rises, at one moment. */
+/** The values of counters at one moment. */
 interface Sample {
   ended: Record<string, number>;
   dispatch: Bucket[];
@@ -102,15 +113,14 @@ interface Sample {
   leasesTakenOver: number;
 }
 
-async function readSample(registry: Registry): Promise<Sample> {
-  const claims = await readSums(registry, "tenure_deployment_claims_total", "result");
-  const released = await readSums(registry, "tenure_deployment_released_total");
-  const leases = await readSums(registry, "tenure_lease_acquired_total", "result");
+async function readSample(telemetry: StatsMetrics): Promise<Sample> {
+  const claims = await readSums(telemetry.deploymentClaims, "result");
+  const leases = await readSums(telemetry.leaseAcquired, "result");
   return {
-    ended: await readSums(registry, "tenure_job_finished_total", "outcome"),
-    dispatch: await readBuckets(registry, "tenure_job_dispatch_seconds"),
+    ended: await readSums(telemetry.jobsFinished, "outcome"),
+    dispatch: await readBuckets(telemetry.jobDispatchSeconds),
     claimed: claims.claimed ?? 0,
-    released: released[""] ?? 0,
+    released: await readValue(telemetry.deploymentsReleased),
     leasesTakenOver: leases.taken_over ?? 0,
   };
 }
@@ -138,7 +148,7 @@ function pointOf(
   };
 }
 
-/** What is known of one tenant. Outcomes and numbers of signers are counted for all tenants together, and not shown. */
+/** The figures of one tenant. Outcomes and nonces are counted for all tenants together, and not shown. */
 function figuresOf({
   waiting,
   running,
@@ -152,15 +162,15 @@ function figuresOf({
   };
 }
 
-/** What the metrics know of the present. */
+/** The figures of the whole instance, from its metrics. */
 async function readFigures(
-  registry: Registry,
+  telemetry: StatsMetrics,
 ): Promise<Pick<Stats, "jobs" | "sessions" | "signers">> {
-  const ended = await readSums(registry, "tenure_job_finished_total", "outcome");
-  const { "": waiting = 0 } = await readSums(registry, "tenure_job_waiting");
-  const { "": live = 0 } = await readSums(registry, "tenure_job_live");
-  const sockets = await readSums(registry, "tenure_sockets", "kind");
-  const holds = await readSums(registry, "tenure_nonce_holds", "status");
+  const ended = await readSums(telemetry.jobsFinished, "outcome");
+  const waiting = await readValue(telemetry.jobsWaiting);
+  const live = await readValue(telemetry.jobsLive);
+  const sockets = await readSums(telemetry.sockets, "kind");
+  const holds = await readSums(telemetry.nonceHolds, "status");
   return {
     jobs: {
       waiting,
