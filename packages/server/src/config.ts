@@ -29,7 +29,7 @@ const DEFAULT_FILE = "tenure.toml";
  * The settings of one server: defaults, overridden by the file, by the environment, by the command line.
  *
  * Throws one `ConfigError` with every problem there is. Names, values and relations are judged apart from each
- * other, because a typo in one section says nothing about a bad number in the next.
+ * other, because a typo in one section has nothing to do with a bad number in the next.
  */
 export function readConfig({
   file,

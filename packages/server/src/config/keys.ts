@@ -5,7 +5,7 @@ import { Config } from "./schema.ts";
 export interface ConfigKey {
   path: string;
   env: string;
-  /** `undefined` = not set unless somebody sets it. */
+  /** `undefined` = not set by default. */
   default: unknown;
   summary: string;
   kind: ValueKind;
@@ -20,7 +20,7 @@ export const CONFIG_SECTIONS: readonly string[] = [
   ...new Set(CONFIG_KEYS.flatMap(({ path }) => sectionsAbove(path.split(".")))),
 ];
 
-/** Variables with our prefix that are not the server's settings but somebody else's with good reason. */
+/** Variables with our prefix that are settings of other programs. */
 export const OTHER_VARIABLES: readonly string[] = [
   // The command line client's server, token and tenant; every child of a deployment has TENURE_URL too.
   "TENURE_URL",

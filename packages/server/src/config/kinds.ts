@@ -2,7 +2,7 @@ import { isIP } from "node:net";
 import * as z from "zod";
 import { didYouMean } from "./problems.ts";
 
-// The kinds of value a setting can have. Each takes the default and what the setting trades, and says in one
+// The kinds of value a setting can have. Each takes the default and what the setting trades, and reports in one
 // sentence what it accepts. No sentence repeats the value: it may be a secret in the wrong place.
 
 /** A brace in an id would move its Redis key to another slot, hence the narrow alphabet. */

@@ -10,7 +10,7 @@ import {
 import { ConfigError, didYouMean } from "./problems.ts";
 import { AuthToken, parseTokenList, shortSecretProblems } from "./tokens.ts";
 
-/** A value somebody gave, not yet judged, and where they gave it. */
+/** A value that was set, not yet validated, and its origin. */
 export interface Setting {
   path: string;
   value: unknown;
@@ -43,7 +43,7 @@ export function fileLayer(file: ConfigFile | undefined): Layer {
   return file ? readTable(parseFile(file), [], file.path) : { settings: [], problems: [] };
 }
 
-/** An empty variable counts as not set: templates leave them behind, and nobody means "no Postgres" by one. */
+/** An empty variable counts as not set: templates leave them behind, and an empty URI is not meant as "no Postgres". */
 export function environmentLayer(env: Environment): Layer {
   const given = (name: string): string => env[name] ?? "";
   const shared: Setting[] = [
@@ -189,7 +189,7 @@ function variableSetting({ path, env, kind }: ConfigKey, text: string): Setting 
   return { path, value, origin: env, entryOrigins };
 }
 
-/** A text that does not read as its kind stays a text, and the schema says what it should have been. */
+/** A text that cannot be parsed as its kind stays a text, and the schema reports what is expected. */
 function fromText(kind: ValueKind, text: string | number | undefined): unknown {
   if (typeof text !== "string") return text;
   if (kind === "number") return /^[+-]?\d+$/.test(text) ? Number(text) : text;

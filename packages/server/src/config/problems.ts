@@ -1,6 +1,6 @@
 import { closest, distance } from "fastest-levenshtein";
 
-/** Everything wrong with a configuration, at once: nobody fixes a file one restart at a time. */
+/** All problems of a configuration at once, so that one restart fixes them all. */
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
   readonly problems: readonly string[];

@@ -21,7 +21,7 @@ export interface Judged {
 
 /**
  * The sentences of all relations that do not hold. A relation that reads a broken setting is left alone: it would
- * compare with a default that nobody chose and ask for the wrong repair.
+ * compare with a default and suggest the wrong fix.
  */
 export function relationProblems({ config, settings, broken }: Judged): string[] {
   const sound = (keys: readonly string[]): boolean => !keys.some((key) => broken.has(key));

@@ -24,7 +24,7 @@ const ms = { min: 1, max: MS_MAX };
 const redisUrl = url({ schemes: ["redis:", "rediss:"] });
 
 /**
- * Everything an operator can set, with the names of the file. The sentence beside each key says what it trades;
+ * Everything an operator can set, with the names of the file. The sentence beside each key describes its trade-off;
  * `docs/config.md` shows the same sentences, and a test compares the two.
  */
 export const Config = z.strictObject({

@@ -1,19 +1,19 @@
 import { performance } from "node:perf_hooks";
 
 /**
- * Time as this process sees it. Leases never compare it with another machine's: the store's clock decides
- * those. What is left for a local clock is local: how long to wait, and how long to trust an answer.
+ * The time of this process: how long to wait, and how long to trust an answer. Leases are decided by the store's clock, never
+ * by comparing the clocks of two machines.
  */
 export interface Clock {
-  /** Milliseconds that only rise, also when somebody sets the machine's clock. */
+  /** Milliseconds that never go back, also when the machine's clock is set. */
   monotonicMs(): number;
-  /** Wall time, for ids and for people. Never for a decision. */
+  /** Wall time, for ids and for display. Never for a decision. */
   wallMs(): number;
-  /** Resolves after `ms`, or at once when `signal` aborts. It never rejects: a stop is no error. */
+  /** Resolves after `ms`, or at once when `signal` aborts. Never rejects. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
-/** A timer of Node turns anything longer into 1 ms. */
+/** The longest delay of a timer in Node; a longer one fires after 1 ms. */
 const TIMER_MAX_MS = 2_147_483_647;
 
 export const systemClock: Clock = {

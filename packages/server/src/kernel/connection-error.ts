@@ -1,11 +1,11 @@
 /**
- * Whether the other side could not be reached, or the connection to it broke: an error of a socket, of a name lookup, of
- * TLS or of `fetch`. Such an error is never a bug of the caller, and the outcome of the request is unknown.
+ * Whether the peer could not be reached, or the connection to it broke: an error of a socket, of a name lookup, of TLS or
+ * of `fetch`. It is never a bug of the caller, and the outcome of the request is unknown.
  */
 export function isConnectionError(error: unknown): error is Error {
   if (!(error instanceof Error)) return false;
   const { code, syscall } = error as NodeJS.ErrnoException;
-  // Whatever keeps a socket from connecting, EPERM of a local firewall and EMFILE among them.
+  // Any reason a socket cannot connect, including EPERM of a local firewall and EMFILE.
   if (syscall === "connect" || syscall === "getaddrinfo") return true;
   if (typeof code === "string" && NETWORK.test(code)) return true;
   if (error.name === "TimeoutError") return true;
@@ -23,7 +23,7 @@ const NETWORK = new RegExp(
   ].join("|")})$`,
 );
 
-/** The reason of a connection error in one line: `fetch failed` says nothing, its cause does. */
+/** The reason of a connection error in one line. Skips wrappers such as `fetch failed`, whose cause has the reason. */
 export function reasonOfConnectionError(error: Error): string {
   const inner = error instanceof AggregateError ? error.errors[0] : error.cause;
   if (inner instanceof Error && isConnectionError(inner)) return reasonOfConnectionError(inner);

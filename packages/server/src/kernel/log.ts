@@ -1,6 +1,6 @@
 import pino, { type DestinationStream, type LoggerOptions } from "pino";
 
-/** What every log line says besides its sentence: what happened, as `noun.past-participle`, and to which ids. */
+/** The fields of a log line: the event as `noun.past-participle`, and the ids it is about. */
 export interface LogFields {
   event: `${string}.${string}`;
   [field: string]: unknown;
@@ -18,7 +18,7 @@ export interface Log {
 
 export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 
-/** JSON lines on stderr by default: stdout belongs to the one line that tells where the server listens. */
+/** JSON lines on stderr by default: stdout has the one line with the URL of the server. */
 export function createLog(level: LogLevel, destination: DestinationStream = stderr()): Log {
   const options: LoggerOptions = {
     level,

@@ -1,6 +1,6 @@
 /**
- * Runs `act` for one item at a time. Of the items that come meanwhile only the newest is kept, and runs next: for
- * reports of a state, where an older one says nothing any more. `act` must not throw.
+ * Runs `act` for one item at a time. Of the items that come meanwhile only the newest is kept, and runs next: for reports
+ * of a state, where a newer one replaces an older one. `act` must not throw.
  */
 export function newestOnly<Item>(act: (item: Item) => Promise<void>): (item: Item) => void {
   let isRunning = false;

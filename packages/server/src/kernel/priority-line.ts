@@ -1,6 +1,6 @@
 export interface PriorityLine {
   add<T>(work: () => Promise<T>): Promise<T>;
-  /** Goes before everything of `add` that has not begun. */
+  /** Runs before all work of `add` that has not started. */
   addFirst<T>(work: () => Promise<T>): Promise<T>;
 }
 
@@ -13,7 +13,7 @@ export function createPriorityLine(): PriorityLine {
   async function run(): Promise<void> {
     if (isRunning) return;
     isRunning = true;
-    await Promise.resolve(); // the caller has its promise before the work begins
+    await Promise.resolve(); // the caller gets its promise before the work starts
     for (let next = first.take() ?? others.take(); next; next = first.take() ?? others.take()) {
       await next();
     }
@@ -41,7 +41,7 @@ export function createPriorityLine(): PriorityLine {
 
 type Queue = ReturnType<typeof createQueue>;
 
-/** Two arrays: `shift` of a long one would move all of it each time. */
+/** A queue of two arrays: `shift` of a long array would move all of it each time. */
 function createQueue() {
   let inbox: (() => Promise<void>)[] = [];
   let outbox: (() => Promise<void>)[] = [];

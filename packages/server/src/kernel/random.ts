@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { v7 } from "uuid";
 
-/** Where chance comes from. Tests and the simulation pass a seeded one and get the same run again. */
+/** A source of randomness. Tests and the simulation pass a seeded one, so that a run can be repeated. */
 export interface Random {
   bytes(count: number): Buffer;
   /** At least 0, below 1. */
@@ -16,7 +16,7 @@ export const systemRandom: Random = {
 const POOL_BYTES = 4_096;
 let pool = Buffer.alloc(0);
 
-/** Asking the system for 16 bytes costs as much as for some thousand. Every byte is given away once. */
+/** Reading 16 bytes from the system costs as much as reading thousands. Every byte is used once. */
 function fromPool(count: number): Buffer {
   if (count > pool.length) pool = randomBytes(Math.max(count, POOL_BYTES));
   const bytes = pool.subarray(0, count);
@@ -28,7 +28,7 @@ function fromPool(count: number): Buffer {
 export const uuid7 = (random: Random, wallMs: number): string =>
   v7({ random: random.bytes(16), msecs: wallMs });
 
-/** The same things in an order of chance. */
+/** The same things in random order. */
 export function shuffled<T>(things: readonly T[], random: Random): T[] {
   return things
     .map((thing) => ({ thing, at: random.fraction() }))

@@ -1,13 +1,13 @@
 /**
- * What a caller may see and change. Made from the caller's token in one place (http/scope.ts) and handed to every call of
- * a domain: a store compares it in its statement with `tenure_serves` or `tenure_share`.
+ * The tenants a caller may read and write. Made from the caller's token in http/scope.ts and passed to every call of a domain:
+ * a store compares it in its statement with `tenure_serves` or `tenure_share`.
  */
 export interface Scope {
-  /** The tenants whose things it reads and writes; `*` = all. */
+  /** `*` = all tenants. */
   readonly tenants: readonly string[];
-  /** Whether it may act on what all tenants share: instances, the brake, nodes of several tenants. */
+  /** Whether the caller may act on what all tenants share: instances, the brake, nodes of several tenants. */
   readonly operates: boolean;
 }
 
-/** For what an instance does by itself. */
+/** The scope of work that an instance starts itself. */
 export const EVERYTHING: Scope = { tenants: ["*"], operates: true };

@@ -21,7 +21,7 @@ export interface LoopOptions {
  *
  * The pause is between steps, not between starts: a slow step delays the next but never overlaps it, so a
  * sweep over a struggling database cannot pile up on itself. A failing step is reported and the loop goes
- * on; only `stop` ends it. However often it is woken, steps follow one another. The interval may be a
+ * on; only `stop` ends it. Steps never overlap, however often it is woken. The interval may be a
  * function, for jitter or back-off.
  */
 export function every(
@@ -32,7 +32,7 @@ export function every(
   const stopping = new AbortController();
   const pauseMs = typeof intervalMs === "number" ? () => intervalMs : intervalMs;
   let loop: Promise<void> | undefined;
-  // Made anew for every pause, and aborted by `wake` and by `stop`.
+  // New for every pause; aborted by `wake` and by `stop`.
   let pause = new AbortController();
 
   async function run(): Promise<void> {

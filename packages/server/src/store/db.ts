@@ -6,7 +6,7 @@ export interface Result<Row> {
   rowCount: number;
 }
 
-/** Postgres, whichever it is. One statement per call; whoever needs several says `transaction`. */
+/** Postgres, server or embedded. One statement per call; several need `transaction`. */
 export interface Db {
   query<Row = Record<string, never>>(statement: Sql): Promise<Result<Row>>;
   /** Commits when `work` resolves, rolls back when it throws. `tx` is good only inside. */
@@ -20,10 +20,10 @@ export interface PostgresStore extends Db {
   /** What an acknowledged write survives, in one sentence for the operator. */
   readonly durability: string;
   /**
-   * Calls `hear` after each NOTIFY on the channel, and after every reconnect: what was said in between is
-   * lost, so whoever listens looks for themselves.
+   * Calls `listener` after each NOTIFY on the channel, and after every reconnect, because notifications in between are
+   * lost: a listener reads the state again.
    */
-  listen(channel: string, hear: () => void): Promise<void>;
+  listen(channel: string, listener: () => void): Promise<void>;
   /** Throws `DEPENDENCY_DOWN` when the disk of an embedded store has no room left. */
   checkDisk(): Promise<void>;
   close(): Promise<void>;

@@ -7,7 +7,7 @@ export interface DirectoryLock {
 }
 
 /**
- * Takes the directory for this process, or says who has it.
+ * Takes the directory for this process, or throws with the process that has it.
  *
  * A lock of the kernel on an open file, not a file that merely exists: it ends with the process however
  * that ends, so nothing stale is ever left to be judged. The embedded Postgres has no lock of its own, and

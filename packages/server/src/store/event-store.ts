@@ -61,7 +61,7 @@ export async function forgetOldEvents(db: Db): Promise<void> {
   await db.query(sql`delete from event where at < tenure_now() - interval '30 days'`);
 }
 
-/** For what every instance notices: of all who say the same of the same thing, the first is heard. */
+/** Stores an event that every instance notices once: the first instance to report it wins. */
 export async function appendEventOnce(
   db: Db,
   {
@@ -72,8 +72,8 @@ export async function appendEventOnce(
     details,
   }: NewEvent & { subject: string; details: Record<string, unknown> },
 ): Promise<void> {
-  const said = json([event, subject, details]);
-  const onceKey = createHash("sha256").update(said).digest("base64url");
+  const text = json([event, subject, details]);
+  const onceKey = createHash("sha256").update(text).digest("base64url");
   await db.query(sql`
     insert into event (event, message, code, subject, details, once_key)
     values (${event}, ${message}, ${code ?? null}, ${subject}, ${json(details)}, ${onceKey})

@@ -3,19 +3,19 @@ import type { Script } from "./script.ts";
 /** The hot state of jobs and routing: in memory, in one Redis, or in a Redis Cluster. */
 export interface HotStore {
   readonly kind: "memory" | "redis" | "redis-cluster";
-  /** Every key begins with it. */
+  /** The prefix of every key. */
   readonly prefix: string;
   run<Key extends string, Args, Reply>(
     script: Script<Key, Args, Reply>,
     keys: Record<Key, string>,
     args: Args,
   ): Promise<Reply>;
-  /** Wakes whoever subscribed, if anybody hears it. A lost message costs a refresh interval, no more. */
+  /** Wakes the subscribers. A lost message costs one refresh interval. */
   publish(channel: string, message: string): Promise<void>;
-  subscribe(channel: string, hear: (message: string) => void): Promise<void>;
-  /** `hear` is called when the store is reached again after it was away: it may have lost its memory meanwhile. */
-  onBack(hear: () => void): void;
-  /** Resolves when the store answers and takes a write; throws `DEPENDENCY_DOWN` with the reason when it does not. */
+  subscribe(channel: string, listener: (message: string) => void): Promise<void>;
+  /** Calls `listener` when the store is connected again: it may have lost its data meanwhile. */
+  onBack(listener: () => void): void;
+  /** Resolves when the store answers and accepts a write; rejects with `DEPENDENCY_DOWN` and the reason otherwise. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }

@@ -4,34 +4,34 @@ import { closeSockets, PostgresClient, probe } from "./postgres-client.ts";
 
 const RECONNECT_MS = 1_000;
 const ANSWER_LIMIT_MS = 5_000;
-const HEAR_LIMIT_MS = 2_000;
+const RECEIVE_LIMIT_MS = 2_000;
 
 export interface ListenerOptions {
   uri: string;
   /** A connection without a word of the server for this long is probed. */
   probeAfterIdleMs: number;
   onError: ((error: unknown) => void) | undefined;
-  /** Given behind a pooler, where LISTEN may reach nothing: it is tried out, and given up when nothing is heard. */
+  /** Given behind a pooler, where LISTEN may reach nothing: it is tested, and not used when no notification arrives. */
   onDeaf?: () => void;
 }
 
 export interface Listener {
   /**
-   * Calls `hear` at every notification, and once after each connect, because one may have been missed. `channel` is a name of
+   * Calls `listener` at every notification, and once after each connect, because one may have been missed. `channel` is a name of
    * ours, never of a user: it becomes part of the statement. Resolves after the first attempt to connect.
    */
-  listen(channel: string, hear: () => void): Promise<void>;
+  listen(channel: string, listener: () => void): Promise<void>;
   stop(): Promise<void>;
 }
 
 /**
  * LISTEN for all channels on one connection of its own, which is made again whenever it breaks, also when the first one fails.
  *
- * It sends nothing by itself, so without a probe a connection that was cut off without a reset would look well for ever.
+ * It sends nothing by itself, so without a probe a connection that was cut off without a reset would look healthy.
  */
 export function createListener(options: ListenerOptions): Listener {
   const { uri, onError } = options;
-  const hearers = new Map<string, (() => void)[]>();
+  const listeners = new Map<string, (() => void)[]>();
   let client: PostgresClient | undefined;
   let connecting: Promise<void> | undefined;
   let answeredAtMs = 0;
@@ -57,12 +57,12 @@ export function createListener(options: ListenerOptions): Listener {
     fresh.on("end", () => {
       if (client === fresh) client = undefined;
     });
-    fresh.on("notification", ({ channel }) => hearers.get(channel)?.forEach(call));
+    fresh.on("notification", ({ channel }) => listeners.get(channel)?.forEach(call));
     try {
       await fresh.connect();
       // Also those that are added meanwhile: the last statement and the next line are one step.
-      for (const channel of hearers.keys()) await fresh.query(`listen ${channel}`);
-      isDeaf = options.onDeaf !== undefined && !(await hears(fresh, uri));
+      for (const channel of listeners.keys()) await fresh.query(`listen ${channel}`);
+      isDeaf = options.onDeaf !== undefined && !(await receives(fresh, uri));
     } catch (error) {
       fresh.socket.destroy();
       throw error;
@@ -73,7 +73,7 @@ export function createListener(options: ListenerOptions): Listener {
     }
     client = fresh;
     answeredAtMs = performance.now();
-    for (const each of hearers.values()) each.forEach(call);
+    for (const each of listeners.values()) each.forEach(call);
   }
 
   async function watch(): Promise<void> {
@@ -97,9 +97,9 @@ export function createListener(options: ListenerOptions): Listener {
   }
 
   return {
-    async listen(channel, hear) {
-      const known = hearers.get(channel);
-      hearers.set(channel, [...(known ?? []), hear]);
+    async listen(channel, listener) {
+      const known = listeners.get(channel);
+      listeners.set(channel, [...(known ?? []), listener]);
       if (isDeaf) return;
       const open = client;
       if (!open) {
@@ -109,7 +109,7 @@ export function createListener(options: ListenerOptions): Listener {
       }
       if (!known)
         await open.query(`listen ${channel}`).catch((error: unknown) => giveUp(open, error));
-      hear();
+      listener();
     },
     async stop() {
       await connecting?.catch(() => {});
@@ -122,12 +122,12 @@ export function createListener(options: ListenerOptions): Listener {
   };
 }
 
-const call = (hear: () => void): void => hear();
+const call = (listener: () => void): void => listener();
 
 /** Whether a NOTIFY from another connection arrives. PgBouncer drops it unless it pools by session. */
-async function hears(listening: PostgresClient, uri: string): Promise<boolean> {
-  const heard = new AbortController();
-  listening.on("notification", ({ channel }) => channel === TEST_CHANNEL && heard.abort());
+async function receives(listening: PostgresClient, uri: string): Promise<boolean> {
+  const received = new AbortController();
+  listening.on("notification", ({ channel }) => channel === TEST_CHANNEL && received.abort());
   await listening.query(`listen ${TEST_CHANNEL}`);
   const caller = new PostgresClient({
     connectionString: uri,
@@ -138,8 +138,8 @@ async function hears(listening: PostgresClient, uri: string): Promise<boolean> {
   try {
     await caller.connect();
     await caller.query(`notify ${TEST_CHANNEL}`);
-    await systemClock.sleep(HEAR_LIMIT_MS, heard.signal);
-    return heard.signal.aborted;
+    await systemClock.sleep(RECEIVE_LIMIT_MS, received.signal);
+    return received.signal.aborted;
   } finally {
     caller.socket.destroy();
   }

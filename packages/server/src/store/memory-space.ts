@@ -1,4 +1,4 @@
-/** Redis' kinds of value, as scripts in memory use them. Members of a sorted set map to their scores. */
+/** The value types of Redis that scripts use in memory. A sorted set maps members to scores. */
 interface Kinds {
   string: { value: string };
   hash: Map<string, string>;
@@ -13,12 +13,12 @@ interface Entry {
   expiresAtMs: number;
 }
 
-/** Half a millisecond of work. All at once, a million keys kept every job waiting for a fifth of a second. */
+/** Half a millisecond of work. A sweep of a million keys in one step delayed every job by 0.2 s. */
 const KEYS_A_STEP = 2_000;
 
 /**
- * The keyspace of the store in memory: the same keys and the same structures as in Redis, so that a script
- * has one meaning. A key that ran out is gone at the next look; nothing needs a timer to be right.
+ * The keyspace of the memory store: the same keys and structures as in Redis. An expired key is dropped when it is read,
+ * so correctness does not depend on a timer.
  */
 export class MemorySpace {
   readonly #entries = new Map<string, Entry>();
@@ -81,8 +81,8 @@ export class MemorySpace {
   }
 
   /**
-   * Drops what ran out or became empty, some keys a step: whoever takes the steps lets others run in between.
-   * Housekeeping only: reads never see such a key.
+   * Drops expired and empty keys, some per step, so that the caller can yield to other work in between. Reads never
+   * return such a key.
    */
   *sweep(): Generator<void> {
     let left = KEYS_A_STEP;

@@ -8,7 +8,7 @@ import { MemorySpace } from "./memory-space.ts";
 
 const SWEEP_INTERVAL_MS = 10_000;
 
-/** Hot state of a single instance. It is as durable as the process: docs/operate.md says what that means. */
+/** The hot state of a single instance, lost with the process; docs/operate.md explains the consequences. */
 export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }): HotStore {
   const space = new MemorySpace(() => Math.floor(clock.wallMs()));
   const channels = new EventEmitter().setMaxListeners(0);
@@ -24,7 +24,7 @@ export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }):
   return {
     kind: "memory",
     prefix,
-    // Nothing awaits between the first line and the last: that is what makes a script atomic here.
+    // A script is atomic here because it runs without an await.
     async run(script, keys, args) {
       assertOneSlot(script.name, Object.values(keys));
       return script.reply.parse(script.memory(space, keys, script.args.parse(args)));
@@ -32,10 +32,10 @@ export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }):
     async publish(channel, message) {
       setImmediate(() => channels.emit(channel, message));
     },
-    async subscribe(channel, hear) {
-      channels.on(channel, hear);
+    async subscribe(channel, listener) {
+      channels.on(channel, listener);
     },
-    onBack() {}, // it is never away
+    onBack() {}, // never disconnected
     async ping() {},
     async close() {
       channels.removeAllListeners();
@@ -44,7 +44,7 @@ export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }):
   };
 }
 
-/** What Redis Cluster would refuse is refused here too, so that no script works in memory alone. */
+/** Refuses what Redis Cluster would refuse, so that no script works in memory only. */
 function assertOneSlot(name: string, keys: string[]): void {
   const [first = ""] = keys;
   for (const key of keys)

@@ -15,9 +15,9 @@ import { checkPostgres, checkRedis, type SelfCheck } from "./self-check.ts";
 
 export interface Stores {
   db: PostgresStore;
-  /** The same Postgres for what a lease guards: limits below the lease's. */
+  /** The same Postgres for writes under a lease, with timeouts shorter than the lease. */
   leaseDb: PostgresStore;
-  /** The same Postgres for presence alone: nothing that a client or a node asks for can take its connections. */
+  /** The same Postgres for presence only: requests of clients and nodes cannot use up its connections. */
   presenceDb: PostgresStore;
   hot: HotStore;
   close(): Promise<void>;
@@ -33,7 +33,7 @@ export interface StoreContext {
 const REDIS_FIRST_CONNECT_MS = 10_000;
 const MIGRATION_LIMIT_MS = 10 * 60_000;
 
-/** The stores the configuration asks for: found fit by the self-checks, migrated, ready to use. */
+/** Opens the configured stores: self-checked, migrated, ready to use. */
 export async function openStores(context: StoreContext): Promise<Stores> {
   const route = await findRoute(context);
   const { db, presenceDb } = await openDatabase(context, route);
@@ -60,7 +60,7 @@ export async function openStores(context: StoreContext): Promise<Stores> {
   }
 }
 
-/** How every connection of this instance reaches Postgres. */
+/** The options of every connection of this instance to Postgres. */
 type Route = Pick<PostgresOptions, "uri" | "isPooled" | "onError" | "onDeaf">;
 
 async function findRoute({ config, log }: StoreContext): Promise<Route> {
@@ -89,19 +89,22 @@ async function openDatabase(
     const dataDir = openDataDirectory(config.server.data_dir, log);
     const { openPglite } = await import("./pglite.ts");
     const onOpening = () =>
-      log.info({ event: "postgres.opening", dataDir }, "the first time takes some seconds");
+      log.info(
+        { event: "postgres.opening", dataDir },
+        "opening the embedded database; the first start takes some seconds",
+      );
     const db = await openPglite({ dataDir, onOpening, ...(onError && { onError }) });
     await runMigrations(db, log);
     return { db, presenceDb: db.first };
   }
-  // Migrations may take longer than any statement of ours should: they have a connection with other limits.
+  // Migrations may take longer than any other statement: they have a connection with its own timeout.
   const migrator = openPostgres({
     ...route,
     poolMax: 1,
     statementTimeoutMs: MIGRATION_LIMIT_MS,
   });
   try {
-    obey(await checkPostgres(migrator), log);
+    enforce(await checkPostgres(migrator), log);
     await runMigrations(migrator, log);
   } finally {
     await migrator.close();
@@ -112,7 +115,7 @@ async function openDatabase(
   return { db, presenceDb: { ...presence, listen: db.listen } };
 }
 
-/** The directory of the embedded store, closed to other users. Releases up to 0.1.0 made it open, with files of mode 0666. */
+/** Makes the directory of the embedded store private. Releases up to 0.1.0 made it open, with files of mode 0666. */
 function openDataDirectory(path: string, log: Log): string {
   const dataDir = resolve(path);
   const formerMode = makePrivateDirectory(dataDir);
@@ -126,19 +129,19 @@ function openDataDirectory(path: string, log: Log): string {
   return dataDir;
 }
 
-/** One connection listens; a crowd at one signer cannot take the half that everything else uses. */
+/** Divides the connections: one for LISTEN, some for presence, half of the rest for leases. */
 function shareConnections(max: number): { general: number; lease: number; presence: number } {
   const presence = max < PRESENCE_SPLIT_FROM ? 1 : 2;
   const lease = Math.floor((max - 1 - presence) / 2);
   return { presence, lease, general: max - 1 - presence - lease };
 }
 
-/** From so many connections on, presence has two of them: a slow look at the members keeps no renewal waiting. */
+/** From this many connections on presence has two: a slow read of the members does not delay a renewal. */
 const PRESENCE_SPLIT_FROM = 9;
 
 /**
- * Connections apart from the others. A crowd at one signer cannot take the ones everybody else needs, and a
- * statement that is cut off at half a lease cannot outlive the lease it was sent under.
+ * Opens separate connections for leases. Many requests for one signer cannot use up the connections of everything else,
+ * and a statement with a timeout of half a lease cannot outlive the lease it was sent under.
  */
 function openLeaseDatabase(
   { config }: StoreContext,
@@ -153,7 +156,10 @@ function openLeaseDatabase(
 }
 
 const onConnectionLost = (log: Log) => (error: unknown) =>
-  log.warn({ event: "postgres.connection-lost", error }, "a connection to Postgres broke");
+  log.warn(
+    { event: "postgres.connection-lost", error },
+    "lost a connection to Postgres; the pool opens a new one",
+  );
 
 async function runMigrations(db: PostgresStore, log: Log): Promise<void> {
   const names = await migrate(db);
@@ -164,19 +170,22 @@ async function runMigrations(db: PostgresStore, log: Log): Promise<void> {
 async function openHot({ config, clock, log, telemetry }: StoreContext): Promise<HotStore> {
   const { phase2 } = config.scheduler;
   if (!phase2.enabled) return openMemory({ prefix: phase2.redis.key_prefix, clock });
-  // Loaded only where there is a Redis: the client takes 10 MB.
+  // Loaded only with Redis: the client takes 10 MB.
   const { openRedis, waitUntilReady } = await import("./redis.ts");
   const store = openRedis({
     mode: phase2.redis.mode,
     urls: phase2.redis.mode === "cluster" ? phase2.redis.cluster_urls : [phase2.redis.url],
     prefix: phase2.redis.key_prefix,
     onError: (error) =>
-      log.warn({ event: "redis.connection-lost", error }, "a connection to Redis broke"),
+      log.warn(
+        { event: "redis.connection-lost", error },
+        "lost a connection to Redis; reconnecting",
+      ),
     onOp: (op, result) => telemetry.redisOps.inc({ op, result }),
   });
   try {
     await waitUntilReady(store, REDIS_FIRST_CONNECT_MS);
-    obey(await checkRedis(store.client), log);
+    enforce(await checkRedis(store.client), log);
     return store;
   } catch (error) {
     await store.close();
@@ -184,8 +193,8 @@ async function openHot({ config, clock, log, telemetry }: StoreContext): Promise
   }
 }
 
-/** A store that cannot keep our promises is not used; one that may break them later is used and said so. */
-function obey({ refusals, warnings }: SelfCheck, log: Log): void {
+/** Refuses to start on a store that cannot keep our guarantees; logs what may break them later. */
+function enforce({ refusals, warnings }: SelfCheck, log: Log): void {
   if (refusals.length > 0) throw new Error(refusals.join("; "));
   for (const warning of warnings) log.warn({ event: "store.doubted", warning }, warning);
 }

@@ -2,7 +2,7 @@ import { EventEmitter } from "node:events";
 import { Worker } from "node:worker_threads";
 import { TenureError } from "@tenure/protocol";
 import type { Result } from "./db.ts";
-import type { Answer, Ask, Heard } from "./pglite-worker.ts";
+import type { Answer, Ask, Notification } from "./pglite-worker.ts";
 import { isUnavailable } from "./unavailable.ts";
 
 type AskWithoutId = Ask extends infer A ? (A extends Ask ? Omit<A, "id"> : never) : never;
@@ -13,7 +13,7 @@ export type AskThread = <Row>(ask: AskWithoutId, limitMs?: number) => Promise<Re
 export interface PgliteThread {
   ask: AskThread;
   /** Emits the name of a channel after each NOTIFY on it. */
-  heard: EventEmitter;
+  notifications: EventEmitter;
   /** Resolves with the reason when the thread can answer no more: it ended, or its Postgres gave up (PANIC). */
   failed: Promise<string>;
   end(): Promise<void>;
@@ -31,7 +31,7 @@ export async function startThread(
 ): Promise<PgliteThread> {
   const worker = new Worker(workerFile(), { workerData: { directory } });
   const waiting = new Map<number, Caller>();
-  const heard = new EventEmitter().setMaxListeners(0);
+  const notifications = new EventEmitter().setMaxListeners(0);
   let lastId = 0;
   let failure: TenureError<"DEPENDENCY_DOWN"> | undefined;
   let reportFailure: (reason: string) => void;
@@ -55,12 +55,12 @@ export async function startThread(
     options.onError?.(error);
   });
   worker.on("exit", () => fail("its thread has ended"));
-  worker.on("message", (answer: Answer | Heard) => {
-    if ("heard" in answer) return void heard.emit(answer.heard);
+  worker.on("message", (answer: Answer | Notification) => {
+    if ("notified" in answer) return void notifications.emit(answer.notified);
     const caller = waiting.get(answer.id);
     if ("error" in answer) {
       caller?.reject(errorOf(answer.error));
-      // A server would end its process now. This one spins for ever, and answers nothing.
+      // A server would end its process now. This one keeps spinning and answers nothing.
       if (answer.error.severity === "PANIC") fail(answer.error.message);
     } else caller?.resolve(answer);
   });
@@ -85,7 +85,7 @@ export async function startThread(
       worker.postMessage({ ...request, id });
     });
 
-  return { ask, heard, failed, end: async () => void (await worker.terminate()) };
+  return { ask, notifications, failed, end: async () => void (await worker.terminate()) };
 }
 
 export const down = (reason: string, cause?: unknown): TenureError<"DEPENDENCY_DOWN"> =>

@@ -17,8 +17,8 @@ export type Answer =
   | { id: number; rows: unknown[]; rowCount: number }
   | { id: number; error: { message: string; code?: string; severity?: string } };
 
-export interface Heard {
-  heard: string;
+export interface Notification {
+  notified: string;
 }
 
 interface Attributes {
@@ -56,7 +56,7 @@ class SyncingNodeFs extends NodeFS {
 }
 
 const port = parentPort!;
-// Listening before there is anything to hear keeps this thread's loop from running empty while WebAssembly is compiled.
+// Listening before the first message keeps this thread's loop from running empty while WebAssembly is compiled.
 // Node would then wait for V8's helpers, and one of those may be waiting for a collection in this very thread.
 port.on("message", (ask: Ask) => void answer(ask));
 const database = await openDatabase(workerData.directory as string);
@@ -67,8 +67,8 @@ async function answer(ask: Ask): Promise<void> {
     port.postMessage({ id: ask.id, ...(await perform(ask)) } satisfies Answer);
   } catch (error) {
     const { message, code, severity } = error as Error & { code?: string; severity?: string };
-    const told = { message, ...(code && { code }), ...(severity && { severity }) };
-    port.postMessage({ id: ask.id, error: told } satisfies Answer);
+    const reported = { message, ...(code && { code }), ...(severity && { severity }) };
+    port.postMessage({ id: ask.id, error: reported } satisfies Answer);
   }
 }
 
@@ -83,7 +83,7 @@ async function perform(ask: Ask): Promise<{ rows: unknown[]; rowCount: number }>
       return { rows: [], rowCount: 0 };
     case "listen":
       await database.listen(ask.channel, () =>
-        port.postMessage({ heard: ask.channel } satisfies Heard),
+        port.postMessage({ notified: ask.channel } satisfies Notification),
       );
       return { rows: [], rowCount: 0 };
     case "close":

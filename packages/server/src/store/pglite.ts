@@ -33,8 +33,8 @@ export interface EmbeddedStore extends PostgresStore {
 /**
  * The embedded Postgres: in a thread of its own, one session, one process per directory.
  *
- * One session means that statements run one after another and that a transaction keeps everybody else
- * out. That is why a `for update` here excludes nobody and races are tested on a server.
+ * It has one session: statements run one after another, and a transaction excludes all other statements. A `for update`
+ * therefore has no effect here, and races are tested on a server.
  */
 export async function openPglite(options: PgliteOptions): Promise<EmbeddedStore> {
   const lock = lockDirectory(options.dataDir);
@@ -74,8 +74,8 @@ async function openLocked(options: PgliteOptions, lock: DirectoryLock): Promise<
     durability:
       "embedded Postgres: a commit is synced to disk before it is acknowledged; one server per data directory",
     ...statementsIn(inTurn),
-    async listen(channel, hear) {
-      threads.onHeard(channel, hear);
+    async listen(channel, listener) {
+      threads.onNotification(channel, listener);
       await inTurn((ask) => ask({ kind: "listen", channel }));
     },
     async checkDisk() {
@@ -114,7 +114,7 @@ async function keepThread(options: PgliteOptions) {
     statementTimeoutMs: options.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS,
     onError: options.onError,
   };
-  const hearers: { channel: string; hear: () => void }[] = [];
+  const listeners: { channel: string; listener: () => void }[] = [];
   let isEnding = false;
   let thread: PgliteThread = await startThread(directory, limits);
   let reason: string | undefined;
@@ -136,10 +136,10 @@ async function keepThread(options: PgliteOptions) {
     if (isEnding) return fresh.end();
     thread = fresh;
     watch();
-    for (const { channel, hear } of hearers) {
-      thread.heard.on(channel, hear);
+    for (const { channel, listener } of listeners) {
+      thread.notifications.on(channel, listener);
       await thread.ask({ kind: "listen", channel });
-      hear();
+      listener();
     }
     reason = undefined;
   }
@@ -154,9 +154,9 @@ async function keepThread(options: PgliteOptions) {
       if (reason !== undefined) throw down(reason);
       return thread;
     },
-    onHeard(channel: string, hear: () => void): void {
-      hearers.push({ channel, hear });
-      thread.heard.on(channel, hear);
+    onNotification(channel: string, listener: () => void): void {
+      listeners.push({ channel, listener });
+      thread.notifications.on(channel, listener);
     },
     async end(): Promise<void> {
       isEnding = true;

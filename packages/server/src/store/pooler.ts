@@ -39,7 +39,7 @@ async function withClients<T>(
   }
 }
 
-/** PgBouncer's words for a setting it does not know and was not told to ignore. */
+/** PgBouncer's error for a setting that it does not know and is not configured to ignore. */
 function isRefusedSetting(error: unknown): boolean {
   return error instanceof pg.DatabaseError && /unsupported startup parameter/.test(error.message);
 }

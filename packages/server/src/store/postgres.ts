@@ -36,7 +36,7 @@ const PROBE_AFTER_IDLE_MS = 5_000;
  * A pool on a Postgres server.
  *
  * Nothing is ever sent twice: when a connection breaks under a statement, its outcome is unknown and the
- * caller is told `DEPENDENCY_DOWN`; whoever may ask again does so under the same request id.
+ * caller gets `DEPENDENCY_DOWN`; a caller may retry under the same request id.
  */
 export function openPostgres(options: PostgresOptions): PostgresStore {
   const { probeAfterIdleMs = PROBE_AFTER_IDLE_MS } = options;
@@ -53,7 +53,7 @@ export function openPostgres(options: PostgresOptions): PostgresStore {
   });
   // An idle connection that breaks reports here; without a listener it would end the process.
   pool.on("error", (error) => options.onError?.(error));
-  // The pool hands a client out without any listener. When the server shuts down in the same packet that says it
+  // The pool hands a client out without any listener. When the server shuts down in the same packet that reports it
   // is ready, the error comes before our own listener does, and would end the process too.
   pool.on("connect", (client) => client.on("error", () => {}));
 
@@ -203,7 +203,7 @@ function typeParser(oid: number, format?: "text" | "binary"): (value: string) =>
   return pg.types.getTypeParser(oid, format as "text");
 }
 
-/** What node-postgres says when its own limit, `query_timeout`, has passed without an answer. */
+/** The error of node-postgres when `query_timeout` has passed without a reply. */
 const CLIENT_TIMEOUT = "Query read timeout";
 
 const CLIENT_WORDS =

@@ -7,7 +7,7 @@ const PROBE_INTERVAL_MS = 5_000;
 const PROBE_LIMIT_MS = 2_000;
 
 export interface Subscriber {
-  subscribe(channel: string, hear: (message: string) => void): Promise<void>;
+  subscribe(channel: string, listener: (message: string) => void): Promise<void>;
   /** Probes now: the other connection was lost, so this one may be lost as well. */
   probeNow(): void;
   close(): Promise<void>;
@@ -27,16 +27,16 @@ export function createSubscriber(
   const connection = connect(settings, { autoPipelining: false });
   const probeChannel = `${settings.prefix}:probe:${systemRandom.bytes(8).toString("hex")}`;
   let onProbe = () => {};
-  const heard = new Map<string, Array<(message: string) => void>>([
+  const listeners = new Map<string, Array<(message: string) => void>>([
     [probeChannel, [() => onProbe()]],
   ]);
   connection.on("message", (channel: string, message: string) => {
-    for (const hear of heard.get(channel) ?? []) hear(message);
+    for (const listener of listeners.get(channel) ?? []) listener(message);
   });
   // Without an offline queue a subscription before the connection is up would be refused, so it is made,
   // and made again, whenever the connection is ready.
   connection.on("ready", () => {
-    connection.subscribe(...heard.keys()).catch((error) => settings.onError?.(error));
+    connection.subscribe(...listeners.keys()).catch((error) => settings.onError?.(error));
   });
 
   async function probe(signal: AbortSignal): Promise<void> {
@@ -51,17 +51,17 @@ export function createSubscriber(
     if (!isHeard)
       await systemClock.sleep(PROBE_LIMIT_MS, AbortSignal.any([arrived.signal, signal]));
     if (isHeard || signal.aborted || connection.status !== "ready") return;
-    settings.onError?.(new Error(`the subscriber heard nothing for ${PROBE_LIMIT_MS} ms`));
+    settings.onError?.(new Error(`the subscriber received nothing for ${PROBE_LIMIT_MS} ms`));
     connection.disconnect(true);
   }
 
-  // A publish that fails says nothing of this connection, and is reported by the connection it was sent on.
+  // A publish that fails does not concern this connection, and is reported by the connection it was sent on.
   const probing = every(PROBE_INTERVAL_MS, probe, { clock: systemClock, onError: () => {} });
   probing.start();
 
   return {
-    async subscribe(channel, hear) {
-      heard.set(channel, [...(heard.get(channel) ?? []), hear]);
+    async subscribe(channel, listener) {
+      listeners.set(channel, [...(listeners.get(channel) ?? []), listener]);
       if (connection.status === "ready") await connection.subscribe(channel);
     },
     probeNow: () => probing.wake(),

@@ -10,12 +10,11 @@ import { batchScripts, type Evaluation, type ScriptCall } from "./script-batch.t
 export type { RedisSettings };
 
 export interface RedisStore extends HotStore {
-  /** For commands that are not scripts: INFO in the self-check, the group commands of the inbox. */
+  /** For commands that are not scripts: INFO in the self-check, reading dead letters as bytes. */
   readonly client: Redis | Cluster;
   /**
-   * A connection of its own, for a command that blocks: on a shared one every other command waits behind
-   * it (2.9 s measured against 1.1 ms). On a Cluster it follows `key` to its node. `blockMsMax` is the longest
-   * its commands block; the time limit of the others comes on top.
+   * Opens a separate connection for a blocking command: on a shared one every other command waits behind it (2.9 s
+   * measured against 1.1 ms). `blockMsMax` is the longest time its commands block; the command timeout is added to it.
    */
   blockingConnection(blockMsMax?: number): Redis | Cluster;
 }
@@ -23,9 +22,9 @@ export interface RedisStore extends HotStore {
 /**
  * One Redis or a Redis Cluster.
  *
- * No command is ever sent twice by the client. A reply that is lost leaves the outcome unknown, the caller
- * is told `DEPENDENCY_DOWN`, and calls again if the script allows it: every script gives the same answer to
- * the same question. While there is no connection a command fails at once instead of waiting in a queue.
+ * The client never sends a command twice. When a reply is lost the outcome is unknown: the caller gets `DEPENDENCY_DOWN` and
+ * may call again, because every script is idempotent. Without a connection a command fails at once instead of waiting in a
+ * queue.
  */
 export function openRedis(settings: RedisSettings): RedisStore {
   const client = connect(settings, { autoPipelining: true });
@@ -64,12 +63,12 @@ export function openRedis(settings: RedisSettings): RedisStore {
       }
     },
     publish,
-    subscribe: (channel, hear) => subscriber.subscribe(channel, hear).catch(unavailable),
-    onBack(hear) {
-      client.on("ready", hear);
+    subscribe: (channel, listener) => subscriber.subscribe(channel, listener).catch(unavailable),
+    onBack(listener) {
+      client.on("ready", listener);
     },
     async ping() {
-      // A write: a Redis that is full, or cannot save, answers every other question as if nothing were wrong.
+      // A write: a Redis that is full, or cannot save, still answers reads.
       await (client instanceof Cluster
         ? pingCluster(client)
         : client.set(`${settings.prefix}:ping`, "1", "PX", PING_KEPT_MS)
@@ -134,7 +133,7 @@ function callOf<Key extends string, Args>(
   return { script, keys: script.keys.map((key) => keys[key]), argv };
 }
 
-/** Nothing but texts, as on the way of every job. */
+/** For calls with texts only, as on the path of every job. */
 const NO_ARGUMENTS = "{}";
 
 async function evaluate(
@@ -145,15 +144,12 @@ async function evaluate(
     return await client.evalsha(sha, keys.length, ...keys, ...argv);
   } catch (error) {
     if (!String(error).includes("NOSCRIPT")) throw error;
-    // First use on this server; from now on it is cached.
+    // First use on this server: EVAL also caches the script.
     return await client.eval(lua, keys.length, ...keys, ...argv);
   }
 }
 
-/**
- * Asks every master, and each whether all slots are served: a PING goes to any one node and is answered also
- * while a third of the keys is out of reach.
- */
+/** Checks every master, and that all slots are served: a PING reaches one node, and succeeds while others are down. */
 async function pingCluster(cluster: Cluster): Promise<void> {
   const masters = cluster.nodes("master");
   const states = await Promise.all(masters.map((master) => master.cluster("INFO")));
@@ -166,7 +162,7 @@ async function pingCluster(cluster: Cluster): Promise<void> {
 
 const PING_KEPT_MS = 10_000;
 
-/** Which keys are on which master is not known here, so their own word is taken instead of a write. */
+/** Uses the reported memory instead of a write, because it is not known here which master has which key. */
 function isFull(memory: string): boolean {
   const figure = (name: string) =>
     Number(new RegExp(`^${name}:(\\d+)`, "m").exec(memory)?.[1] ?? 0);
@@ -192,7 +188,7 @@ function dependencyDown(error: unknown): TenureError<"DEPENDENCY_DOWN"> {
   return new TenureError("DEPENDENCY_DOWN", { dependency: "redis", reason }, { cause: error });
 }
 
-/** A Cluster's own words, "Failed to refresh slots cache", say nothing to an operator. */
+/** The message of a Cluster, "Failed to refresh slots cache", does not help an operator. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   if ("lastNodeError" in error)

@@ -3,15 +3,15 @@ import { readFileSync } from "node:fs";
 import { atEndOfTick } from "../kernel/tick.ts";
 import { CLOCK, SCRIPTS, type SomeScript } from "./script.ts";
 
-/** One script, started by somebody in this turn of the loop. */
+/** One script that was started in this tick. */
 export interface ScriptCall {
   script: SomeScript;
   keys: string[];
-  /** The JSON object, and then the texts. */
+  /** The JSON object, then the texts. */
   argv: string[];
 }
 
-/** How a batch is evaluated: `EVALSHA sha keys… argv…`, or `EVAL lua` on a server that does not know it. */
+/** A batch to evaluate: `EVALSHA sha keys… argv…`, or `EVAL lua` on a server without the script. */
 export interface Evaluation {
   lua: string;
   sha: string;
@@ -19,19 +19,18 @@ export interface Evaluation {
   argv: string[];
 }
 
-/** What one call of a batch came to: its reply, or the error that Redis raised in it. */
+/** The outcome of one call of a batch: its reply, or the error that Redis raised in it. */
 export type CallReply = unknown;
 
-/** A batch of this many calls keeps Redis busy for some milliseconds; others must get in between. */
+/** A batch of this many calls keeps Redis busy for some milliseconds; other clients run in between. */
 const CALLS_MAX = 256;
 
 /**
- * Gathers the scripts that are started in one turn of the event loop and runs them in one round trip, in the order they
- * were started.
+ * Collects the scripts that are started in one tick of the event loop and runs them in one round trip, in that order.
  *
- * A command costs the client library some ten microseconds whatever it does, and Redis a fraction of that; a job takes a
- * dozen commands. Pipelining saves the round trips, not the commands. So one command runs them all: a script that
- * contains every script. Each call stands for itself; one that fails does not keep the others from running.
+ * Any command costs the client library about ten microseconds, and Redis a fraction of that; a job takes a dozen
+ * commands. Pipelining saves round trips, not commands. So one command runs them all: a script that contains every
+ * script. A call that fails does not affect the others.
  *
  * Only for one Redis: on a Cluster the keys of two jobs are on different servers.
  */
@@ -57,13 +56,13 @@ export function batchScripts(
       const alone = calls.length === 1;
       const reply = await evaluate(alone ? single(calls[0]!.call) : together(calls));
       const replies = alone ? [reply] : (reply as CallReply[]);
-      for (const [index, each] of calls.entries()) settle(each, replies[index]);
+      for (const [index, each] of calls.entries()) answer(each, replies[index]);
     } catch (error) {
       for (const { reject } of calls) reject(error);
     }
   }
 
-  function settle({ resolve, reject }: Started, reply: CallReply): void {
+  function answer({ resolve, reject }: Started, reply: CallReply): void {
     if (reply instanceof Error) reject(reply);
     else resolve(reply);
   }

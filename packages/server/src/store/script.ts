@@ -5,8 +5,8 @@ import { basename } from "node:path";
 import type { MemorySpace } from "./memory-space.ts";
 
 /**
- * One decision over the hot state, atomic in every store: a Lua file for Redis and, for the store in
- * memory, a function over the same structures. The conformance suite runs both against one story.
+ * One atomic decision over the hot state: a Lua file for Redis and, for the memory store, a function over the same
+ * structures. The conformance suite runs both through the same cases.
  */
 export interface Script<Key extends string, Args, Reply> {
   readonly name: string;
@@ -14,42 +14,42 @@ export interface Script<Key extends string, Args, Reply> {
   readonly body: string;
   readonly sha: string;
   readonly keys: readonly Key[];
-  /** Arguments that travel as they are, outside of the JSON object. */
+  /** Arguments that are passed unescaped, outside of the JSON object. */
   readonly texts: readonly (keyof Args & string)[];
   readonly args: Check<Args>;
   readonly reply: Check<Reply>;
   readonly memory: (space: MemorySpace, keys: Record<Key, string>, args: Args) => Reply;
 }
 
-/** What a schema does at the border: the value as it should be, or a throw. */
+/** Parses a value or throws, as a zod schema does. */
 export interface Check<T> {
   parse(value: unknown): T;
 }
 
-/** A script of whatever keys and arguments. */
+/** A script of any keys and arguments. */
 export interface SomeScript {
   readonly name: string;
   readonly lua: string;
-  /** What `lua` does, without what stands once before all. */
+  /** `lua` without the part that a batch contains once. */
   readonly body: string;
   readonly sha: string;
   readonly keys: readonly string[];
   readonly texts: readonly string[];
 }
 
-/** Every script that is defined, in the order they were. */
+/** All defined scripts, in the order of their definition. */
 export const SCRIPTS: SomeScript[] = [];
 
 export const CLOCK = readFileSync(new URL("./lua/clock.lua", import.meta.url), "utf8");
 const PRELUDE = readFileSync(new URL("./lua/prelude.lua", import.meta.url), "utf8");
 
 /**
- * Binds a Lua file to its types, and to the function that means the same in memory. Names cross the border,
- * positions do not: arguments travel as one JSON object, and the file must unpack its keys under the names,
- * and in the order, given here. Nobody can swap two arguments, and neither side can be edited out of step.
+ * Binds a Lua file to its types, and to its form in memory. Arguments are passed by name, as one JSON object, and the file
+ * must unpack its keys under the names and in the order given here: two arguments cannot be swapped, and neither side can
+ * be changed without the other.
  *
- * An argument named in `texts` is a string that Lua need not understand, such as a payload: it stands beside the
- * object, under the same check of its name. Inside it would be escaped here and unescaped there, 256 KiB at a time.
+ * An argument in `texts` is a string that Lua does not parse, such as a payload. It is passed beside the object, under the
+ * same check of its name; inside, up to 256 KiB would be escaped here and unescaped there.
  */
 export function defineScript<Key extends string, Args, Reply>(script: {
   file: URL;
@@ -61,14 +61,14 @@ export function defineScript<Key extends string, Args, Reply>(script: {
   const text = readFileSync(script.file, "utf8");
   const texts = script.texts ?? [];
   const positions = script.keys.map((_, index) => `KEYS[${index + 1}]`);
-  assertSays(`local ${script.keys.join(", ")} = ${positions.join(", ")}\n`);
+  assertContains(`local ${script.keys.join(", ")} = ${positions.join(", ")}\n`);
   const further = texts.map((_, index) => `ARGV[${index + 2}]`);
-  if (texts.length > 0) assertSays(`local ${texts.join(", ")} = ${further.join(", ")}\n`);
+  if (texts.length > 0) assertContains(`local ${texts.join(", ")} = ${further.join(", ")}\n`);
   const name = basename(script.file.pathname, ".lua");
   return { inMemory: (memory) => register({ ...script, name, texts }, text, memory) };
 
-  function assertSays(contract: string): void {
-    assert(text.includes(contract), `${script.file.pathname} must say: ${contract}`);
+  function assertContains(contract: string): void {
+    assert(text.includes(contract), `${script.file.pathname} must contain: ${contract}`);
   }
 }
 

@@ -2,7 +2,7 @@ import type { Cluster, Redis } from "ioredis";
 import type { Db } from "./db.ts";
 import { sql } from "./sql.ts";
 
-/** What a store must be for our promises to hold: `refusals` stop the start, `warnings` are said and lived with. */
+/** Whether a store can keep our guarantees: `refusals` stop the start, `warnings` are logged. */
 export interface SelfCheck {
   refusals: string[];
   warnings: string[];

@@ -20,7 +20,7 @@ export function sql(parts: TemplateStringsArray, ...values: unknown[]): Sql {
   return { ...statement, values };
 }
 
-/** A jsonb parameter. Said explicitly because the drivers would send an array as a Postgres array. */
+/** A jsonb parameter. Explicit because the drivers would send an array as a Postgres array. */
 export function json(value: unknown): string {
   return JSON.stringify(value);
 }
