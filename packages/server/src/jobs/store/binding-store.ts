@@ -1,4 +1,4 @@
-import * as z from "zod";
+import { getCommand } from "../../store/command.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import { jobKeys, type RequestName } from "./keys.ts";
@@ -23,29 +23,7 @@ const bindScript = defineScript<
   return ["bound"];
 });
 
-const readScript = defineScript({
-  file: new URL("./lua/read-binding.lua", import.meta.url),
-  keys: ["binding"],
-  args: z.object({}),
-  reply: z.union([
-    z.tuple([z.literal("bound"), z.string(), z.string()]),
-    z.tuple([z.literal("absent")]),
-  ]),
-}).inMemory((space, { binding }) => {
-  const held = parseBinding(space.get(binding));
-  return held ? ["bound", held.jobId, held.bodyHash] : ["absent"];
-});
-
-const unbindScript = defineScript({
-  file: new URL("./lua/unbind-request.lua", import.meta.url),
-  keys: ["binding"],
-  args: z.object({ job: z.string() }),
-  reply: z.tuple([z.enum(["unbound", "not_ours"])]),
-}).inMemory((space, { binding }, { job }) => {
-  if (parseBinding(space.get(binding))?.jobId !== job) return ["not_ours"];
-  space.delete(binding);
-  return ["unbound"];
-});
+const readText = getCommand("read-binding");
 
 const keepScript = defineScript<
   "binding",
@@ -100,8 +78,7 @@ export async function readBinding(
   hot: HotStore,
   request: RequestName,
 ): Promise<Binding | undefined> {
-  const reply = await hot.run(readScript, { binding: jobKeys.binding(hot.prefix, request) }, {});
-  return reply[0] === "bound" ? { jobId: reply[1], bodyHash: reply[2] } : undefined;
+  return parseBinding(await readText(hot, jobKeys.binding(hot.prefix, request)));
 }
 
 /**
@@ -115,12 +92,6 @@ export async function keepBinding(
 ): Promise<void> {
   const binding = jobKeys.binding(hot.prefix, { tenant, requestId });
   await hot.run(keepScript, { binding }, { job: jobId, keep_ms: String(keepMs) });
-}
-
-/** `false`: the request is bound to another job, or to none. */
-export async function unbind(hot: HotStore, request: RequestName, jobId: string): Promise<boolean> {
-  const binding = jobKeys.binding(hot.prefix, request);
-  return (await hot.run(unbindScript, { binding }, { job: jobId }))[0] === "unbound";
 }
 
 function parseBinding(text: string | undefined): Binding | undefined {

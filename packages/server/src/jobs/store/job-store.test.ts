@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { HOT_STORES, openTestHot, type TestHot } from "../../../testing/hot-stores.ts";
 import { NODE_A, newJob } from "../../../testing/jobs.ts";
 import type { RedisStore } from "../../store/redis.ts";
-import { type BindingCandidate, bind, readBinding, unbind } from "./binding-store.ts";
+import { type BindingCandidate, bind, readBinding } from "./binding-store.ts";
 import {
   createJob,
   dropJob,
@@ -211,14 +211,6 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
     const colon = newJob({ requestId: "y", tenant: "t:x" });
     expect(await bind(store.hot, suitor(colon))).toEqual({ outcome: "bound" });
     expect(await readBinding(store.hot, { tenant: "t", requestId: "x:y" })).toBeUndefined();
-  });
-
-  test("a binding is freed only by its own job", async () => {
-    const [first, second] = [newJob({ requestId: "u" }), newJob({ requestId: "u" })];
-    await bind(store.hot, suitor(first));
-    expect(await unbind(store.hot, second, second.jobId)).toBe(false);
-    expect(await unbind(store.hot, first, first.jobId)).toBe(true);
-    expect(await readBinding(store.hot, first)).toBeUndefined();
   });
 
   test("a binding whose job has no record is replaced, and that job can never be written", async () => {

@@ -29,16 +29,6 @@ const markScript = defineScript({
   return [already ? "already" : "marked"];
 });
 
-const readScript = defineScript({
-  file: new URL("./lua/read-unavailable.lua", import.meta.url),
-  keys: ["unavailable"],
-  args: z.object({}),
-  reply: z.tuple([z.literal("unavailable")], z.string()),
-}).inMemory((space, { unavailable }) => {
-  const live = [...space.scores(unavailable)].filter(([, untilMs]) => untilMs > space.nowMs());
-  return ["unavailable", ...live.sort((a, b) => a[1] - b[1]).map(([service]) => service)];
-});
-
 const noticeScript = defineScript({
   file: new URL("./lua/open-notice.lua", import.meta.url),
   keys: ["notice"],
@@ -78,13 +68,6 @@ export async function markUnavailable(
     reports_max: report.reportsMax,
   });
   return outcome;
-}
-
-/** The services this node is left out for now. */
-export async function readUnavailable(hot: HotStore, nodeId: string): Promise<string[]> {
-  const unavailable = jobKeys.unavailable(hot.prefix, nodeId);
-  const [, ...services] = await hot.run(readScript, { unavailable }, {});
-  return services;
 }
 
 /** Whether this instance logs about the service in this window: `true` for one instance.*/
