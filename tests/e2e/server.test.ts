@@ -300,7 +300,7 @@ async function countInstances(env: Record<string, string>): Promise<number> {
 }
 
 function holdDirectory(dataDir: string): string {
-  const file = join(repositoryRoot, "packages/server/dist/store/directory-lock.js");
+  const file = join(repositoryRoot, "packages/server/dist/store/embedded/directory-lock.js");
   return `
     import { lockDirectory } from ${JSON.stringify(file)};
     if ("release" in lockDirectory(${JSON.stringify(dataDir)})) console.log("held");

@@ -7,7 +7,7 @@ import type * as redisModule from "../../packages/server/dist/store/redis.js";
 const built = (file: string): string => join(repositoryRoot, "packages/server/dist", file);
 
 /** For programs that open the embedded store in a process of their own. */
-export const embeddedStoreFile = built("store/pglite.js");
+export const embeddedStoreFile = built("store/embedded/pglite.js");
 
 export function loadRedisStore(): Promise<typeof redisModule> {
   return import(/* @vite-ignore */ pathToFileURL(built("store/redis.js")).href);

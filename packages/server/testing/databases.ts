@@ -3,8 +3,8 @@ import { scratchDirectory } from "@tenure/testing/scratch";
 import { createDatabase, ensureTemplate } from "@tenure/testing/stores/database";
 import { stores } from "@tenure/testing/stores/stores";
 import type { Db, PostgresStore } from "../src/store/db.ts";
+import { openPglite } from "../src/store/embedded/pglite.ts";
 import { migrate, readMigrations } from "../src/store/migrate.ts";
-import { openPglite } from "../src/store/pglite.ts";
 import { openPostgres, type PostgresOptions } from "../src/store/postgres.ts";
 import { sql } from "../src/store/sql.ts";
 

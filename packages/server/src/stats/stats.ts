@@ -99,7 +99,8 @@ export function createStats(options: StatsOptions): StatsKeeper {
   const now = (): string => new Date(clock.wallMs()).toISOString();
   const loop = every(INTERVAL_MS, step, {
     clock,
-    onError: (error) => log.warn({ event: "stats.not-told", error }, "could not collect the stats; will retry"),
+    onError: (error) =>
+      log.warn({ event: "stats.not-told", error }, "could not collect the stats; will retry"),
   });
   return { read, start: loop.start, stop: loop.stop };
 }

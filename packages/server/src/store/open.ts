@@ -87,7 +87,7 @@ async function openDatabase(
   const { uri, onError } = route;
   if (uri === "") {
     const dataDir = openDataDirectory(config.server.data_dir, log);
-    const { openPglite } = await import("./pglite.ts");
+    const { openPglite } = await import("./embedded/pglite.ts");
     const onOpening = () =>
       log.info(
         { event: "postgres.opening", dataDir },

@@ -1,7 +1,7 @@
-import { systemClock } from "../kernel/clock.ts";
-import { every, type Service } from "../kernel/service.ts";
-import type { Result } from "./db.ts";
-import { type Sql, sql } from "./sql.ts";
+import { systemClock } from "../../kernel/clock.ts";
+import { every, type Service } from "../../kernel/service.ts";
+import type { Result } from "../db.ts";
+import { type Sql, sql } from "../sql.ts";
 
 export interface UpkeepSettings {
   /** How often the amount of log since the last checkpoint is looked at. */

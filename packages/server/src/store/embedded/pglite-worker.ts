@@ -2,7 +2,7 @@ import { existsSync, fsyncSync, renameSync, rmSync } from "node:fs";
 import { parentPort, workerData } from "node:worker_threads";
 import { PGlite, type PGliteOptions } from "@electric-sql/pglite";
 import { NodeFS } from "@electric-sql/pglite/nodefs";
-import { INT8_OID, parseInt8, parseTimestamp, TIMESTAMPTZ_OID } from "./db.ts";
+import { INT8_OID, parseInt8, parseTimestamp, TIMESTAMPTZ_OID } from "../db.ts";
 
 // The thread the embedded Postgres lives in. On the main thread its statements would stop every timer and
 // socket of the server while they run: of 319 ticks 2 came through under 5,000 updates.

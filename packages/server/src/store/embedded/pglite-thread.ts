@@ -1,9 +1,9 @@
 import { EventEmitter } from "node:events";
 import { Worker } from "node:worker_threads";
 import { TenureError } from "@tenure/protocol";
-import type { Result } from "./db.ts";
+import type { Result } from "../db.ts";
+import { isUnavailable } from "../unavailable.ts";
 import type { Answer, Ask, Notification } from "./pglite-worker.ts";
-import { isUnavailable } from "./unavailable.ts";
 
 type AskWithoutId = Ask extends infer A ? (A extends Ask ? Omit<A, "id"> : never) : never;
 
@@ -101,6 +101,6 @@ function errorOf(given: { message: string; code?: string }): Error {
 function workerFile(): URL {
   const own = new URL("./pglite-worker.js", import.meta.url);
   return import.meta.url.endsWith(".ts")
-    ? new URL("../../dist/store/pglite-worker.js", import.meta.url)
+    ? new URL("../../../dist/store/embedded/pglite-worker.js", import.meta.url)
     : own;
 }

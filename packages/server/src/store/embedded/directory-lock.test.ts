@@ -62,7 +62,7 @@ test("only its owner may enter a directory it made", () => {
 
 /** A process that runs the built form of the file, as a server does. */
 function startHolder(directory: string) {
-  const built = join(repositoryRoot, "packages/server/dist/store/directory-lock.js");
+  const built = join(repositoryRoot, "packages/server/dist/store/embedded/directory-lock.js");
   const program = `
     import { lockDirectory } from ${JSON.stringify(built)};
     console.log("release" in lockDirectory(${JSON.stringify(directory)}) ? "locked" : "refused");

@@ -1,9 +1,9 @@
 import { statfs } from "node:fs/promises";
 import { join } from "node:path";
-import { systemClock } from "../kernel/clock.ts";
-import { createPriorityLine } from "../kernel/priority-line.ts";
-import { every } from "../kernel/service.ts";
-import type { Db, PostgresStore } from "./db.ts";
+import { systemClock } from "../../kernel/clock.ts";
+import { createPriorityLine } from "../../kernel/priority-line.ts";
+import { every } from "../../kernel/service.ts";
+import type { Db, PostgresStore } from "../db.ts";
 import { type DirectoryLock, lockDirectory } from "./directory-lock.ts";
 import { type AskThread, down, type PgliteThread, startThread } from "./pglite-thread.ts";
 import { createUpkeep, type UpkeepSettings } from "./pglite-upkeep.ts";

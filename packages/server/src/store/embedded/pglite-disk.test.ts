@@ -4,9 +4,9 @@ import { scratchDirectory } from "@tenure/testing/scratch";
 import { createSmallDisk } from "@tenure/testing/stores/small-disk";
 import { until } from "@tenure/testing/until";
 import { expect, onTestFinished, test, vi } from "vitest";
-import type { PostgresStore } from "./db.ts";
+import type { PostgresStore } from "../db.ts";
+import { sql } from "../sql.ts";
 import { openPglite, type PgliteOptions } from "./pglite.ts";
-import { sql } from "./sql.ts";
 
 // The embedded store and its disk: what it does when that is full, and how much of it it takes.
 

@@ -4,9 +4,9 @@ import { TenureError } from "@tenure/protocol";
 import { scratchDirectory } from "@tenure/testing/scratch";
 import { until } from "@tenure/testing/until";
 import { expect, onTestFinished, test, vi } from "vitest";
-import type { PostgresStore } from "./db.ts";
+import type { PostgresStore } from "../db.ts";
+import { sql } from "../sql.ts";
 import { openPglite, type PgliteOptions } from "./pglite.ts";
-import { sql } from "./sql.ts";
 
 // On a busy machine the making of a database may take many times its four seconds.
 vi.setConfig({ testTimeout: 90_000 });
