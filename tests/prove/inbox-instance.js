@@ -11,14 +11,18 @@ import { pathToFileURL } from "node:url";
 const [, , serverDirectory, optionsText] = process.argv;
 /** @param {string} file */
 const load = (file) => import(pathToFileURL(join(String(serverDirectory), file)).href);
-const [{ openRedis, waitUntilReady }, { announcePresence }, { createDelivery }, kernel] =
-  await Promise.all([
+const [{ openRedis, waitUntilReady }, { announcePresence }, { createDelivery }] = await Promise.all(
+  [
     load("store/redis.js"),
     load("membership/store/presence-store.js"),
     load("delivery/delivery.js"),
-    Promise.all([load("kernel/clock.js"), load("kernel/log.js")]),
-  ]);
-const [{ systemClock }, { createLog }] = kernel;
+  ],
+);
+const [{ systemClock }, { createLog }, { createTelemetry }] = await Promise.all([
+  load("kernel/clock.js"),
+  load("kernel/log.js"),
+  load("telemetry.js"),
+]);
 
 const { instanceId, redis, settings, presenceTtlMs, keys } = JSON.parse(String(optionsText));
 const store = openRedis(redis);
@@ -39,6 +43,7 @@ const delivery = createDelivery({
   settings,
   clock: systemClock,
   log: createLog("error"),
+  telemetry: createTelemetry(),
   /** @param {{ kind: string, job_id: string, attempt_id: number }} message */
   async receive({ kind, job_id, attempt_id }) {
     if (kind === "poison") return "retry";
