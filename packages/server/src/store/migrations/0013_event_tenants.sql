@@ -38,3 +38,7 @@ begin
 end $$;
 create trigger event_written before insert on event
   for each row execute function tenure_event_written();
+
+-- A tenant that no token can name would take a running deployment from its node. Rows from before this are not checked.
+alter table deployment add constraint deployment_tenant_check
+  check (tenant ~ '^[A-Za-z0-9._:/@-]{1,128}$') not valid;
