@@ -16,7 +16,7 @@ const SLOW = [
   "e2e/worker-blocking.test.ts",
   "console/faces.test.ts",
   "membership/forget.test.ts",
-  "store/pglite-disk.test.ts",
+  "store/embedded/pglite-disk.test.ts",
   "attacks/data-dir.test.ts",
   "processes/process-registry.test.ts",
   "retention.test.ts",
