@@ -6,7 +6,7 @@ export interface Refusing {
   numberOf(name: string, text: string, limits: { least: number }): number;
 }
 
-/** What one of the project's own commands was asked for; what it cannot take is told in a line, with exit code 2. */
+/** Parses the arguments of one of the project's own commands. Prints a line and exits with 2 for an argument it does not have. */
 export function readCommandLine<const Config extends ParseArgsConfig>(
   usage: string,
   config: Config,
@@ -43,7 +43,7 @@ export function renderChoices(things: readonly { name: string; summary: string }
   return things.map(({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`).join("\n");
 }
 
-/** Those of that name, in their own order; all of them when nobody asked for one. */
+/** The items with this name, in their own order; all of them without a name. */
 export function chosen<Thing extends { name: string }>(
   things: readonly Thing[],
   names: readonly string[],

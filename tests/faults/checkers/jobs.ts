@@ -8,7 +8,7 @@ export interface SubmitAsk {
   payload: { n: string };
 }
 
-/** What somebody was told of a job that has ended. */
+/** The end of a job as a caller received it. */
 export interface Told {
   job_id: string;
   outcome: string;

@@ -87,7 +87,7 @@ function countRepeats(allocates: readonly Allocate[]): number {
 const keyOf = ({ signer, request_id }: { signer: string; request_id: string }): string =>
   `${signer} ${request_id}`;
 
-/** The holds somebody was told of. One request has one answer, however often it is asked. */
+/** The holds that callers received. One request has one answer, however often it is sent. */
 function holdsOf(allocates: readonly Allocate[], violations: Violations): Hold[] {
   const holds: Hold[] = [];
   for (const [key, asks] of groupBy(allocates, ({ asked }) => keyOf(asked))) {

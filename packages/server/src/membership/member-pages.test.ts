@@ -119,8 +119,8 @@ test("a small fleet is one frame without any field of pages", () => {
     ...{ type: "host_event", seq: 1, event: "INIT", view: "ready" },
     members: [member(named(1)), member(named(2))],
   });
-  const nobody = createMemberPages(view([]).current);
-  expect(JSON.parse(nobody.list(PAGED).toString())).toEqual({ seq: 1, view: "ready", members: [] });
+  const empty = createMemberPages(view([]).current);
+  expect(JSON.parse(empty.list(PAGED).toString())).toEqual({ seq: 1, view: "ready", members: [] });
 });
 
 test("the frames are written once per change, for all that serve the same tenants", () => {

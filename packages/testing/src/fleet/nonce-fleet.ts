@@ -92,7 +92,7 @@ export async function withClient<T>(uri: string, work: (client: Client) => Promi
   }
 }
 
-/** A number as somebody was told it. */
+/** A nonce as a caller received it. */
 export interface Told {
   requestId: string;
   nonce: number;
@@ -102,7 +102,7 @@ export interface Told {
 }
 
 /**
- * What must hold of one signer after everything: every number from 0 on is there once, everybody who was told a
+ * What must hold of one signer after everything: every number from 0 on is there once, every caller that received a
  * number and did not give it back has it still, and what was reported as used is used.
  */
 export async function checkSigner(uri: string, signer: string, told: Told[]): Promise<number> {

@@ -55,7 +55,7 @@ export function cpuMsOf(pid: number): number {
   return (readStat(pid)?.cpuTicks ?? 0) * MS_PER_TICK;
 }
 
-/** Sends a signal and tells whether there was anybody to send it to. */
+/** Sends a signal. Returns false if there is no such process. */
 export function signal(pid: number, name: NodeJS.Signals): boolean {
   try {
     return process.kill(pid, name);

@@ -51,7 +51,7 @@ beforeAll(async () => {
   delivery.start();
   app = Fastify();
   app.setErrorHandler(renderFailure(silentLog, 1_024));
-  const anybody = { name: "anybody", role: "admin", tenant: "default", operates: true } as const;
+  const caller = { name: "caller", role: "admin", tenant: "default", operates: true } as const;
   for (const { route, answer } of dlqRoutes({
     ...delivery.dlq,
     tenantOf: async () => undefined,
@@ -59,7 +59,7 @@ beforeAll(async () => {
     app.route({
       method: route.method,
       url: route.path,
-      handler: async (request, reply) => answer(request, reply, anybody),
+      handler: async (request, reply) => answer(request, reply, caller),
     });
   }
 });
