@@ -28,6 +28,8 @@ export interface JobFleet {
     path: string,
     body?: unknown,
   ): Promise<{ status: number; body: Answer }>;
+  /** Waits for a state in the record of a job. A session may miss a `job_update`. */
+  reached(jobId: string, state: string, attemptId?: number): Promise<void>;
   /** One more instance; the settings of the others, changed. */
   start(env?: Record<string, string>, clock?: Clock): Promise<App>;
   /** Closes the peers of one test. */
@@ -113,6 +115,13 @@ export async function openJobFleet(
       return asJobSession(raw, pool(), { sessionId: session_id, resumeToken: resume_token });
     },
     ask,
+    async reached(jobId, state, attemptId = 1) {
+      const isReached = async () => {
+        const { body } = await ask(apps[0] as App, "GET", `/jobs/${jobId}`);
+        return body.state === state && body.attempt_id === attemptId;
+      };
+      await until(isReached, { what: `${state} in attempt ${attemptId}` });
+    },
     rest,
     async stop() {
       await rest();

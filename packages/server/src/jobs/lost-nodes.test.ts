@@ -64,7 +64,7 @@ describe("a node that is lost", () => {
       const client = await c.session(app);
       const { job_id } = await client.accepted(client.submit());
       lost.say("job_ack", await lost.assigned());
-      await until(() => client.states(job_id).includes("ACCEPTED"), { what: "ACCEPTED" });
+      await c.reached(job_id, "ACCEPTED");
       armFailpoint("node.after-leave", () => {
         throw new Error("planted");
       });

@@ -36,7 +36,7 @@ describe.each(HOT_STORES)("a node whose connection breaks, on %s", (kind) => {
     const assign = await node.assigned();
     node.say("job_ack", assign);
     node.say("job_started", assign);
-    await until(() => client.states(job_id).includes("RUNNING"), { what: "RUNNING" });
+    await fleet.reached(job_id, "RUNNING");
     return { node, client, job_id, assign };
   }
 
@@ -77,9 +77,7 @@ describe.each(HOT_STORES)("a node whose connection breaks, on %s", (kind) => {
     const other = await fleet.node(b);
     node.socket.terminate();
     other.say("job_ack", await other.assigned(1, job_id));
-    await until(() => client.states(job_id).filter((state) => state === "ACCEPTED").length === 2, {
-      what: "the second attempt accepted",
-    });
+    await fleet.reached(job_id, "ACCEPTED", 2);
     other.socket.terminate();
     expect(await client.result({ job_id })).toMatchObject({ outcome: "attempts_exhausted" });
   });

@@ -39,7 +39,7 @@ describe("Redis in trouble", () => {
     const { job_id } = await client.accepted(client.submit());
     const assigned = await node.assigned();
     node.say("job_ack", assigned);
-    await until(() => client.states(job_id).includes("ACCEPTED"), { what: "ACCEPTED" });
+    await fleet.reached(job_id, "ACCEPTED");
     await redis.stop();
     const refused = client.submit({ request_id: "during-the-outage" });
     expect(await client.error(refused)).toMatchObject({ code: "DEPENDENCY_DOWN", retryable: true });
@@ -109,7 +109,7 @@ describe("Redis in trouble", () => {
     await client.accepted(request);
     const assigned = await node.assigned();
     node.say("job_ack", assigned);
-    await until(() => client.states(assigned.job_id).includes("ACCEPTED"), { what: "ACCEPTED" });
+    await fleet.reached(assigned.job_id, "ACCEPTED");
     await redis.restartEmpty();
     await until(isReady, { what: "ready again", ...patience });
     const isFound = async () =>

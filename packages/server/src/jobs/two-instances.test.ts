@@ -1,5 +1,7 @@
+import { TenureError } from "@tenure/protocol";
 import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { armFailpoint, disarmAll } from "../../testing/failpoints.js";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
 import { systemClock } from "../kernel/clock.ts";
@@ -53,6 +55,21 @@ describe.each(["redis", "redis-cluster"] as const)("two instances over %s", (kin
     ]);
     expect(client.states(job_id)).toEqual(["DISPATCHED", "ACCEPTED", "RUNNING"]);
     expect(client.results(job_id)).toHaveLength(1);
+  });
+
+  test("the session gets each state once if the answer of the store is lost after it has written them", async () => {
+    const node = await fleet.node(a);
+    const client = await fleet.session(b);
+    const { job_id } = await client.accepted(client.submit());
+    const assigned = await node.assigned();
+    armFailpoint("report.after-written", () => {
+      disarmAll();
+      throw new TenureError("DEPENDENCY_DOWN", { dependency: "redis", reason: "planted" });
+    });
+    node.say("job_ack", assigned);
+    node.say("job_started", assigned);
+    await until(() => client.states(job_id).includes("RUNNING"), { what: "RUNNING" });
+    expect(client.states(job_id)).toEqual(["DISPATCHED", "ACCEPTED", "RUNNING"]);
   });
 
   test.each([

@@ -156,6 +156,7 @@ export class NodeReports {
     const steps = ending ? [...batch.steps, ending.step] : batch.steps;
     const result = ending ? ending.result : batch.result;
     const advanced = await this.#advance(batch, steps, result);
+    await failpoint("report.after-written");
     const answers: readonly Answer[] =
       advanced.outcome === "absent" ? steps.map(() => "absent" as const) : advanced.answers;
     for (const [index, kind] of batch.kinds.entries())
@@ -170,7 +171,7 @@ export class NodeReports {
     const isOpen = advanced.jobOutcome !== undefined || advanced.state === "CREATED";
     const isOurs = isAgain && answers.at(-1) === "duplicate" && isOpen;
     const isWritten = isEnd && (answers.at(-1) === "applied" || isOurs);
-    if (!isWritten) return this.#noteStates(batch, job, answers, advanced.state);
+    if (!isWritten) return this.#noteStates(batch, job, answers, { ...advanced, isAgain });
     job ??= await this.#with.load(jobId);
     if (job) this.#endAttempt(job, batch, advanced, result);
   }
@@ -225,7 +226,7 @@ export class NodeReports {
     { jobId, attemptId, kinds, progress }: ReportBatch,
     job: TrackedJob | undefined,
     answers: readonly Answer[],
-    state: Advanced["state"],
+    { state, isAgain }: { state: Advanced["state"]; isAgain: boolean },
   ): void {
     const { tracked, notifier } = this.#parts;
     if (!job || job.attemptId !== attemptId) return;
@@ -239,7 +240,9 @@ export class NodeReports {
     if (state === "ACCEPTED" || state === "RUNNING")
       tracked.setDeadline(job, "state", job.runTimeoutMs);
     for (const [index, kind] of kinds.entries()) {
-      if (answers[index] !== "applied" || !sessionId) continue;
+      // A duplicate of an earlier call of ours: the session was not notified after it.
+      const isNew = answers[index] === "applied" || (isAgain && answers[index] === "duplicate");
+      if (!isNew || !sessionId) continue;
       const reached = kind === "ack" ? "ACCEPTED" : "RUNNING";
       notifier.send(sessionId, updateFrame({ jobId, state: reached, attemptId, nodeId }));
     }

@@ -38,6 +38,7 @@ export function createSessionNotifier(options: {
     if (owners.size >= OWNERS_MAX) owners.clear();
     const to = instanceOf(hot, { session_id: sessionId }, instanceId);
     owners.set(sessionId, { to, untilMs: nowMs + OWNER_TRUST_MS });
+    to.catch(() => owners.delete(sessionId));
     return to;
   }
 
