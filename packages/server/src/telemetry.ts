@@ -152,7 +152,7 @@ export const jobMetrics = ({ counter, gauge, histogram }: Define) => ({
   ),
   jobsWaiting: gauge(
     "tenure_job_waiting",
-    "Jobs that wait for a slot on this instance. At queue_max per pool new ones are refused.",
+    "Jobs that wait for a slot on this instance. At queue_max per tenant and pool new ones are refused.",
   ),
   jobQueueAgeSeconds: gauge(
     "tenure_job_queue_age_seconds",

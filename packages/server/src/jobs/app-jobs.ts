@@ -1,4 +1,5 @@
 import { getHeapStatistics } from "node:v8";
+import { ANY_TENANT } from "@tenure/protocol";
 import type { Config } from "../config.ts";
 import type { Delivery } from "../delivery/contract.ts";
 import type { Clock } from "../kernel/clock.ts";
@@ -54,6 +55,7 @@ function settingsOf(
     retentionMs: jobs.retention_seconds * 1_000,
     endedMax: jobs.ended_max,
     endedBytesMax: jobs.ended_bytes_max || ENDED_BYTES_MAX[kind](),
+    hasTenants: tenantsOf(config).size > 1,
     queueMax: jobs.queue_max,
     pendingTimeoutMs: timeout.pending_timeout_seconds * 1_000,
     ackTimeoutMs: timeout.ack_timeout_seconds * 1_000,
@@ -75,6 +77,14 @@ function settingsOf(
       reportsMax: storm.node_ratelimit_max,
     },
   };
+}
+
+/** The tenants whose tokens can submit jobs. */
+function tenantsOf({ auth }: Config): ReadonlySet<string> {
+  const submitters = auth.tokens.filter(
+    ({ role, tenant }) => (role === "session" || role === "admin") && tenant !== ANY_TENANT,
+  );
+  return new Set(submitters.map(({ tenant }) => tenant));
 }
 
 function metricsOf(telemetry: Telemetry): JobMetrics {

@@ -16,7 +16,9 @@ export interface JobsSettings {
   /** Ended jobs to keep, and the memory for them. */
   endedMax: number;
   endedBytesMax: number;
-  /** Jobs that may wait in one pool. */
+  /** Jobs may come from more than one tenant, so that each gets a share of what is kept. */
+  hasTenants: boolean;
+  /** Jobs of one tenant that may wait in one pool. */
   queueMax: number;
   pendingTimeoutMs: number;
   ackTimeoutMs: number;

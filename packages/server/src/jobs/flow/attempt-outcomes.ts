@@ -22,6 +22,7 @@ import {
   reasonText,
 } from "../policy/retry-policy.ts";
 import { keepBinding } from "../store/binding-store.ts";
+import type { EndedJob } from "../store/ended-store.ts";
 import { readJob } from "../store/job-store.ts";
 import { type Advanced, advance } from "../store/transition-store.ts";
 import { logUnlessStoreDown } from "../store-errors.ts";
@@ -190,21 +191,18 @@ export class AttemptOutcomes {
     { isReleased, isRecovered = false }: { isReleased: boolean; isRecovered?: boolean },
   ): Promise<void> {
     await failpoint("result.after-finished");
-    const { jobId, isEvicted, result } = end;
+    const { jobId, tenant, isEvicted, result } = end;
     const bytes = isEvicted ? 0 : this.#with.retention.bytesOf(result);
     // The session need not wait until the slot is free. Returned, not awaited: until the session acknowledges, only the job
     // id and a size may stay in memory, not the result.
     const delivered = this.#with.results.deliver(end, { isRecovered });
     return this.#leaveAfter(
-      { jobId, bytes },
+      { jobId, tenant, bytes },
       Promise.all([delivered, isReleased ? undefined : this.#release(end)]),
     );
   }
 
-  async #leaveAfter(
-    ended: { jobId: string; bytes: number },
-    work: Promise<["out" | "stay", unknown]>,
-  ): Promise<void> {
+  async #leaveAfter(ended: EndedJob, work: Promise<["out" | "stay", unknown]>): Promise<void> {
     const [delivered] = await work;
     await failpoint("result.after-delivered");
     await this.#with.retention.ended(ended, { leaves: delivered === "out" });

@@ -229,13 +229,16 @@ export class RecoveryWorker implements Service {
   async #conclude(record: JobRecord, isReleased: boolean, nowMs: number): Promise<void> {
     const { hot, clock, log } = this.#parts;
     const { outcomes, turns, results, retention } = this.#with;
-    const { jobId, sessionId, outcome } = record;
+    const { jobId, tenant, sessionId, outcome } = record;
     if (!outcome) return;
     // Less and less often, so that a session that never acknowledges is not sent its results all day.
     const inMs = Math.min(Math.max(nowMs - record.stateMs, LOOK_AGAIN_MS), 300_000);
     await rescheduleRecovery(hot, [{ jobId, inMs }]);
     if (sessionId && results.isAwaited(sessionId, jobId))
-      return retention.ended({ jobId, bytes: retention.bytesOf(record.result) }, { leaves: false });
+      return retention.ended(
+        { jobId, tenant, bytes: retention.bytesOf(record.result) },
+        { leaves: false },
+      );
     // The instance that ended the job may have stopped before it ended the turn.
     const times = { nowMs: clock.monotonicMs(), storeNowMs: nowMs };
     if (!isReleased) turns.placedOrEnded(trackedJobOf(record, times));

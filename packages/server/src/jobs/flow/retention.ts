@@ -1,6 +1,7 @@
 import { batchPerTick } from "../../kernel/batch.ts";
 import { every, type Service } from "../../kernel/service.ts";
 import type { HotStore } from "../../store/hot-store.ts";
+import { createEndedCounts } from "../memory/ended-counts.ts";
 import type { JobsParts } from "../parts.ts";
 import {
   dropOldestBodies,
@@ -15,7 +16,8 @@ import { RECOVERY_SHARDS, recoveryShard } from "../store/keys.ts";
 
 /**
  * Bounds the memory of ended jobs. Results and timelines of the oldest jobs are dropped first; request ids and outcomes stay
- * for `retention_seconds`, and when those fill their part of the bound, new jobs are refused.
+ * for `retention_seconds`, and when those fill their part of the bound, new jobs are refused. One of several tenants is
+ * refused before that: see `SHARE_OF_ROOM`.
  *
  * One instance at a time sweeps, and the others read its figures. Figures are some seconds old at most; each instance adds
  * the jobs it has ended since.
@@ -25,11 +27,13 @@ export interface Retention extends Service {
   ended(job: EndedJob, at: { leaves: boolean }): Promise<void>;
   /** Bytes that a result and its timeline take; 0 for none. */
   bytesOf(result: string | undefined): number;
-  /** `undefined` while there is room for new jobs. */
-  shortage(): Shortage | undefined;
+  /** `undefined` while there is room for new jobs of this tenant. */
+  shortage(tenant: string): Shortage | undefined;
 }
 
 export interface Shortage {
+  /** What is full, for the caller. */
+  queue: string;
   /** Jobs that fit. */
   limit: number;
   retryAfterMs: number;
@@ -44,6 +48,12 @@ const BYTES: Record<HotStore["kind"], { record: number; body: number }> = {
 
 /** Records fill at most this share of `ended_bytes_max`, so that a job that has just ended has room for its result. */
 const RECORDS_SHARE = 0.75;
+/**
+ * With several tenants, one may keep this many jobs for each job there is still room for: three quarters of the bound while
+ * it is alone, an equal part when all want more. What it leaves free is there for the others at any time, and no record has
+ * to go before `retention_seconds`, as it would if tenants were bounded only once all is full.
+ */
+const SHARE_OF_ROOM = 3;
 /** Bodies are dropped down to this share of `ended_bytes_max`, so that not every sweep drops some. */
 const LOW_SHARE = 0.95;
 const INTERVAL_MS = 1_000;
@@ -55,7 +65,7 @@ const EARLY_SHARE = 1 / 16;
 const RETRY_MS = { min: 1_000, max: 30_000 };
 const LOG_INTERVAL_MS = 60_000;
 
-const NOTHING: EndedFigures = { jobs: 0, units: 0, firstInMs: undefined };
+const NOTHING: EndedFigures = { jobs: 0, units: 0, firstInMs: undefined, tenants: new Map() };
 
 export function createRetention(
   parts: Pick<
@@ -64,7 +74,7 @@ export function createRetention(
   >,
 ): Retention {
   const { hot, instanceId, clock, log, metrics, tracked, settings } = parts;
-  const { endedMax, endedBytesMax: bytesMax, retentionMs: keepMs } = settings;
+  const { endedMax, endedBytesMax: bytesMax, retentionMs: keepMs, hasTenants } = settings;
   const bytes = BYTES[hot.kind];
   const limit = Math.max(
     1,
@@ -72,24 +82,22 @@ export function createRetention(
   );
   let figures = NOTHING;
   let counted: EndedFigures | undefined;
-  /** Jobs ended here since the last round, and in earlier rounds that the figures may not contain yet. */
-  let since = { jobs: 0, bytes: 0 };
-  let before: number[] = [];
+  const endedHere = createEndedCounts({ lateRounds: LATE_ROUNDS });
+  /** Of jobs that ended here since the last round. */
+  let sinceBytes = 0;
   let isFull = false;
-  let dropped = 0;
-  let loggedMs = Number.NEGATIVE_INFINITY;
+  const noteDropped = createDropNotes(parts);
 
-  const leave = batchPerTick<EndedJob, void>(async (shard, jobs) => {
-    await endDue(hot, Number(shard), jobs, { keepMs, leaves: true });
-    return [];
-  });
-  const note = batchPerTick<EndedJob, void>(async (shard, jobs) => {
-    await endDue(hot, Number(shard), jobs, { keepMs, leaves: false });
-    return [];
-  });
+  const count = (leaves: boolean) =>
+    batchPerTick<EndedJob, void>(async (shard, jobs) => {
+      await endDue(hot, Number(shard), jobs, { keepMs, leaves });
+      return [];
+    });
+  const [leave, note] = [count(true), count(false)];
 
   async function round(): Promise<void> {
-    const began = since;
+    const beganBytes = sinceBytes;
+    endedHere.begin();
     const { leads, figures: known } = await leadSweep(hot, {
       instanceId,
       leaseMs: LEASE_MS,
@@ -97,8 +105,8 @@ export function createRetention(
     });
     counted = leads ? await sweep() : undefined;
     figures = counted ?? known;
-    before = leads ? [] : [began.jobs, ...before].slice(0, LATE_ROUNDS);
-    since = { jobs: since.jobs - began.jobs, bytes: since.bytes - began.bytes };
+    endedHere.end(leads);
+    sinceBytes -= beganBytes;
     metrics.ended({ jobs: figures.jobs, bytes: bytesOf(figures) });
     logFullness();
   }
@@ -123,23 +131,12 @@ export function createRetention(
   const bytesOf = ({ jobs, units }: EndedFigures): number =>
     jobs * bytes.record + units * UNIT_BYTES;
 
-  function noteDropped(count: number): void {
-    metrics.bodiesDropped(count);
-    dropped += count;
-    if (clock.monotonicMs() - loggedMs < LOG_INTERVAL_MS) return;
-    log.info(
-      { event: "jobs.bodies-dropped", count: dropped, bytesMax },
-      "dropped results and timelines of the oldest ended jobs to stay below jobs.ended_bytes_max",
-    );
-    loggedMs = clock.monotonicMs();
-    dropped = 0;
-  }
-
   function logFullness(): void {
     const wasFull = isFull;
-    isFull = shortage() !== undefined;
+    const refused = [...figures.tenants.keys()].filter(shortage);
+    isFull = refused.length > 0 || roomLeft() <= 0;
     if (isFull === wasFull) return;
-    const fields = { jobs: figures.jobs, limit };
+    const fields = { jobs: figures.jobs, limit, ...(hasTenants && { tenants: refused }) };
     if (isFull)
       log.warn(
         { event: "jobs.refused", ...fields },
@@ -152,11 +149,14 @@ export function createRetention(
       );
   }
 
-  function shortage(): Shortage | undefined {
-    const late = before.reduce((jobs, more) => jobs + more, since.jobs);
-    if (figures.jobs + late + tracked.size() < limit) return undefined;
-    const firstInMs = figures.firstInMs ?? 0;
-    return { limit, retryAfterMs: Math.min(Math.max(firstInMs, RETRY_MS.min), RETRY_MS.max) };
+  const roomLeft = (): number => limit - figures.jobs - endedHere.all() - tracked.size();
+
+  /** Open jobs count too: they are ended ones soon. */
+  function shortage(tenant: string): Shortage | undefined {
+    const endedOf = (figures.tenants.get(tenant) ?? 0) + endedHere.of(tenant);
+    const own = endedOf + tracked.openOf(tenant);
+    const share = hasTenants ? { tenant, own } : undefined;
+    return shortageOf({ room: roomLeft(), limit, share, firstInMs: figures.firstInMs });
   }
 
   const loop = every(INTERVAL_MS, round, {
@@ -168,13 +168,59 @@ export function createRetention(
   return {
     ...loop,
     bytesOf: (result) => (result === undefined ? 0 : bytes.body + Buffer.byteLength(result)),
-    async ended({ jobId, bytes: size }, { leaves }) {
-      if (size > 0) since = { jobs: since.jobs + 1, bytes: since.bytes + bytes.record + size };
-      if (since.bytes > bytesMax * EARLY_SHARE) loop.wake();
-      const shard = String(recoveryShard(jobId));
-      await (leaves ? leave : note)(shard, { jobId, bytes: size });
+    async ended(job, { leaves }) {
+      if (job.bytes > 0) {
+        endedHere.add(job.tenant);
+        sinceBytes += bytes.record + job.bytes;
+      }
+      if (sinceBytes > bytesMax * EARLY_SHARE) loop.wake();
+      await (leaves ? leave : note)(String(recoveryShard(job.jobId)), job);
     },
     shortage,
+  };
+}
+
+function createDropNotes({
+  metrics,
+  clock,
+  log,
+  settings,
+}: Pick<JobsParts, "metrics" | "clock" | "log" | "settings">): (count: number) => void {
+  let dropped = 0;
+  let loggedMs = Number.NEGATIVE_INFINITY;
+  return (count) => {
+    metrics.bodiesDropped(count);
+    dropped += count;
+    if (clock.monotonicMs() - loggedMs < LOG_INTERVAL_MS) return;
+    log.info(
+      { event: "jobs.bodies-dropped", count: dropped, bytesMax: settings.endedBytesMax },
+      "dropped results and timelines of the oldest ended jobs to stay below jobs.ended_bytes_max",
+    );
+    loggedMs = clock.monotonicMs();
+    dropped = 0;
+  };
+}
+
+/** `share`: of one of several tenants, the jobs that it keeps. */
+function shortageOf({
+  room,
+  limit,
+  share,
+  firstInMs = 0,
+}: {
+  room: number;
+  limit: number;
+  share: { tenant: string; own: number } | undefined;
+  firstInMs: number | undefined;
+}): Shortage | undefined {
+  const retryAfterMs = Math.min(Math.max(firstInMs, RETRY_MS.min), RETRY_MS.max);
+  const store = "the store of ended jobs";
+  if (room <= 0) return { queue: store, limit, retryAfterMs };
+  if (!share || share.own < SHARE_OF_ROOM * room) return undefined;
+  return {
+    queue: `the share of tenant ${share.tenant} in ${store}`,
+    limit: share.own,
+    retryAfterMs,
   };
 }
 
@@ -185,4 +231,14 @@ const sum = (a: EndedFigures, b: EndedFigures): EndedFigures => ({
     a.firstInMs === undefined || (b.firstInMs !== undefined && b.firstInMs < a.firstInMs)
       ? b.firstInMs
       : a.firstInMs,
+  tenants: sumOfTenants(a.tenants, b.tenants),
 });
+
+function sumOfTenants(
+  a: EndedFigures["tenants"],
+  b: EndedFigures["tenants"],
+): EndedFigures["tenants"] {
+  const sums = new Map(a);
+  for (const [tenant, jobs] of b) sums.set(tenant, (sums.get(tenant) ?? 0) + jobs);
+  return sums;
+}

@@ -3,6 +3,7 @@ import type { JobSpecText } from "../api/raw-json.ts";
 import { needOf } from "../job.ts";
 import { createNeedCounts } from "../memory/need-counts.ts";
 import type { JobsParts } from "../parts.ts";
+import { exclusionOf } from "../policy/node-selection.ts";
 import { readBinding } from "../store/binding-store.ts";
 import type { Retention } from "./retention.ts";
 import { createTenantLimits, type TenantLimits } from "./tenant-limits.ts";
@@ -23,16 +24,16 @@ const FULL_RETRY_MS = 1_000;
 
 /** Refuses submits beyond the limits of pools, tenants and the store, before anything is written. */
 export class SubmitAdmission {
-  readonly #parts: Pick<JobsParts, "hot" | "settings" | "tracked">;
+  readonly #parts: Pick<JobsParts, "hot" | "settings" | "tracked" | "nodePool">;
   readonly #retention: Pick<Retention, "shortage">;
   readonly #limits: TenantLimits;
-  /** By pool: admitted, and neither placed nor waiting yet. */
+  /** By tenant and pool: admitted, and neither placed nor waiting yet. */
   readonly #entering = new Map<string, number>();
   /** The different needs of those, by tenant. */
   readonly #enteringNeeds = createNeedCounts();
 
   constructor(
-    parts: Pick<JobsParts, "hot" | "settings" | "tracked" | "clock">,
+    parts: Pick<JobsParts, "hot" | "settings" | "tracked" | "nodePool" | "clock">,
     retention: Pick<Retention, "shortage">,
   ) {
     this.#parts = parts;
@@ -51,13 +52,14 @@ export class SubmitAdmission {
     this.#limits.enter(tenant, payloadBytes);
     try {
       await this.#check(submission, { isOneTooMany, payloadBytes });
-      this.#entering.set(pool, (this.#entering.get(pool) ?? 0) + 1);
+      const queue = queueOf(tenant, pool);
+      this.#entering.set(queue, (this.#entering.get(queue) ?? 0) + 1);
       try {
         await work();
       } finally {
-        const left = (this.#entering.get(pool) ?? 1) - 1;
-        if (left === 0) this.#entering.delete(pool);
-        else this.#entering.set(pool, left);
+        const left = (this.#entering.get(queue) ?? 1) - 1;
+        if (left === 0) this.#entering.delete(queue);
+        else this.#entering.set(queue, left);
       }
     } finally {
       this.#limits.leave(tenant, payloadBytes);
@@ -66,22 +68,23 @@ export class SubmitAdmission {
   }
 
   async #check(
-    { tenant, request_id: requestId, pool }: Submission,
+    submission: Submission,
     { isOneTooMany, payloadBytes }: { isOneTooMany: boolean; payloadBytes: number },
   ): Promise<void> {
-    const { hot, tracked, settings } = this.#parts;
+    const { hot, settings } = this.#parts;
+    const { tenant, request_id: requestId, pool } = submission;
     const { payloadBytesMax, queueMax } = settings;
     if (payloadBytes > payloadBytesMax)
       throw new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: payloadBytesMax });
     this.#limits.check(tenant, payloadBytes);
-    const isFull = tracked.waiting.sizeOf(pool) + (this.#entering.get(pool) ?? 0) >= queueMax;
-    const shortage = this.#retention.shortage();
+    const isFull = this.#isQueueFull(submission);
+    const shortage = this.#retention.shortage(tenant);
     if (!isFull && !isOneTooMany && !shortage) return;
     // A request that already has a job is never refused.
     if (await readBinding(hot, { tenant, requestId })) return;
     if (shortage)
       throw new TenureError("QUEUE_FULL", {
-        queue: "the store of ended jobs",
+        queue: shortage.queue,
         limit: shortage.limit,
         retry_after_ms: shortage.retryAfterMs,
       });
@@ -90,6 +93,34 @@ export class SubmitAdmission {
       limit: isFull ? queueMax : settings.tenantNeedsMax,
       retry_after_ms: FULL_RETRY_MS,
     });
+  }
+
+  /**
+   * Jobs of other tenants do not count: they may wait for nodes that do not serve this one. What all tenants together keep
+   * waiting is bounded by `Retention`, which counts open jobs too.
+   */
+  #isQueueFull(submission: Submission): boolean {
+    const { settings, tracked } = this.#parts;
+    const { tenant, pool } = submission;
+    const entering = this.#entering.get(queueOf(tenant, pool)) ?? 0;
+    const inQueue = tracked.waiting.sizeOfTenant(pool, tenant) + entering;
+    return inQueue >= settings.queueMax && !this.#canRunNow(submission, entering);
+  }
+
+  /**
+   * Whether a free slot is left after the jobs that are entering. Not for a job behind others with its need, nor for one of a
+   * turn, which may wait for a certain node.
+   */
+  #canRunNow({ tenant, pool, service, turn }: Submission, entering: number): boolean {
+    const { nodePool, tracked } = this.#parts;
+    if (turn || tracked.waiting.hasNeed(tenant, { pool, need: needOf(service) })) return false;
+    let free = 0;
+    for (const node of nodePool.inPool(pool)) {
+      if (exclusionOf(node, { tenant, pool, service })) continue;
+      free += node.capacity - node.reserved;
+      if (free > entering) return true;
+    }
+    return false;
   }
 
   /** A job with a need that other jobs of its tenant wait with adds none. */
@@ -103,6 +134,8 @@ export class SubmitAdmission {
     return turn === true || !waiting.hasNeed(tenant, { pool, need: needOf(service) });
   }
 }
+
+const queueOf = (tenant: string, pool: string): string => `${tenant} ${pool}`;
 
 /** The turn of the job is not known yet, so each job of a turn counts as a need of its own. */
 const enteringNeed = ({ pool, service, turn, request_id }: Submission): string =>

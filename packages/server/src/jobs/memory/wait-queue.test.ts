@@ -80,6 +80,19 @@ describe("the waiting room", () => {
     expect(waiting.sizeOf("gpu")).toBe(1);
   });
 
+  test("counts by tenant within a pool", () => {
+    const waiting = room();
+    const [first, second] = [waiter({ tenant: "blue" }), waiter({ tenant: "blue", need: "x" })];
+    for (const one of [first, second, waiter({ tenant: "red" })]) waiting.add(one);
+    expect(waiting.sizeOfTenant("gpu", "blue")).toBe(2);
+    waiting.remove(first.jobId);
+    expect(waiting.sizeOfTenant("gpu", "blue")).toBe(1);
+    waiting.remove(second.jobId);
+    expect(waiting.sizeOfTenant("gpu", "blue")).toBe(0);
+    expect(waiting.sizeOfTenant("gpu", "red")).toBe(1);
+    expect(waiting.sizeOfTenant("cpu", "red")).toBe(0);
+  });
+
   test("the queue knows since when its oldest job waits", () => {
     const waiting = room();
     expect(waiting.oldestMs()).toBeUndefined();

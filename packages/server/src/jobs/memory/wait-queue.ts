@@ -44,12 +44,14 @@ export interface WaitingHead {
 }
 
 export interface WaitQueue<W extends Waiter> {
-  /** Ignored for a job that is in the queue. The limit of the queue is checked before a job is created. */
+  /** Ignored for a job that is in the queue. The limits of the queue are checked before a job is created. */
   add(waiter: W): void;
   remove(jobId: string): W | undefined;
   has(jobId: string): boolean;
   size(): number;
   sizeOf(pool: string): number;
+  /** Jobs of one tenant that wait in this pool. */
+  sizeOfTenant(pool: string, tenant: string): number;
   pools(): string[];
   /** Tenants whose jobs wait in this pool. */
   tenantsIn(pool: string): Iterable<string>;
@@ -101,7 +103,8 @@ export function createWaitQueue<W extends Waiter>(
     const { jobId, tenant, need, service = "" } = waiter;
     if (entries.has(jobId)) return;
     const pool = poolOf(waiter.pool);
-    const { lines, byService } = linesOf(pool, tenant);
+    const own = linesOf(pool, tenant);
+    const { lines, byService } = own;
     const known = lines.get(need);
     const line = known ?? createLine<W>({ tenant, need, service });
     lines.set(need, line);
@@ -114,6 +117,7 @@ export function createWaitQueue<W extends Waiter>(
     entries.set(jobId, { waiter, line });
     needs.add(tenant, nameOf(waiter.pool, need));
     pool.size += 1;
+    own.size += 1;
     onChange(waiter.pool);
   }
 
@@ -126,13 +130,14 @@ export function createWaitQueue<W extends Waiter>(
     line.remove(waiter);
     if (line.group) grow(line.group.sizes, waiter.priority, -1);
     needs.remove(waiter.tenant, nameOf(waiter.pool, line.need));
+    const own = linesOf(pool, waiter.tenant);
     pool.size -= 1;
+    own.size -= 1;
     if (!line.isEmpty()) line.group?.lines.moved(line);
     else {
       leaveGroup(line);
-      const { lines } = linesOf(pool, waiter.tenant);
-      lines.delete(line.need);
-      if (lines.size === 0) pool.tenants.delete(waiter.tenant);
+      own.lines.delete(line.need);
+      if (own.size === 0) pool.tenants.delete(waiter.tenant);
     }
     if (pool.size === 0) pools.delete(waiter.pool);
     onChange(waiter.pool);
@@ -158,6 +163,7 @@ export function createWaitQueue<W extends Waiter>(
       if (pool) servePool(pool, openings, offer, remove);
     },
     sizeOf: (pool) => pools.get(pool)?.size ?? 0,
+    sizeOfTenant: (pool, tenant) => pools.get(pool)?.tenants.get(tenant)?.size ?? 0,
     has: (jobId) => entries.has(jobId),
     size: () => entries.size,
     pools: () => [...pools.keys()],
@@ -190,6 +196,7 @@ interface Pool<W extends Waiter> {
 }
 
 interface TenantLines<W extends Waiter> {
+  size: number;
   /** By need. */
   lines: Map<string, Line<W>>;
   byService: Map<string, Group<W>>;
@@ -198,7 +205,7 @@ interface TenantLines<W extends Waiter> {
 function linesOf<W extends Waiter>(pool: Pool<W>, tenant: string): TenantLines<W> {
   const known = pool.tenants.get(tenant);
   if (known) return known;
-  const lines: TenantLines<W> = { lines: new Map(), byService: new Map() };
+  const lines: TenantLines<W> = { size: 0, lines: new Map(), byService: new Map() };
   pool.tenants.set(tenant, lines);
   return lines;
 }

@@ -29,7 +29,11 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
   let tests = 0;
   const nextShard = () => (tests += 1);
   const jobsOf = (shard: number, sizes: number[]): EndedJob[] =>
-    sizes.map((bytes) => ({ jobId: newJobId(((1 << 30) | (shard << 5)) >>> 0), bytes }));
+    sizes.map((bytes, at) => ({
+      jobId: newJobId(((1 << 30) | (shard << 5)) >>> 0),
+      tenant: at === 0 ? "blue" : "red",
+      bytes,
+    }));
 
   async function end(bytes: string): Promise<string> {
     const job = newJob();
@@ -53,13 +57,22 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
     const keep = { keepMs: RETENTION_MS };
     await endDue(store.hot, shard, jobs, { ...keep, leaves: false });
     await endDue(store.hot, shard, jobs, { ...keep, leaves: true });
-    expect(await sweepEnded(store.hot, shard)).toMatchObject({ jobs: 3, units: 4 });
+    const counted = await sweepEnded(store.hot, shard);
+    expect(counted).toMatchObject({ jobs: 3, units: 4 });
+    expect([...counted.tenants].sort()).toEqual([
+      ["blue", 1],
+      ["red", 2],
+    ]);
     store.advance(RETENTION_MS - 2_000);
     const last = await sweepEnded(store.hot, shard);
     expect(last).toMatchObject({ jobs: 3, units: 4 });
     expect(last.firstInMs).toBeLessThanOrEqual(RETENTION_MS / 64 + 4_000);
     store.advance(last.firstInMs!);
-    expect(await sweepEnded(store.hot, shard)).toEqual({ jobs: 0, units: 0, firstInMs: undefined });
+    expect(await sweepEnded(store.hot, shard)).toMatchObject({
+      ...{ jobs: 0, units: 0, firstInMs: undefined },
+    });
+    store.advance(RETENTION_MS / 16);
+    expect((await sweepEnded(store.hot, shard)).tenants.size).toBe(0);
   });
 
   test("a job that is done leaves the recovery index in the same step", async () => {
@@ -114,16 +127,21 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
   });
 
   test("one instance sweeps until its lease expires, and the others read its figures", async () => {
+    const tenants = new Map([
+      ["blue", 10],
+      ["red", 2],
+    ]);
     const ask = (instanceId: string, jobs?: number) =>
       leadSweep(store.hot, {
         ...{ instanceId, leaseMs: 5_000 },
-        counted: jobs === undefined ? undefined : { jobs, units: 2 ** 33, firstInMs: 7_000 },
+        counted:
+          jobs === undefined ? undefined : { jobs, units: 2 ** 33, firstInMs: 7_000, tenants },
       });
     expect(await ask("a")).toMatchObject({ leads: true, figures: { jobs: 0 } });
     expect(await ask("a", 12)).toMatchObject({ leads: true });
     expect(await ask("b", 99)).toEqual({
       leads: false,
-      figures: { jobs: 12, units: 2 ** 33, firstInMs: 7_000 },
+      figures: { jobs: 12, units: 2 ** 33, firstInMs: 7_000, tenants },
     });
     store.advance(5_000);
     expect(await ask("b")).toMatchObject({ leads: true, figures: { jobs: 12 } });

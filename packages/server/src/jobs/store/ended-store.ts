@@ -7,8 +7,8 @@ import { unchecked, uncheckedReply } from "./unchecked.ts";
 
 /**
  * The number and size of ended jobs, without a list of them. Each shard of the recovery index has two keys in its own Cluster
- * slot: `ended` counts jobs by the second in which their records expire, in at most some seventy buckets; `bodies` lists those
- * whose result and timeline are still kept, oldest first, with their sizes.
+ * slot: `ended` counts jobs by the second in which their records expire, in at most some seventy buckets, and those of each
+ * tenant in some seventeen; `bodies` lists those whose result and timeline are still kept, oldest first, with their sizes.
  */
 
 /** Bodies are counted in units, so that a size and a time fit into one score. The Lua files have the same numbers. */
@@ -16,6 +16,7 @@ export const UNIT_BYTES = 64;
 const UNITS_MAX = 2 ** 20 - 1;
 const SCORE_STEP = 2 ** 20;
 const BUCKETS = 64;
+const TENANT_BUCKETS = 16;
 /** A result of at most so many bytes stays with the outcome when the other bodies go. */
 const INLINE_BYTES_MAX = 128;
 /** Handled in one call. */
@@ -23,20 +24,25 @@ const SWEPT_MAX = 1_000;
 
 const endScript = defineScript<
   "due" | "ended" | "bodies",
-  Record<"jobs" | "sizes" | "keep_ms" | "leave", string>,
+  Record<"jobs" | "sizes" | "tenants" | "keep_ms" | "leave", string>,
   readonly ["counted", number]
 >({
   file: new URL("./lua/end-due.lua", import.meta.url),
   keys: ["due", "ended", "bodies"],
-  texts: ["jobs", "sizes", "keep_ms", "leave"],
+  texts: ["jobs", "sizes", "tenants", "keep_ms", "leave"],
   args: unchecked(),
   reply: uncheckedReply(),
-}).inMemory((space, keys, { jobs, sizes, keep_ms, leave }) => {
+}).inMemory((space, keys, { jobs, sizes, tenants, keep_ms, leave }) => {
   const keepMs = Number(keep_ms);
   const untilS = Math.ceil((space.nowMs() + keepMs) / 1_000);
   const bodies = space.scores(keys.bodies);
   const due = space.scores(keys.due);
   const sizeOf = split(sizes).map(Number);
+  const tenantOf = split(tenants);
+  const bucket = (buckets: number): string => {
+    const bucketS = Math.max(1, Math.ceil(keepMs / 1_000 / buckets));
+    return String(Math.ceil(untilS / bucketS) * bucketS);
+  };
   let [count, units] = [0, 0];
   for (const [at, job] of split(jobs).entries()) {
     if (leave === "1") due.delete(job);
@@ -45,10 +51,10 @@ const endScript = defineScript<
     bodies.set(job, untilS * SCORE_STEP + size);
     count += 1;
     units += size;
+    add(space, keys.ended, `${bucket(TENANT_BUCKETS)} ${tenantOf[at]}`, 1);
   }
   if (count === 0) return ["counted", 0];
-  const bucketS = Math.max(1, Math.ceil(keepMs / 1_000 / BUCKETS));
-  add(space, keys.ended, String(Math.ceil(untilS / bucketS) * bucketS), count);
+  add(space, keys.ended, bucket(BUCKETS), count);
   add(space, keys.ended, "units", units);
   space.expire(keys.ended, keepMs * 2);
   space.expire(keys.bodies, keepMs * 2);
@@ -58,7 +64,7 @@ const endScript = defineScript<
 const sweepScript = defineScript<
   "ended" | "bodies",
   { count: number },
-  readonly ["swept", number, number, number]
+  readonly ["swept", number, number, number, ...(string | number)[]]
 >({
   file: new URL("./lua/sweep-ended.lua", import.meta.url),
   keys: ["ended", "bodies"],
@@ -78,13 +84,16 @@ const sweepScript = defineScript<
   }
   if (units > 0) add(space, keys.ended, "units", -units);
   let [jobs, left, firstS] = [0, 0, Number.POSITIVE_INFINITY];
+  const tenants = new Map<string, number>();
   const ended = space.hash(keys.ended);
   for (const [field, value] of ended) {
+    const [second, tenant] = field.split(" ");
     if (field === "units") left = Number(value);
-    else if (Number(field) <= nowS) ended.delete(field);
+    else if (Number(second) <= nowS) ended.delete(field);
+    else if (tenant) tenants.set(tenant, (tenants.get(tenant) ?? 0) + Number(value));
     else {
       jobs += Number(value);
-      firstS = Math.min(firstS, Number(field));
+      firstS = Math.min(firstS, Number(second));
     }
   }
   return [
@@ -92,6 +101,7 @@ const sweepScript = defineScript<
     jobs,
     Math.max(0, left),
     firstS === Number.POSITIVE_INFINITY ? -1 : firstS - nowS,
+    ...[...tenants].flat(),
   ];
 });
 
@@ -163,24 +173,34 @@ const dropScript = defineScript<
 
 const leadScript = defineScript<
   "sweep",
-  { instance: string; lease_ms: number; jobs: number; units: number; first_s: number },
-  readonly ["lead" | "follow", number, number, number]
+  {
+    instance: string;
+    lease_ms: number;
+    jobs: number;
+    units: number;
+    first_s: number;
+    tenants: string;
+  },
+  readonly ["lead" | "follow", number, number, number, string]
 >({
   file: new URL("./lua/lead-sweep.lua", import.meta.url),
   keys: ["sweep"],
   args: unchecked(),
   reply: uncheckedReply(),
-}).inMemory((space, { sweep }, { instance, lease_ms, jobs, units, first_s }) => {
+}).inMemory((space, { sweep }, { instance, lease_ms, jobs, units, first_s, tenants }) => {
   const now = space.nowMs();
   const fields = space.hash(sweep);
   const figure = (name: string, absent: number) => Number(fields.get(name) ?? absent);
-  const counted = [figure("jobs", 0), figure("units", 0), figure("first_s", -1)] as const;
+  const counted = [
+    ...([figure("jobs", 0), figure("units", 0), figure("first_s", -1)] as const),
+    fields.get("tenants") ?? "",
+  ] as const;
   const leads = fields.get("by") === instance || figure("until_ms", 0) <= now;
   if (!leads) return ["follow", ...counted];
   fields.set("by", instance).set("until_ms", String(now + lease_ms));
   if (jobs >= 0) {
     fields.set("jobs", String(jobs)).set("units", String(units));
-    fields.set("first_s", String(first_s));
+    fields.set("first_s", String(first_s)).set("tenants", tenants);
   }
   space.expire(sweep, lease_ms * 10);
   return ["lead", ...counted];
@@ -189,6 +209,7 @@ const leadScript = defineScript<
 /** A job that has ended, and how many bytes its body takes; 0 for one whose body is gone. */
 export interface EndedJob {
   jobId: string;
+  tenant: string;
   bytes: number;
 }
 
@@ -206,6 +227,7 @@ export async function endDue(
     {
       jobs: jobs.map(({ jobId }) => jobId).join(" "),
       sizes: jobs.map(({ bytes }) => Math.min(UNITS_MAX, Math.ceil(bytes / UNIT_BYTES))).join(" "),
+      tenants: jobs.map(({ tenant }) => tenant).join(" "),
       keep_ms: String(keepMs),
       leave: leaves ? "1" : "0",
     },
@@ -219,11 +241,14 @@ export interface EndedFigures {
   units: number;
   /** Until the first of them expires; `undefined` if there is none. */
   firstInMs: number | undefined;
+  /** Jobs by tenant. An expired one counts for some minutes more here than in `jobs`. */
+  tenants: ReadonlyMap<string, number>;
 }
 
 export async function sweepEnded(hot: HotStore, shard: number): Promise<EndedFigures> {
-  const [, ...figures] = await hot.run(sweepScript, shardKeys(hot, shard), { count: SWEPT_MAX });
-  return figuresOf(figures);
+  const swept = await hot.run(sweepScript, shardKeys(hot, shard), { count: SWEPT_MAX });
+  const [, jobs, units, firstS, ...tenants] = swept;
+  return figuresOf([jobs, units, firstS], tenants);
 }
 
 /** Drops the oldest bodies of one shard until `units` are gone. Returns how many jobs lost theirs. */
@@ -254,7 +279,7 @@ export async function leadSweep(
     counted,
   }: { instanceId: string; leaseMs: number; counted: EndedFigures | undefined },
 ): Promise<{ leads: boolean; figures: EndedFigures }> {
-  const [role, ...figures] = await hot.run(
+  const [role, jobs, units, firstS, tenants] = await hot.run(
     leadScript,
     { sweep: jobKeys.endedSweep(hot.prefix) },
     {
@@ -263,16 +288,24 @@ export async function leadSweep(
       jobs: counted?.jobs ?? -1,
       units: counted?.units ?? 0,
       first_s: counted?.firstInMs === undefined ? -1 : Math.ceil(counted.firstInMs / 1_000),
+      tenants: [...(counted?.tenants ?? [])].flat().join(" "),
     },
   );
-  return { leads: role === "lead", figures: figuresOf(figures) };
+  const figures = figuresOf([jobs, units, firstS], split(tenants));
+  return { leads: role === "lead", figures };
 }
 
-const figuresOf = ([jobs, units, firstS]: readonly [number, number, number]): EndedFigures => ({
-  jobs,
-  units,
-  firstInMs: firstS < 0 ? undefined : firstS * 1_000,
-});
+/** `tenants`: a tenant, its jobs, another tenant, its jobs, and so on. */
+function figuresOf(
+  [jobs, units, firstS]: readonly [number, number, number],
+  tenants: readonly (string | number)[],
+): EndedFigures {
+  const byTenant = new Map<string, number>();
+  for (let at = 0; at + 1 < tenants.length; at += 2)
+    byTenant.set(String(tenants[at]), Number(tenants[at + 1]));
+  const firstInMs = firstS < 0 ? undefined : firstS * 1_000;
+  return { jobs, units, firstInMs, tenants: byTenant };
+}
 
 const shardKeys = (hot: HotStore, shard: number) => ({
   ended: jobKeys.ended(hot.prefix, shard),

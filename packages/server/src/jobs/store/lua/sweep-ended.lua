@@ -1,6 +1,7 @@
 -- Remove ended jobs of one shard whose records have expired, and count the others.
 --
--- Replies { 'swept', jobs, units of their bodies, seconds until the first of them expires or -1 }.
+-- Replies { 'swept', jobs, units of their bodies, seconds until the first of them expires or -1, then a tenant and its jobs,
+-- another tenant and its jobs... }.
 
 local ended, bodies = KEYS[1], KEYS[2]
 -- args { count: number }
@@ -14,17 +15,25 @@ for at = 1, #gone, 2 do
   redis.call('ZREM', bodies, gone[at])
 end
 if units > 0 then redis.call('HINCRBY', ended, 'units', -units) end
-local jobs, first_s, left = 0, nil, 0
+local jobs, first_s, left, tenants = 0, nil, 0, {}
 local fields = redis.call('HGETALL', ended)
 for at = 1, #fields, 2 do
-  local until_s = tonumber(fields[at])
+  local second, tenant = string.match(fields[at], '^(%d+) ?(.*)$')
+  local until_s, count = tonumber(second), tonumber(fields[at + 1])
   if not until_s then
-    left = tonumber(fields[at + 1])
+    left = count
   elseif until_s <= now_s then
     redis.call('HDEL', ended, fields[at])
+  elseif tenant ~= '' then
+    tenants[tenant] = (tenants[tenant] or 0) + count
   else
-    jobs = jobs + tonumber(fields[at + 1])
+    jobs = jobs + count
     first_s = math.min(first_s or until_s, until_s)
   end
 end
-return { 'swept', jobs, math.max(0, left), first_s and first_s - now_s or -1 }
+local reply = { 'swept', jobs, math.max(0, left), first_s and first_s - now_s or -1 }
+for tenant, count in pairs(tenants) do
+  reply[#reply + 1] = tenant
+  reply[#reply + 1] = count
+end
+return reply
