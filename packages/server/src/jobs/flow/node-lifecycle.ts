@@ -90,9 +90,14 @@ export class NodeLifecycle implements Service {
   async registering({ nodeId, capacity, running }: RegisteringNode): Promise<void> {
     const { hot, settings } = this.#parts;
     if (running.length === 0) return;
-    // Filled first, then compared: a job that ends meanwhile is FINISHED before its slot is removed.
-    await fillSlots(hot, { nodeId, capacity, ttlMs: settings.slotTtlMs, wanted: running });
+    // Compared before: a slot, even for a moment, would let the node end a job that it only names.
     const over = await this.#outdated(nodeId, running);
+    const wanted = running.filter((attempt) => !over.includes(attempt));
+    if (wanted.length > 0) {
+      await fillSlots(hot, { nodeId, capacity, ttlMs: settings.slotTtlMs, wanted });
+      // And after: a job that ends meanwhile is FINISHED before its slot is removed.
+      over.push(...(await this.#outdated(nodeId, wanted)));
+    }
     if (over.length > 0) await freeSlots(hot, nodeId, over);
   }
 

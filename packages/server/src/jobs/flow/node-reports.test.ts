@@ -1,6 +1,7 @@
 import { TenureError } from "@tenure/protocol";
 import { until } from "@tenure/testing/until";
 import { expect, test } from "vitest";
+import { openBareJobs } from "../../../testing/bare-jobs.ts";
 import { openTestHot } from "../../../testing/hot-stores.ts";
 import { NODE_A, newJob } from "../../../testing/jobs.ts";
 import { createManualClock } from "../../../testing/manual-clock.ts";
@@ -11,6 +12,7 @@ import { createPendingReports } from "../memory/pending-reports.ts";
 import { createTrackedJobs } from "../memory/tracked-jobs.ts";
 import type { JobsParts } from "../parts.ts";
 import { createJob, readJob } from "../store/job-store.ts";
+import { fillSlots, hasSlot } from "../store/slot-store.ts";
 import { advance } from "../store/transition-store.ts";
 import { NodeReports } from "./node-reports.ts";
 
@@ -70,6 +72,50 @@ test("while the store is down the newest progress reports of a job are kept, and
   expect(sent.map(({ body }) => body.n)).toEqual(
     sent.map(({ body }) => body.n).toSorted((a, b) => a - b),
   );
+});
+
+test("a result for a job that waits counts only from a node with its slot that serves its tenant", async () => {
+  const { hot } = await openTestHot("memory");
+  const { jobId } = newJob();
+  await createJob(hot, newJob({ jobId, tenant: "red" }));
+  const wanted = [{ jobId, attemptId: 1 }];
+  await fillSlots(hot, { nodeId: NODE_A, capacity: 1, ttlMs: 60_000, wanted });
+  const jobs = openBareJobs(hot);
+  const answers: unknown[] = [];
+  const link = { sendText: () => {}, send: (message: object) => void answers.push(message) };
+  const report = { type: "job_result", job_id: jobId, attempt_id: 1, success: true } as const;
+  const reportAs = async (tenant: string) => {
+    const node = { nodeId: NODE_A, epoch: 1, snapshot: { tenants: [tenant] }, link };
+    jobs.nodes.reported(node, { ...report, body: json(tenant) });
+    await until(() => answers.length > 0, { what: "an answer" });
+    return answers.splice(0);
+  };
+  expect(await reportAs("blue")).toMatchObject([{ outcome: "stale" }]);
+  expect((await readJob(hot, jobId))!.state).toBe("CREATED");
+  expect(await reportAs("red")).toMatchObject([{ outcome: "applied" }]);
+});
+
+test("a node that registers has no slot for a job that it only names", async () => {
+  const { hot: store } = await openTestHot("memory");
+  const filled: unknown[] = [];
+  const hot: HotStore = {
+    ...store,
+    run(script, keys, args) {
+      if (script.name === "fill-slots") filled.push(args);
+      return store.run(script, keys, args);
+    },
+  };
+  const { jobId } = newJob();
+  await createJob(hot, newJob({ jobId }));
+  const jobs = openBareJobs(hot);
+  const running = [{ jobId, attemptId: 1 }];
+  await jobs.nodes.registering({ nodeId: NODE_A, capacity: 1, running });
+  expect(filled).toEqual([]);
+  const at = { jobId, attemptId: 1, nodeId: NODE_A, instanceId: "i" };
+  await advance(hot, { ...at, steps: [{ event: "dispatched" }] });
+  await jobs.nodes.registering({ nodeId: NODE_A, capacity: 1, running });
+  expect(filled).toHaveLength(1);
+  expect(await hasSlot(hot, NODE_A, { jobId, attemptId: 1 })).toBe(true);
 });
 
 const json = (value: unknown) => ({ text: JSON.stringify(value), isCompact: true });

@@ -1,4 +1,4 @@
-import { TenureError, toErrorMessage } from "@tenure/protocol";
+import { serves, TenureError, toErrorMessage } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { atEndOfTick } from "../../kernel/tick.ts";
 import { progressFrame, updateFrame } from "../api/frames.ts";
@@ -152,6 +152,13 @@ export class NodeReports {
     const tracked = this.#parts.tracked.get(jobId);
     let job = isAt(tracked, at) ? tracked : undefined;
     if (failure) job ??= await this.#with.load(jobId);
+    // The record of a waiting job names no node, and would let any node fail the attempt.
+    const isWaiting = job?.state === "CREATED" && job.attemptId === attemptId;
+    if (failure && job && isWaiting && !(await this.#holdsSlot(batch, job)))
+      return this.#answer(
+        batch,
+        batch.kinds.map(() => "unplaced"),
+      );
     const ending = failure && (await this.#endOfFailure(job, batch, failure));
     const steps = ending ? [...batch.steps, ending.step] : batch.steps;
     const result = ending ? ending.result : batch.result;
@@ -159,9 +166,7 @@ export class NodeReports {
     await failpoint("report.after-written");
     const answers: readonly Answer[] =
       advanced.outcome === "absent" ? steps.map(() => "absent" as const) : advanced.answers;
-    for (const [index, kind] of batch.kinds.entries())
-      this.#parts.metrics.reported(kind, answers[index] ?? "absent");
-    answerNode(batch, answers);
+    this.#answer(batch, answers);
     if (advanced.outcome === "absent") {
       if (job && this.#parts.tracked.release(job)) void this.#next({ do: "report_loss", job });
       return;
@@ -177,17 +182,34 @@ export class NodeReports {
   }
 
   async #advance(
-    { jobId, attemptId, node }: ReportBatch,
+    batch: ReportBatch,
     steps: readonly JobStep[],
     result: string | undefined,
   ): Promise<Advanced | { outcome: "absent" }> {
+    const { jobId, attemptId, node } = batch;
     const { hot, instanceId } = this.#parts;
     const call = { jobId, attemptId, nodeId: node.nodeId, instanceId, steps, result };
     const advanced = await advance(hot, call);
     if (advanced.outcome === "absent" || !advanced.answers.includes("unplaced")) return advanced;
-    // The result overtook `dispatched`, or that was lost. The slot decides whether this node has the attempt.
-    if (!(await hasSlot(hot, node.nodeId, { jobId, attemptId }))) return advanced;
+    // The result overtook `dispatched`, or that was lost.
+    const job = await this.#with.load(jobId);
+    if (!job || !(await this.#holdsSlot(batch, job))) return advanced;
     return advance(hot, { ...call, steps: steps.map(asReserved) });
+  }
+
+  /** Whether this node has the attempt of a job whose record names no node: it serves the tenant, and has the slot. */
+  async #holdsSlot(
+    { jobId, attemptId, node }: ReportBatch,
+    { tenant }: TrackedJob,
+  ): Promise<boolean> {
+    if (!serves(node.snapshot?.tenants, tenant)) return false;
+    return hasSlot(this.#parts.hot, node.nodeId, { jobId, attemptId });
+  }
+
+  #answer(batch: ReportBatch, answers: readonly Answer[]): void {
+    for (const [index, kind] of batch.kinds.entries())
+      this.#parts.metrics.reported(kind, answers[index] ?? "absent");
+    answerNode(batch, answers);
   }
 
   async #endOfFailure(
