@@ -9,16 +9,16 @@ export interface CallBudget {
 /** Unused calls are kept for this long: all agents of a token call at once when they move to this instance. */
 const BURST_MS = 2_000;
 
-/** One budget per name of a token; `perSecondMax` 0 = no limit. */
+/** One budget per token, named with its tenant; `perSecondMax` 0 = no limit. */
 export function createCallBudgets(
   perSecondMax: number,
   clock: Pick<Clock, "monotonicMs">,
-): (tokenName: string) => CallBudget {
+): (token: string) => CallBudget {
   if (perSecondMax === 0) return () => UNLIMITED;
   const budgets = new Map<string, CallBudget>();
-  return (name) => {
-    const budget = budgets.get(name) ?? createBudget(perSecondMax, clock);
-    budgets.set(name, budget);
+  return (token) => {
+    const budget = budgets.get(token) ?? createBudget(perSecondMax, clock);
+    budgets.set(token, budget);
     return budget;
   };
 }

@@ -19,6 +19,7 @@ import type { NodeJobs } from "../jobs/jobs.ts";
 import type { Clock } from "../kernel/clock.ts";
 import { newestOnly } from "../kernel/newest.ts";
 import type { Random } from "../kernel/random.ts";
+import { tokenKey } from "../kernel/scope.ts";
 import type { NodeConnection } from "../membership/node-connection.ts";
 import type { Nodes } from "../membership/nodes.ts";
 import { closeCodeOf, type NodePrincipal } from "./admission.ts";
@@ -46,8 +47,8 @@ export interface NodeSocketOptions {
   onRefused?: ((error: unknown) => void) | undefined;
   heartbeatIntervalMs: number;
   calls: NodeCalls;
-  /** How often the nodes of one token may call, by the token's name. */
-  budgetOf: (tokenName: string) => CallBudget;
+  /** How often the nodes of one token may call, by `tokenKey`. */
+  budgetOf: (token: string) => CallBudget;
   jobs: NodeJobs;
   clock: Clock;
   random: Random;
@@ -154,7 +155,7 @@ class NodeSocket {
     const presented = this.#options.identify(message.token ?? this.#options.headerToken);
     const principal = admitNode(message, this.#challenge, presented);
     this.#enterToken(message, principal);
-    this.#budget = this.#options.budgetOf(principal.name);
+    this.#budget = this.#options.budgetOf(tokenKey(principal));
     const given = tokenLabels(message, principal);
     const labels = { ...message.labels, ...given };
     if (!areTraitsSmall({ labels, tags: message.tags }))
@@ -182,14 +183,16 @@ class NodeSocket {
     jobs.joined(joined, running).catch(() => {}); // With the store down: its heartbeats do the same.
   }
 
-  #enterToken({ address }: NodeRegister, { name, nodes_max }: NodePrincipal): void {
+  #enterToken({ address }: NodeRegister, principal: NodePrincipal): void {
+    const { nodes_max } = principal;
     if (nodes_max === undefined || this.#socket.readyState !== this.#socket.OPEN) return;
     const { tokenNodes } = this.#options;
-    if (!tokenNodes.enter(name, address, nodes_max))
+    const token = tokenKey(principal);
+    if (!tokenNodes.enter(token, address, nodes_max))
       throw new TenureError("FORBIDDEN", {
         reason: `this token does not allow more than ${nodes_max} nodes at this instance`,
       });
-    this.#leaveToken = () => tokenNodes.leave(name, address);
+    this.#leaveToken = () => tokenNodes.leave(token, address);
   }
 
   /** Reserves the slots of the jobs it runs before the node can be chosen for others. Without the hot store it joins too. */

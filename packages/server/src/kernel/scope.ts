@@ -11,3 +11,7 @@ export interface Scope {
 
 /** The scope of work that an instance starts itself. */
 export const EVERYTHING: Scope = { tenants: ["*"], operates: true };
+
+/** A token in counts and limits. Its name alone is not unique: tokens of two tenants may have the same. */
+export const tokenKey = ({ tenant, name = "" }: { tenant: string; name?: string | undefined }) =>
+  `${tenant} ${name}`;

@@ -1,5 +1,6 @@
 import { TenureError } from "@tenure/protocol";
 import type { Random } from "../kernel/random.ts";
+import { tokenKey } from "../kernel/scope.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import type { SessionQuota } from "./session-quota.ts";
 import { touch } from "./store/last-seen-store.ts";
@@ -29,22 +30,23 @@ export function createSessionAdmission(options: {
       });
     if (outcome !== "resumed") return false;
     await touch(hot, lastSeen, [claim.sessionId]);
-    quota.joined(claim.token, claim.sessionId);
+    quota.joined(tokenKey({ tenant: claim.tenant, name: claim.token }), claim.sessionId);
     return true;
   }
 
   async function open(tenant: string, token: string) {
     const sessionId = random.bytes(16).toString("hex");
     const claim = { sessionId, resumeToken: random.bytes(32).toString("base64url"), tenant, token };
+    const key = tokenKey({ tenant, name: token });
     // Counted before it is written: connects of the same moment must see each other.
-    quota.check(token);
-    quota.opened(token, sessionId);
+    quota.check(key);
+    quota.opened(key, sessionId);
     try {
       // Listed before it is written: the record has no expiry, and only listed sessions are deleted later.
       await touch(hot, lastSeen, [sessionId]);
       await openSession(hot, claim);
     } catch (error) {
-      quota.ended(token, sessionId);
+      quota.ended(key, sessionId);
       throw error;
     }
     return claim;

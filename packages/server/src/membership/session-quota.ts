@@ -1,6 +1,7 @@
 import { TenureError } from "@tenure/protocol";
 import type { Clock } from "../kernel/clock.ts";
 
+/** A token is named by its `tokenKey`. */
 export interface SessionQuota {
   /** Throws `QUEUE_FULL` when the token has as many sessions as it may have here. */
   check(token: string): void;

@@ -1,22 +1,19 @@
-import {
-  CLOSE_CODES,
-  type CloseCode,
-  type ServerToSession,
-  type SessionView,
-} from "@tenure/protocol";
+import { CLOSE_CODES, type CloseCode, type ServerToSession } from "@tenure/protocol";
 import { batchWhileBusy } from "../kernel/batch.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
+import { tokenKey } from "../kernel/scope.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { sendAway } from "./go-away.ts";
 import { createSessionAdmission, type SessionRequest } from "./session-admission.ts";
 import { createSessionQuota } from "./session-quota.ts";
-import { lastSeenKeys, type Page, readSeen, takeUnseen, touch } from "./store/last-seen-store.ts";
+import { lastSeenKeys, takeUnseen, touch } from "./store/last-seen-store.ts";
 import { nextEpochs } from "./store/node-unit-store.ts";
-import { claimOwner, dropOwner, type Owner, ownerKeys, readOwner } from "./store/owner-store.ts";
-import { closeSession, openSession, readSession } from "./store/session-store.ts";
+import { claimOwner, dropOwner, type Owner, ownerKeys } from "./store/owner-store.ts";
+import { listSessions, type SessionQuery } from "./store/session-list.ts";
+import { closeSession, openSession } from "./store/session-store.ts";
 
 /** Sends to a connected session. */
 export interface SessionLink {
@@ -52,13 +49,8 @@ export interface Sessions {
   /** The hot store may have lost the sessions: the next renewal writes all of them. */
   announceAll(): void;
   sendAway(urls: string[]): void;
-  /** Newest first. `seen` may exceed the number of `views`: a session that was deleted meanwhile is left out. */
-  list(page: Page): Promise<{ views: ListedSession[]; seen: number }>;
-}
-
-/** `token` is the name of the token that opened it; an instance of 0.1 stores none. */
-export interface ListedSession extends SessionView {
-  token?: string | undefined;
+  /** The sessions that the caller sees, newest first. */
+  list(query: SessionQuery): ReturnType<typeof listSessions>;
 }
 
 export interface SessionsOptions {
@@ -83,6 +75,9 @@ interface LocalSession extends SessionConnection {
   isForgotten: boolean;
 }
 
+const quotaKey = ({ tenant, token }: Pick<SessionConnection, "tenant" | "token">) =>
+  tokenKey({ tenant, name: token });
+
 const REPLACED_HERE = "a newer connection of this session took its place";
 
 export function createSessions(options: SessionsOptions): Sessions {
@@ -99,7 +94,7 @@ export function createSessions(options: SessionsOptions): Sessions {
     { tenant, token = "", resume }: SessionRequest,
     link: SessionLink,
   ): Promise<SessionConnection> {
-    if (!resume) quota.check(token);
+    if (!resume) quota.check(quotaKey({ tenant, token }));
     // First: without Postgres there is no epoch, and a refused connect must leave nothing behind.
     const epoch = await nextEpoch(undefined);
     const claim = await admit({ tenant, token, resume });
@@ -126,7 +121,7 @@ export function createSessions(options: SessionsOptions): Sessions {
       writtenAtMs: clock.monotonicMs(),
       left: () => leave(whole),
       async end() {
-        quota.ended(session.token ?? "", session.sessionId);
+        quota.ended(quotaKey(session), session.sessionId);
         await leave(whole);
         await closeSession(hot, session.sessionId);
       },
@@ -135,7 +130,7 @@ export function createSessions(options: SessionsOptions): Sessions {
   }
 
   async function leave(session: LocalSession): Promise<void> {
-    quota.left(session.token ?? "", session.sessionId);
+    quota.left(quotaKey(session), session.sessionId);
     if (connections.get(session.sessionId) === session) connections.delete(session.sessionId);
     await dropOwner(hot, ownerKeys.session(hot.prefix, session.sessionId), ownerOf(session));
     await touch(hot, lastSeen, [session.sessionId]);
@@ -196,32 +191,6 @@ export function createSessions(options: SessionsOptions): Sessions {
     sendAway(urls) {
       for (const { link } of connections.values()) sendAway(link, { urls, random });
     },
-    async list(page) {
-      const seen = await readSeen(hot, lastSeen, page);
-      const views = await Promise.all(seen.map(({ member, atMs }) => readView(hot, member, atMs)));
-      return { views: views.flatMap((view) => view ?? []), seen: seen.length };
-    },
+    list: (query) => listSessions(hot, query),
   };
-}
-
-async function readView(
-  hot: HotStore,
-  sessionId: string,
-  atMs: number,
-): Promise<ListedSession | undefined> {
-  const [record, owner] = await Promise.all([
-    readSession(hot, sessionId),
-    readOwner(hot, ownerKeys.session(hot.prefix, sessionId)),
-  ]);
-  return (
-    record && {
-      session_id: sessionId,
-      tenant: record.tenant,
-      token: record.token,
-      online: owner !== undefined,
-      instance_id: owner?.instanceId ?? null,
-      current_turn_id: record.currentTurnId,
-      last_seen_at: new Date(atMs).toISOString(),
-    }
-  );
 }

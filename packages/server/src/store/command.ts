@@ -143,22 +143,33 @@ export function readMembersCommand(op: string) {
   return (hot: HotStore, key: string) => readMembers(hot, key, {});
 }
 
-/** ZREVRANGE WITHSCORES: the members with the highest scores first. */
+interface ScorePage {
+  offset: number;
+  limit: number;
+  max?: number | undefined;
+}
+
+/** ZREVRANGEBYSCORE WITHSCORES: the members with the highest scores up to `max` first. */
 export function readHighestCommand(op: string) {
   const readHighest = define(
     op,
-    "return redis.call('ZREVRANGE', key, args.offset, args.offset + args.limit - 1, 'WITHSCORES')",
+    "return redis.call('ZREVRANGEBYSCORE', key, args.max or '+inf', '-inf', 'WITHSCORES', 'LIMIT', args.offset, args.limit)",
     {
-      args: z.object({ offset: z.int().min(0), limit: z.int().positive() }),
+      args: z.object({
+        offset: z.int().min(0),
+        limit: z.int().positive(),
+        max: z.int().optional(),
+      }),
       reply: Texts,
     },
-    (space, key, { offset, limit }) =>
+    (space, key, { offset, limit, max = Number.POSITIVE_INFINITY }) =>
       [...space.scores(key)]
+        .filter(([, score]) => score <= max)
         .sort(([a, one], [b, other]) => other - one || (a < b ? 1 : -1))
         .slice(offset, offset + limit)
         .flatMap(([member, score]) => [member, String(score)]),
   );
-  return async (hot: HotStore, key: string, page: { offset: number; limit: number }) =>
+  return async (hot: HotStore, key: string, page: ScorePage) =>
     inPairs(await readHighest(hot, key, page)).map(([member, score]): [string, number] => [
       member,
       Number(score),

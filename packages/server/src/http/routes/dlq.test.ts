@@ -24,6 +24,8 @@ let store: RedisStore;
 let delivery: Delivery;
 let app: FastifyInstance;
 let destination: Destination;
+/** Whether the caller sees letters of all tenants. */
+let operates: boolean;
 
 beforeAll(async () => {
   store = openRedis({ ...redisSettings("redis"), prefix: uniqueKeyPrefix() });
@@ -51,15 +53,15 @@ beforeAll(async () => {
   delivery.start();
   app = Fastify();
   app.setErrorHandler(renderFailure(silentLog, 1_024));
-  const caller = { name: "caller", role: "admin", tenant: "default", operates: true } as const;
+  const caller = { name: "caller", role: "admin", tenant: "default" } as const;
   for (const { route, answer } of dlqRoutes({
     ...delivery.dlq,
-    tenantOf: async () => undefined,
+    tenantOf: async (jobId) => (jobId === JOB_ID ? "default" : "blue"),
   })) {
     app.route({
       method: route.method,
       url: route.path,
-      handler: async (request, reply) => answer(request, reply, caller),
+      handler: async (request, reply) => answer(request, reply, { ...caller, operates }),
     });
   }
 });
@@ -71,6 +73,7 @@ afterAll(async () => {
 
 beforeEach(async () => {
   destination = { to: INSTANCE };
+  operates = true;
   for (const letter of await delivery.dlq.list({ limit: 500 })) await delivery.dlq.discard(letter);
 });
 
@@ -123,6 +126,25 @@ test("the list is paged and ends", async () => {
   expect((await call("GET", `?instance_id=${INSTANCE}`)).body.items).toHaveLength(2);
   expect((await call("GET", "?instance_id=other")).body).toEqual({ items: [], next_cursor: null });
   expect((await call("GET", "?cursor=mine")).status).toBe(400);
+});
+
+test("pages of one tenant's admin hold its letters only, and no cursor names another", async () => {
+  const foreign = "018f4e1a-0000-7000-8000-000000000002";
+  const order = [foreign, JOB_ID, foreign, JOB_ID, foreign];
+  for (const [at, job_id] of order.entries()) {
+    await delivery.send(INSTANCE, { kind: "job.done", job_id, attempt_id: 1, deadline_ms: 0 });
+    await lettersAre(at + 1);
+  }
+  operates = false;
+  const first = await call("GET", "?limit=1");
+  expect(first.body.items).toMatchObject([{ job_id: JOB_ID }]);
+  expect(first.body.next_cursor).toBe(first.body.items[0].id);
+  const last = await call("GET", `?limit=1&cursor=${first.body.next_cursor}`);
+  expect(last.body).toMatchObject({ items: [{ job_id: JOB_ID }], next_cursor: null });
+  expect((await call("GET", "?limit=3")).body).toMatchObject({
+    items: [{ job_id: JOB_ID }, { job_id: JOB_ID }],
+    next_cursor: null,
+  });
 });
 
 test("a redrive names the destination, and an unreadable letter is not redriven", async () => {

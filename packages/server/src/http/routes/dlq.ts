@@ -9,6 +9,9 @@ export interface LettersSource extends DeadLetters {
   tenantOf(jobId: string): Promise<string | undefined>;
 }
 
+/** Letters read at once for a caller that does not see all. `dlq_maxlen` bounds how many there are. */
+const CHUNK = 100;
+
 export function dlqRoutes(letters: LettersSource): Served[] {
   /** A letter belongs to the tenant of its job. Only operators see a letter whose job is unknown. */
   async function isSeen(scope: Scope, { message }: DeadLetter): Promise<boolean> {
@@ -23,16 +26,31 @@ export function dlqRoutes(letters: LettersSource): Served[] {
     if (!letter || !(await isSeen(scope, letter))) throw noLetter(id);
   }
 
+  /** The next letters that the caller sees. Letters of other tenants are skipped, and no cursor names one. */
+  async function readSeen(
+    scope: Scope,
+    { limit, after, instanceId }: Parameters<DeadLetters["list"]>[0],
+  ): Promise<DeadLetter[]> {
+    const found: DeadLetter[] = [];
+    for (let from = after; ; ) {
+      const size = scope.operates ? limit : Math.max(limit, CHUNK);
+      const page = await letters.list({ limit: size, instanceId, after: from });
+      const seen = await Promise.all(page.map((letter) => isSeen(scope, letter)));
+      found.push(...page.filter((_, at) => seen[at]));
+      if (found.length >= limit || page.length < size) return found.slice(0, limit);
+      from = page.at(-1);
+    }
+  }
+
   return [
     serve(ROUTES.listDlq, async ({ scope, query: { limit, cursor, instance_id } }) => {
       const after = cursor === undefined ? undefined : parseCursor(cursor);
       const { rows, next_cursor } = await readPage(
         limit,
-        (limit) => letters.list({ limit, instanceId: instance_id, after }),
+        (limit) => readSeen(scope, { limit, instanceId: instance_id, after }),
         idOf,
       );
-      const seen = await Promise.all(rows.map((letter) => isSeen(scope, letter)));
-      return { items: rows.filter((_, at) => seen[at]).map(renderLetter), next_cursor };
+      return { items: rows.map(renderLetter), next_cursor };
     }),
     serve(ROUTES.redriveDlq, async ({ scope, params: { id } }) => {
       await requireSeen(scope, id);

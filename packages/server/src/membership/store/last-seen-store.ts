@@ -69,6 +69,8 @@ export interface Seen {
 export interface Page {
   offset: number;
   limit: number;
+  /** Only members seen until then. */
+  max?: number | undefined;
 }
 
 /** Newest first. */

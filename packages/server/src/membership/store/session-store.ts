@@ -26,8 +26,8 @@ const openScript = defineScript({
     return ["opened"];
   }
   const held = fields.get("resume_sha256");
-  if (!held) return ["absent"];
-  return [held === resume_sha256 && fields.get("tenant") === tenant ? "resumed" : "refused"];
+  if (!held || fields.get("tenant") !== tenant) return ["absent"];
+  return [held === resume_sha256 ? "resumed" : "refused"];
 });
 
 const readFields = readFieldsCommand("read-session", ["tenant", "current_turn_id", "token"]);
@@ -49,7 +49,7 @@ export async function openSession(hot: HotStore, claim: SessionClaim): Promise<v
   );
 }
 
-/** `absent`: the session is unknown, and the client gets a new one. `refused`: the resume token or tenant is wrong. */
+/** `absent`: the tenant has no such session, and the client gets a new one. `refused`: the resume token is wrong. */
 export async function resumeSession(
   hot: HotStore,
   claim: SessionClaim,

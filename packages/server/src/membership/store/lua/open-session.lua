@@ -14,10 +14,11 @@ if not args.resume then
   return { 'opened' }
 end
 local held = redis.call('HMGET', session, 'resume_sha256', 'tenant')
-if not held[1] then
+-- A session of another tenant is answered like none: 'refused' would show that the id exists.
+if not held[1] or held[2] ~= args.tenant then
   return { 'absent' }
 end
-if held[1] ~= args.resume_sha256 or held[2] ~= args.tenant then
+if held[1] ~= args.resume_sha256 then
   return { 'refused' }
 end
 return { 'resumed' }
