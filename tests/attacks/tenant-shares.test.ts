@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import type { Job, SessionView } from "@tenure/protocol";
 import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { connectRawSession, type RawSession } from "@tenure/testing/fleet/raw-session";
+import { until } from "@tenure/testing/until";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { joinNode } from "./raw-unit.ts";
 import { type AttackedServer, type AttackToken, attackServer } from "./scene.ts";
@@ -90,8 +91,13 @@ test("a tenant that fills its queue of a pool keeps no other tenant out, nor its
   expect(other.status).toBe(202);
   expect(await assigned(own, other.job)).toMatchObject({ payload: 1 });
   const blue = await join("blue-node", { services: ["b"] });
-  const fits = await submit("blue-session", { service: "b" });
-  expect(fits.status).toBe(202);
+  const fits = await until(
+    async () => {
+      const asked = await submit("blue-session", { service: "b" });
+      return asked.status === 202 && asked;
+    },
+    { what: "a job that fits the free node, once the server sees the node" },
+  );
   await assigned(blue, fits.job);
   expect((await submit("blue-session", { service: "a" })).status).toBe(429);
   for (const { job } of [...waiting, fits]) await cancel("blue-session", job);
