@@ -146,7 +146,7 @@ export const NodeView = z.object({
 });
 export type NodeView = z.infer<typeof NodeView>;
 
-/** The mass-loss brake: while active nothing is released. */
+/** The mass-loss brake of the caller's tenant, or of any for an operator: while active nothing of that tenant is released. */
 export const Brake = z.object({
   active: z.boolean(),
   since: Timestamp.nullable(),

@@ -89,7 +89,7 @@ export const membershipMetrics = ({ counter, gauge }: Define) => ({
   ),
   brakeActive: gauge(
     "tenure_membership_brake_active",
-    "1 while the mass-loss brake is on: deployments stay on lost nodes until the nodes are back or the brake is released.",
+    "1 while the mass-loss brake of a tenant is on: deployments stay on lost nodes until the nodes are back or the brake is released.",
   ),
 });
 

@@ -176,6 +176,14 @@ async function basesOf(
   change("deployment_status", { state: "stopped" });
   change("instance", { expires_at: "2020-01-01" });
   change("event", { once_key: null });
+  // Empty while no brake is on.
+  change("tenant_brake", {
+    tenant: "nobody",
+    since: "2020-01-01",
+    changed_at: "2020-01-01",
+    lost: 3,
+    members: 4,
+  });
   return bases;
 }
 

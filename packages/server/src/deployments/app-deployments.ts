@@ -95,7 +95,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
       const nodes = [...here, ...others].filter(({ tenants }) =>
         sharesTenant(tenants, scope.tenants),
       );
-      return { nodes, view, brake: members.brake(), nowMs: clock.wallMs() };
+      return { nodes, view, brakeOf: (tenant) => members.brake([tenant]), nowMs: clock.wallMs() };
     },
     matches: matchWhole,
   });

@@ -37,9 +37,11 @@ export interface QueriesOptions {
   relay: NodeRelay;
   /** The other inputs of `why`: the nodes that are present, those in `also` (by address or name), the view, the brake. */
   surroundings: (
-    scope: Scope,
+    scope: Pick<Scope, "tenants">,
     also: readonly string[],
-  ) => Promise<Pick<WhyInput, "nodes" | "view" | "brake" | "nowMs">>;
+  ) => Promise<
+    Pick<WhyInput, "nodes" | "view" | "nowMs"> & { brakeOf: (tenant: string) => WhyInput["brake"] }
+  >;
   matches: MatchWhole;
 }
 
@@ -141,11 +143,12 @@ export function createDeploymentQueries(
       const known = await statusesOf([row.id]);
       const statuses = withErrors ? known : known.map((one) => ({ ...one, last_error: null }));
       const named = [row.address, row.moving_to, row.selector.address ?? ""];
-      const surroundings = await options.surroundings(
+      const { brakeOf, ...surroundings } = await options.surroundings(
         scope,
         named.filter((name) => name !== ""),
       );
-      return explain({ ...surroundings, row, statuses, matches: options.matches });
+      const brake = brakeOf(row.tenant ?? DEFAULT_TENANT);
+      return explain({ ...surroundings, brake, row, statuses, matches: options.matches });
     },
     async fence(scope, id, generation) {
       const row = await find(scope, id);

@@ -1,5 +1,6 @@
 import type { NodeView } from "@tenure/protocol";
 import type { Config } from "../config.ts";
+import { EVERYTHING } from "../kernel/scope.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { createMembership, type Membership, type MembershipOptions } from "./membership.ts";
 
@@ -16,7 +17,7 @@ export function createAppMembership(options: AppMembershipOptions): Membership {
     settings: settingsOf(options.config),
     onRefresh(nodes) {
       countNodes(telemetry, nodes);
-      telemetry.brakeActive.set(membership.members.brake().active ? 1 : 0);
+      telemetry.brakeActive.set(membership.members.brake(EVERYTHING.tenants).active ? 1 : 0);
       options.onRefresh(nodes);
     },
   });

@@ -1,8 +1,8 @@
-import { ERRORS, issueText } from "@tenure/protocol";
+import { DEFAULT_TENANT, ERRORS, issueText } from "@tenure/protocol";
 import type { Log } from "../kernel/log.ts";
 import type { Db } from "../store/db.ts";
 import { appendEvent, appendEventOnce } from "../store/event-store.ts";
-import type { BrakeRow } from "./store/brake-store.ts";
+import type { TenantBrake } from "./store/brake-store.ts";
 import type { NodeUnitRow } from "./store/node-unit-store.ts";
 
 /** Stores the events that a refresh of the members finds. */
@@ -29,13 +29,14 @@ export function createMembersEvents({ db, log }: { db: Db; log: Log }) {
         });
       }
     },
-    async brakeChanged({ active, lost, members }: BrakeRow): Promise<void> {
+    async brakeChanged({ tenant, active, lost, members }: TenantBrake): Promise<void> {
+      const whose = tenant === DEFAULT_TENANT ? "" : ` of tenant ${tenant}`;
       const message = active
-        ? `${lost} of ${members} node-units were lost at once; their deployments stay with them until they are back or an operator releases the brake`
-        : "the lost node-units are back; the mass-loss brake is off";
+        ? `${lost} of ${members} node-units${whose} were lost at once; their deployments stay with them until they are back or an operator releases the brake`
+        : `the lost node-units${whose} are back; the mass-loss brake is off`;
       const event = active ? "brake.engaged" : "brake.recovered";
-      log.warn({ event, lost, members }, message);
-      await appendEvent(db, { event, message, details: { lost, members } });
+      log.warn({ event, tenant, lost, members }, message);
+      await appendEvent(db, { event, message, details: { tenant, lost, members } });
     },
     async presenceExpired(lost: readonly NodeUnitRow[]): Promise<void> {
       for (const { name, address, epoch, instance_id } of lost)

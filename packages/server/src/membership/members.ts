@@ -14,7 +14,14 @@ import {
   type Settling,
   viewState,
 } from "./members-view.ts";
-import { type BrakeRow, judgeBrake, readBrake, releaseBrake } from "./store/brake-store.ts";
+import {
+  type BrakeRow,
+  brakeOf,
+  judgeBrakes,
+  listBrakes,
+  releaseBrake,
+  type TenantBrake,
+} from "./store/brake-store.ts";
 import { requestConfirmation } from "./store/confirmation-store.ts";
 import {
   expectedAddresses,
@@ -41,7 +48,6 @@ export interface MembersRefresh {
   /** Each has its own number. Numbers never skip: a reader that sees a gap missed a change. */
   changes: readonly (MemberChange & { seq: number })[];
   view: ViewState;
-  brake: BrakeRow;
 }
 
 export interface MembersService extends TableRefresh {
@@ -52,7 +58,8 @@ export interface MembersService extends TableRefresh {
     rows: readonly NodeUnitRow[];
     settlesInMs: number;
   };
-  brake(): BrakeRow;
+  /** The brake that concerns these tenants; `*` = any. */
+  brake(tenants: readonly string[]): BrakeRow;
   /** Rejects when the last refresh failed. */
   checkRead(): Promise<void>;
   /** Resolves to false when the brake was off. */
@@ -70,7 +77,7 @@ export interface MembersService extends TableRefresh {
 interface State {
   members: Members;
   rows: readonly NodeUnitRow[];
-  brake: BrakeRow;
+  brakes: readonly TenantBrake[];
   settling: Settling | undefined;
   view: ViewState;
   seq: number;
@@ -84,7 +91,7 @@ export function createMembers(options: MembersOptions): MembersService {
   const events = createMembersEvents({ db, log });
   const state: State = {
     ...{ members: new Map(), rows: [], settling: undefined, view: "settling", seq: 0 },
-    brake: { active: false, since: null, lost: 0, members: 0 },
+    brakes: [],
     ...{ lastReadMs: undefined, failure: undefined },
   };
 
@@ -95,15 +102,15 @@ export function createMembers(options: MembersOptions): MembersService {
     state.lastReadMs = clock.monotonicMs();
     state.failure = undefined;
     const view = viewState(state.settling, members, state.lastReadMs);
-    const brake = await updateBrake(view);
+    const brakes = await updateBrakes(view);
     // No await from here to `onRefresh`: list and changes must agree.
     const changes = changesBetween(state.members, members).map((change) => ({
       ...change,
       seq: ++state.seq,
     }));
     if (view === "ready") state.settling = undefined;
-    Object.assign(state, { members, rows, view, brake });
-    options.onRefresh({ rows, changes, view, brake });
+    Object.assign(state, { members, rows, view, brakes });
+    options.onRefresh({ rows, changes, view });
     await events.invalidRows(rows);
     const lost = changes.flatMap((change) => expiredRow(rows, change) ?? []);
     // No instance saw these node-units leave: others may be lost as well, so every instance pings its own.
@@ -140,11 +147,11 @@ export function createMembers(options: MembersOptions): MembersService {
     }
   }
 
-  async function updateBrake(view: ViewState): Promise<BrakeRow> {
-    const changed =
-      options.brakeEnabled && view === "ready" ? await judgeBrake(db, presenceTtlMs) : undefined;
-    if (changed) await events.brakeChanged(changed);
-    return changed ?? readBrake(db);
+  async function updateBrakes(view: ViewState): Promise<TenantBrake[]> {
+    const isJudged = options.brakeEnabled && view === "ready";
+    const changed = isJudged ? await judgeBrakes(db, presenceTtlMs) : [];
+    for (const brake of changed) await events.brakeChanged(brake);
+    return listBrakes(db);
   }
 
   const refresh = createTableRefresh({
@@ -169,7 +176,7 @@ export function createMembers(options: MembersOptions): MembersService {
       rows: state.rows,
       settlesInMs: state.settling ? Math.max(0, state.settling.untilMs - clock.monotonicMs()) : 0,
     }),
-    brake: () => state.brake,
+    brake: (tenants) => brakeOf(state.brakes, tenants),
     async checkRead() {
       if (state.failure !== undefined) throw state.failure;
     },

@@ -9,7 +9,7 @@ import {
   readDeployment,
   termOf,
 } from "../../../testing/deployments.ts";
-import { judgeBrake } from "../../membership/store/brake-store.ts";
+import { judgeBrakes } from "../../membership/store/brake-store.ts";
 import {
   leaveNodeUnit,
   renewPresence,
@@ -30,7 +30,7 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
   afterAll(() => store.close());
   beforeEach(() =>
     store.db.script(
-      "delete from deployment; delete from node_unit; update membership_brake set active = false, released_at = '-infinity'",
+      "delete from deployment; delete from node_unit; delete from tenant_brake; update membership_brake set released_at = '-infinity'",
     ),
   );
 
@@ -255,6 +255,48 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
       });
     });
 
+    test("a mass loss stops the releases of the tenants that the lost node-units serve, and of no other", async () => {
+      const serving = { default: ["default"], blue: ["blue"], both: ["default", "blue"] };
+      const joinAs = (name: string, as: keyof typeof serving) =>
+        joinUnit(store.db, name, { tenants: serving[as] });
+      const caller = await joinAs("caller", "both");
+      const own = await joinAs("own", "default");
+      const row = await addDeployment(store.db, { address: "own" });
+      const blue = [];
+      for (const name of ["a", "b", "c"]) {
+        blue.push(await joinAs(name, "blue"));
+        await addDeployment(store.db, { address: name, tenant: "blue" });
+      }
+      for (const unit of blue) await leaveNodeUnit(store.db, unit);
+      await leaveNodeUnit(store.db, own);
+      const released = async () => {
+        const rules = { brakeTtlMs: PRESENCE_TTL_MS };
+        const outcome = await releaseLost(store.db, caller, ["own", "a", "b", "c"], rules);
+        return outcome.outcome === "released" && outcome.released.map(({ id }) => id);
+      };
+      expect(await released()).toEqual([row.id]);
+      expect(await judgeBrakes(store.db, PRESENCE_TTL_MS)).toEqual([
+        expect.objectContaining({ tenant: "blue", active: true, lost: 3, members: 3 }),
+      ]);
+      await assign(store.db, row.id, "own");
+      await store.advance(2 * PRESENCE_TTL_MS);
+      await renewPresence(store.db, [caller], PRESENCE_TTL_MS);
+      expect(await released()).toEqual([row.id]);
+      const { rows: sum } = await store.db.query(
+        sql`select active, lost, members from membership_brake`,
+      );
+      expect(sum).toEqual([{ active: true, lost: 3, members: 3 }]);
+      // Node-units that serve both count for both.
+      const shared = [];
+      for (const name of ["d", "e", "f"]) {
+        shared.push(await joinAs(name, "both"));
+        await addDeployment(store.db, { address: name, tenant: "blue" });
+      }
+      for (const unit of shared) await leaveNodeUnit(store.db, unit);
+      await assign(store.db, row.id, "own");
+      expect(await released()).toEqual([]);
+    });
+
     test.each([
       { instance: "ran out", at: "20 s ago", heard: 26_000, isFree: true },
       { instance: "ran out", at: "20 s ago", heard: 20_000, isFree: false },
@@ -312,9 +354,9 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
       const row = await addDeployment(store.db, { address: "a" });
       for (const address of ["b", "c", "d"]) await addDeployment(store.db, { address });
       for (const unit of units.slice(0, 3)) await leaveNodeUnit(store.db, unit);
-      await judgeBrake(store.db, PRESENCE_TTL_MS);
+      await judgeBrakes(store.db, PRESENCE_TTL_MS);
       expect(await release("a", "typo")).toEqual([]);
-      await store.db.script("update membership_brake set active = false");
+      await store.db.script("delete from tenant_brake");
       expect(await release("a")).toEqual([row.id]);
     });
 

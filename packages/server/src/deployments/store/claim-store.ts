@@ -170,8 +170,9 @@ export interface ReleaseRules {
  * a token of other tenants has lost the deployments that it does not serve any more.
  *
  * A close is certain. After a silent loss other nodes may be gone without being noticed yet, so its rows wait until every
- * present node-unit answered after it, at most 5 s. The mass-loss brake is decided here too: a loss that commits a moment
- * before this statement is seen by it, and a node-unit that has not answered after the 5 s counts as lost.
+ * present node-unit answered after it, at most 5 s. The mass-loss brake is decided here too, among the node-units that serve
+ * the tenant of each deployment: a loss that commits a moment before this statement is seen by it, and a node-unit that has
+ * not answered after the 5 s counts as lost.
  *
  * It waits for one lock only, its caller's own row, and takes that one first, so it cannot deadlock. A node whose row is
  * being written at this moment is joining or leaving; the next pass sees which.
@@ -211,12 +212,16 @@ export async function releaseLost(
       select asked.address, '-infinity'::timestamptz, null, false from asked
        where not exists (select from node_unit where node_unit.address = asked.address)),
     loss as materialized (
-      select loss.lost, loss.present
-        from (select greatest(released_at, tenure_now() - ${brakeTtlMs ?? null} * interval '1 ms') as since
+      select owning.tenant, loss.lost, loss.present
+        from (select distinct deployment.tenant
+                from deployment join asked on asked.address = deployment.address) as owning,
+             (select greatest(released_at, tenure_now() - ${brakeTtlMs ?? null} * interval '1 ms') as since
                 from membership_brake) as counted,
              tenure_losses(counted.since,
                            (select max(known.lost_at) from known
-                             where known.silent and known.lost_at between counted.since and tenure_now())) as loss
+                             where known.silent and known.lost_at between counted.since and tenure_now()
+                               and tenure_serves(coalesce(known.tenants, '{default}'), owning.tenant)),
+                           owning.tenant) as loss
        where ${brakeTtlMs ?? null}::bigint is not null),
     freed as (
       select deployment.id, deployment.address
@@ -231,8 +236,10 @@ export async function releaseLost(
                       where report.deployment_id = deployment.id and report.address = deployment.address
                         and report.generation = deployment.generation)) * interval '1 ms' <= tenure_now()
                   and not lost.waits
-                  and not exists (select from membership_brake where active)
-                  and not exists (select from loss where tenure_is_mass_loss(loss.lost, loss.present))))
+                  and not exists (select from tenant_brake as brake where brake.tenant = deployment.tenant)
+                  and not exists (select from loss
+                                   where loss.tenant = deployment.tenant
+                                     and tenure_is_mass_loss(loss.lost, loss.present))))
          for no key update of deployment skip locked),
     released as (
       update deployment

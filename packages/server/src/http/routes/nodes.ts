@@ -110,7 +110,7 @@ export function membershipRoutes(source: MembershipSource): Served[] {
     const { view, settlesInMs, members } = source.current();
     const settles_at =
       view === "ready" ? null : new Date(source.wallMs() + settlesInMs).toISOString();
-    const brake = renderBrake(source.brake());
+    const brake = renderBrake(source.brake(tenants));
     // Only operators see the number of node-units.
     const shown = operates ? brake : { ...brake, lost: 0, members: 0 };
     return { view, settles_at, members: membersFor(members, tenants), brake: shown };

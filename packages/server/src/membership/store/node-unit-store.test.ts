@@ -1,11 +1,13 @@
 import { randomUUID } from "node:crypto";
+import { DEFAULT_TENANT } from "@tenure/protocol";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { DATABASES, openTestDb, type TestDb } from "../../../testing/databases.ts";
 import { addDeployment } from "../../../testing/deployments.ts";
 import { EVERYTHING } from "../../kernel/scope.ts";
+import type { Db } from "../../store/db.ts";
 import { listEvents } from "../../store/event-store.ts";
-import { judgeBrake, readBrake, releaseBrake } from "./brake-store.ts";
+import { brakeOf, judgeBrakes, listBrakes, releaseBrake } from "./brake-store.ts";
 import {
   expectedAddresses,
   joinNodeUnit,
@@ -27,7 +29,7 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
   afterAll(() => store.close());
   beforeEach(() =>
     store.db.script(
-      "delete from event; delete from node_unit; update membership_brake set active = false, released_at = '-infinity', lost = 0, members = 0, changed_at = null",
+      "delete from event; delete from node_unit; delete from tenant_brake; update membership_brake set released_at = '-infinity'",
     ),
   );
 
@@ -183,7 +185,7 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
     await join("n", 1, randomUUID());
     for (let n = 0; n < 20; n++) {
       await renewPresence(store.db, [{ address: "n", epoch: 1 }], TTL_MS);
-      await judgeBrake(store.db, TTL_MS);
+      await judgeBrakes(store.db, TTL_MS);
       await leaveNodeUnit(store.db, { address: "nobody", epoch: 1 });
     }
     // Wake-ups arrive in order: when the last one is here, any of those would be here too.
@@ -215,6 +217,9 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
   });
 
   describe("the mass-loss brake", () => {
+    /** The change of the one tenant. */
+    const judgeBrake = async (db: Db, ttlMs: number) => (await judgeBrakes(db, ttlMs))[0];
+    const readBrake = async (db: Db) => brakeOf(await listBrakes(db), [DEFAULT_TENANT]);
     const joinMany = async (count: number) => {
       for (let n = 0; n < count; n++) await join(`n${n}`, n + 1, randomUUID());
       await store.db.script("update node_unit set joined_at = joined_at - interval '1 hour'");
