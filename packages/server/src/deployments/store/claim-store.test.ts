@@ -19,7 +19,8 @@ import { openPostgres } from "../../store/postgres.ts";
 import { sql } from "../../store/sql.ts";
 import type { Assignment } from "../assignment.ts";
 import type { DeploymentRow } from "../deployment-row.ts";
-import { claimFirstFree, releaseLost } from "./claim-store.ts";
+import { claimFirstFree, releaseLost, reserveFirst } from "./claim-store.ts";
+import { dropDeadMoves } from "./move-store.ts";
 import { forgetLostAfter, recordReport } from "./status-store.ts";
 
 describe.each(DATABASES)("claims and releases on %s", (kind) => {
@@ -370,6 +371,42 @@ describe.each(DATABASES)("claims and releases on %s", (kind) => {
       });
       expect(await releaseLost(store.db, former, ["typo"])).toMatchObject({ why: "replaced" });
       expect(await readDeployment(store.db, row.id)).toMatchObject({ address: "typo" });
+    });
+  });
+
+  describe("a reservation", () => {
+    const reserve = async (node: { address: string; epoch: number }, id: string) =>
+      (await reserveFirst(store.db, node, [termOf(await readDeployment(store.db, id))])).outcome;
+
+    test("one row of an owner moves at a time for each tenant; a row that changes its tenant ends its move", async () => {
+      const tenants = ["default", "blue"];
+      await joinUnit(store.db, "owner", { tenants });
+      const node = await joinUnit(store.db, "n", { tenants });
+      const rows = [];
+      for (const tenant of ["default", "default", "blue"])
+        rows.push(await addDeployment(store.db, { address: "owner", tenant }));
+      await setDraining(store.db, "owner", true);
+      const outcomes = [];
+      for (const { id } of rows) outcomes.push(await reserve(node, id));
+      expect(outcomes).toEqual(["claimed", "conflict", "claimed"]);
+      await store.db.query(sql`update deployment set tenant = 'default' where id = ${rows[2]!.id}`);
+      expect(await readDeployment(store.db, rows[2]!.id)).toMatchObject({
+        ...{ moving_to: "", move_state: "" },
+      });
+    });
+
+    test("a node that did not install a row in 10 minutes leaves it to others for a minute", async () => {
+      await joinUnit(store.db, "owner");
+      const idle = await joinUnit(store.db, "idle");
+      const row = await addDeployment(store.db, { address: "owner" });
+      await setDraining(store.db, "owner", true);
+      expect(await reserve(idle, row.id)).toBe("claimed");
+      await store.advance(10 * 60_000 + 1_000);
+      await store.db.script("update node_unit set presence_expires_at = 'infinity'");
+      expect(await dropDeadMoves(store.db)).toBe(1);
+      expect(await reserve(idle, row.id)).toBe("conflict");
+      await store.advance(61_000);
+      expect(await reserve(idle, row.id)).toBe("claimed");
     });
   });
 

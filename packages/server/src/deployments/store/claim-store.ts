@@ -3,6 +3,7 @@ import type { Moment } from "../../membership/store/confirmation-store.ts";
 import type { Db } from "../../store/db.ts";
 import { sql } from "../../store/sql.ts";
 import type { NodeTerm } from "../deployment-row.ts";
+import { FAILED_PAUSE_MS } from "./move-store.ts";
 
 // The statements store their events themselves, so that an event and its change are committed together.
 const CLAIMED = { event: "deployment.claimed" } as const;
@@ -83,7 +84,8 @@ export async function claimFirstFree(
 
 /**
  * Asks to take over a row of a draining owner. The owner keeps it until this node has installed it: only
- * `moving_to` is written here, never the address. The unique index lets one row of an owner move at a time.
+ * `moving_to` is written here, never the address. The unique index lets one row of an owner and tenant move at a time. A
+ * node that could not install the row, or was idle, leaves it to others for a minute.
  */
 export async function reserveFirst(
   db: Db,
@@ -107,7 +109,8 @@ export async function reserveFirst(
        where deployment.enabled and deployment.type = 'deployment' and deployment.address <> ${address}
          and deployment.moving_to = ''
          and not exists (select from deployment as other
-                          where other.address = deployment.address and other.moving_to <> '')
+                          where other.address = deployment.address and other.tenant = deployment.tenant
+                            and other.moving_to <> '')
          and exists (select from me
                       where me.current and not me.draining and me.claim_policy <> 'none'
                         and tenure_serves(me.tenants, deployment.tenant)
@@ -116,6 +119,10 @@ export async function reserveFirst(
                           where refused.deployment_id = deployment.id and refused.address = ${address}
                             and refused.refused_revision = deployment.revision
                             and refused.refused_traits = (select me.traits from me))
+         and not exists (select from deployment_status as failed
+                          where failed.deployment_id = deployment.id and failed.address = ${address}
+                            and failed.state = 'failed' and failed.generation = deployment.generation
+                            and failed.updated_at > tenure_now() - ${FAILED_PAUSE_MS} * interval '1 ms')
        order by wanted.place
        limit 1
          for no key update of deployment skip locked),

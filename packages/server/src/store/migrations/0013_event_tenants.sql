@@ -106,3 +106,22 @@ begin
        and tenure_serves(tenants, served) and tenure_brake_counts(address, v_now - joined_at);
   end if;
 end $$;
+
+-- One row of an owner moves at a time for each tenant: one tenant's hand-over does not hold up another's. A row that goes to
+-- another tenant ends its hand-over.
+drop index deployment_moving;
+create unique index deployment_moving on deployment (address, tenant) where moving_to <> '';
+create or replace function tenure_deployment_named() returns trigger language plpgsql as $$
+begin
+  if tg_op = 'UPDATE' and new.tenant <> old.tenant then
+    new.moving_to := '';
+    new.move_state := '';
+    if new.name = old.name then
+      new.name := tenure_deployment_name(old);
+    end if;
+  end if;
+  if new.tenant <> 'default' and not starts_with(new.name, new.tenant || ' ') then
+    new.name := tenure_stored_name(new.tenant, new.name);
+  end if;
+  return new;
+end $$;
