@@ -93,11 +93,12 @@ test("an instance refused by its peer names auth.peer_token to its caller and in
     present: () => [{ address: "node", instance_id: "there" }],
     instances: async () => [{ instance_id: "there", url: peer.url }],
   });
-  const request = { deployment_id: "web", lines: 1, address: "node", forwarded: false };
+  const by = { tenant: "default", forwarded: false };
+  const request = { deployment_id: "web", lines: 1, address: "node", ...by };
   const names = expect.stringContaining("auth.peer_token (TENURE_AUTH_PEER_TOKEN)");
   const refused = expect.objectContaining({ code: "DEPENDENCY_DOWN", message: names });
   await expect(relay.readLog(request)).rejects.toEqual(refused);
-  await expect(relay.restart("web", ["node"], { forwarded: false })).rejects.toEqual(refused);
+  await expect(relay.restart("web", ["node"], by)).rejects.toEqual(refused);
   const call = { route: ROUTES.allocateNonces, params: { signer: "s" }, body: { request_id: "r" } };
   const identity = { instanceId: "here", peerToken: "" };
   const there = { instance_id: "there", url: peer.url };

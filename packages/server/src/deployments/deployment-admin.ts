@@ -1,5 +1,6 @@
 import {
   ADDRESS_SELECTOR,
+  DEFAULT_TENANT,
   type DeploymentCreate,
   type DeploymentPatch,
   type DeploymentView,
@@ -7,7 +8,6 @@ import {
   isExactVersion,
   issueText,
   notExact,
-  sharesTenant,
   TenureError,
 } from "@tenure/protocol";
 import { type Act, actorDetails, recorded } from "../audit/actor.ts";
@@ -68,20 +68,10 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     return view(row);
   }
 
-  /** Throws `NOT_FOUND` for a pin to a node that shares no tenant with the caller. */
-  async function refuseForeignPin(scope: Scope, { pin }: DeploymentPatch): Promise<void> {
-    if (!pin) return;
-    const known = (await options.surroundings(EVERYTHING, [pin])).nodes;
-    const node = known.find(({ address }) => address === pin);
-    if (node && !sharesTenant(node.tenants, scope.tenants))
-      throw new TenureError("NOT_FOUND", { what: "node", id: pin });
-  }
-
   return {
     ...queries,
-    async create({ scope, act }, body) {
+    async create({ act }, body) {
       refuseBadSpec(NEW_ROW, body);
-      await refuseForeignPin(scope, body);
       const row = await recorded(db, act, {
         write: (tx) => createDeployment(tx, options.newId(), body),
         subjectOf: (created) => created?.id,
@@ -92,7 +82,6 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     async update({ scope, act }, id, body) {
       const before = await find(scope, id);
       refuseBadSpec(before, body);
-      await refuseForeignPin(scope, body);
       const { if_revision: ifRevision, ...change } = body;
       const row = await recorded(db, act, {
         write: (tx) => changeDeployment(tx, before.id, { ...change, ifRevision }),
@@ -127,7 +116,7 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     },
     async restart({ scope, act }, id, forwarded) {
       const row = await find(scope, id);
-      const how = { forwarded, actor: act?.actor };
+      const how = { tenant: row.tenant ?? DEFAULT_TENANT, forwarded, actor: act?.actor };
       const running = await relay.restart(row.id, await runnersOf(row), how);
       if (running === 0 && !forwarded) {
         throw new TenureError("CONFLICT", { reason: `deployment ${row.name} runs on no node` });

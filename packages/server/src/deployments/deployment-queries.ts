@@ -106,16 +106,18 @@ export function createDeploymentQueries(
     return viewOf(row, await statusesOf([row.id]), await presentNodes());
   }
 
-  /** The addresses of the node-units that are present. */
-  async function presentNodes(): Promise<ReadonlySet<string>> {
-    const { nodes } = await options.surroundings(EVERYTHING, []);
+  /** The addresses of the node-units that are present, of these tenants. */
+  async function presentNodes(
+    scope: Pick<Scope, "tenants"> = EVERYTHING,
+  ): Promise<ReadonlySet<string>> {
+    const { nodes } = await options.surroundings(scope, []);
     return new Set(nodes.filter((node) => node.present).map(({ address }) => address));
   }
 
   /** The present nodes that run the deployment in this term. */
   async function runnersOf(row: DeploymentRow): Promise<string[]> {
     if (row.type !== "daemon") return row.enabled && row.address !== "" ? [row.address] : [];
-    const present = await presentNodes();
+    const present = await presentNodes({ tenants: [row.tenant ?? DEFAULT_TENANT] });
     const statuses = await statusesOf([row.id]);
     return statuses
       .filter(({ generation, address }) => generation === row.generation && present.has(address))

@@ -1,11 +1,11 @@
-import { type MatchWhole, TenureError, unfitness } from "@tenure/protocol";
+import { DEFAULT_TENANT, type MatchWhole, TenureError, unfitness } from "@tenure/protocol";
 import { EVERYTHING, type Scope } from "../kernel/scope.ts";
 import type { DeploymentRow, StatusRow } from "./deployment-row.ts";
 import type { LogRequest } from "./node-relay.ts";
 import { ENDED_STATES } from "./report-admission.ts";
 import type { WhyNode } from "./why.ts";
 
-export type LogQuery = Omit<LogRequest, "deployment_id" | "address"> & {
+export type LogQuery = Omit<LogRequest, "deployment_id" | "address" | "tenant"> & {
   node?: string | undefined;
 };
 
@@ -25,7 +25,7 @@ export function createLogSource({ statusesOf, surroundings, matches }: LogSource
     { node, ...rest }: LogQuery,
   ): Promise<LogRequest> => {
     const address = node === undefined ? await runnerOf(row) : await addressOf(scope, node);
-    return { ...rest, deployment_id: row.id, address };
+    return { ...rest, deployment_id: row.id, tenant: row.tenant ?? DEFAULT_TENANT, address };
   };
 
   async function runnerOf(row: DeploymentRow): Promise<string> {

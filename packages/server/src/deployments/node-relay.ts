@@ -4,6 +4,7 @@ import {
   type LogPage,
   type LogSelection,
   ROUTES,
+  serves,
   TenureError,
 } from "@tenure/protocol";
 import type { LogFollower, NodeLink } from "../membership/node-connection.ts";
@@ -15,13 +16,23 @@ export interface RelayOptions {
   instanceId: string;
   peerToken: string;
   /** Nodes connected to this instance. */
-  connected: () => readonly { nodeId: string; link: NodeLink }[];
+  connected: () => readonly {
+    nodeId: string;
+    link: NodeLink;
+    snapshot: { tenants?: readonly string[] | undefined };
+  }[];
   /** Node-units that are present, and the instance each is connected to. */
-  present: () => readonly { address: string; instance_id: string }[];
+  present: () => readonly {
+    address: string;
+    instance_id: string;
+    tenants?: readonly string[] | undefined;
+  }[];
   instances: () => Promise<{ instance_id: string; url: string }[]>;
 }
 
 export interface LogRequest extends LogSelection {
+  /** Of the deployment. A node that does not serve it is not called: a pin may name any node. */
+  tenant: string;
   address: string;
   forwarded: boolean;
 }
@@ -37,7 +48,7 @@ export interface NodeRelay {
   restart(
     id: string,
     addresses: readonly string[],
-    by: { forwarded: boolean; actor?: Actor | undefined },
+    by: { tenant: string; forwarded: boolean; actor?: Actor | undefined },
   ): Promise<number>;
   /** Ends the logs that are followed through other instances: an open response would delay the stop. */
   close(): void;
@@ -46,11 +57,15 @@ export interface NodeRelay {
 /** Calls a node at any instance: over its socket here, or with one hop through the instance it is connected to. */
 export function createNodeRelay(options: RelayOptions): NodeRelay {
   const closing = new AbortController();
-  const linkOf = (address: string): NodeLink | undefined =>
-    options.connected().find(({ nodeId }) => nodeId === address)?.link;
+  const linkOf = (tenant: string, address: string): NodeLink | undefined =>
+    options
+      .connected()
+      .find(({ nodeId, snapshot }) => nodeId === address && serves(snapshot.tenants, tenant))?.link;
 
-  async function peerOf(address: string, forwarded: boolean): Promise<string> {
-    const place = options.present().find((node) => node.address === address);
+  async function peerOf(tenant: string, address: string, forwarded: boolean): Promise<string> {
+    const place = options
+      .present()
+      .find((node) => node.address === address && serves(node.tenants, tenant));
     if (forwarded || !place || place.instance_id === options.instanceId) throw unreachable(address);
     const instances = await options.instances();
     const peer = instances.find(({ instance_id }) => instance_id === place.instance_id);
@@ -65,26 +80,26 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
   }
 
   return {
-    async readLog({ address, forwarded, ...selection }) {
-      const link = linkOf(address);
+    async readLog({ tenant, address, forwarded, ...selection }) {
+      const link = linkOf(tenant, address);
       const { deployment_id, file = 0 } = selection;
       if (link) {
         const { lines, next, files = [file] } = await link.call("log.read", selection);
         return { deployment_id, address, file, files, lines, next };
       }
       const signal = AbortSignal.timeout(PEER_LIMIT_MS);
-      const url = await peerOf(address, forwarded);
+      const url = await peerOf(tenant, address, forwarded);
       const route = ROUTES.readLogs;
       const params = { id: deployment_id };
       const query = logQuery(selection, address);
       const response = await request({ url, route, params, query, signal });
       return route.reply.parse(await readBody(response).catch((error) => peerDown(url, error)));
     },
-    async followLog({ address, forwarded, ...selection }, signal) {
-      const link = linkOf(address);
+    async followLog({ tenant, address, forwarded, ...selection }, signal) {
+      const link = linkOf(tenant, address);
       if (link) return { from: "node", start: (follower) => link.follow(selection, follower) };
       const response = await request({
-        url: await peerOf(address, forwarded),
+        url: await peerOf(tenant, address, forwarded),
         route: ROUTES.readLogs,
         params: { id: selection.deployment_id },
         query: { ...logQuery(selection, address), follow: true },
@@ -93,11 +108,11 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
       if (!response.body) throw unreachable(address);
       return { from: "peer", body: response.body };
     },
-    async restart(id, addresses, { forwarded, actor }) {
-      const links = addresses.flatMap((address) => linkOf(address) ?? []);
-      const elsewhere = forwarded ? [] : addresses.filter((address) => !linkOf(address));
+    async restart(id, addresses, { tenant, forwarded, actor }) {
+      const links = addresses.flatMap((address) => linkOf(tenant, address) ?? []);
+      const elsewhere = forwarded ? [] : addresses.filter((address) => !linkOf(tenant, address));
       const urls = new Set<string>();
-      for (const address of elsewhere) urls.add(await peerOf(address, forwarded));
+      for (const address of elsewhere) urls.add(await peerOf(tenant, address, forwarded));
       const signal = AbortSignal.timeout(PEER_LIMIT_MS);
       await Promise.all([
         ...links.map((link) => link.call("deployment.restart", { deployment_id: id })),

@@ -239,14 +239,17 @@ export async function retireLostUnits(db: Db): Promise<void> {
 
 /**
  * Deletes the rows of node-units that were lost `days` ago or earlier, and answers how many. An address without a row
- * counts as lost at once, so a row stays while a deployment, also a disabled one, names its address, and while it drains.
+ * counts as lost at once, so a row stays while a deployment that it serves, also a disabled one, names its address, and while
+ * it drains. A deployment of another tenant, which names it in a pin only, does not keep it.
  */
 export async function forgetNodeUnits(db: Db, days: number): Promise<number> {
   const { rowCount } = await db.query(sql`
     delete from node_unit
      where tenure_lost_at(node_unit) < tenure_now() - ${days} * interval '1 day'
        and not draining
-       and not exists (select from deployment where deployment.address = node_unit.address)
+       and not exists (select from deployment
+                        where deployment.address = node_unit.address
+                          and tenure_serves(tenure_tenants_of(node_unit), deployment.tenant))
        and not exists (select from deployment
                         where deployment.moving_to <> '' and deployment.moving_to = node_unit.address)`);
   return rowCount;
@@ -268,7 +271,9 @@ export async function removeNodeUnit(
        where node_unit.address = ${address}
          and tenure_lost_at(node_unit) <= moment.now
          and not draining
-         and not exists (select from deployment where deployment.address = node_unit.address)
+         and not exists (select from deployment
+                          where deployment.address = node_unit.address
+                            and tenure_serves(tenure_tenants_of(node_unit), deployment.tenant))
          and not exists (select from deployment
                           where deployment.moving_to <> '' and deployment.moving_to = node_unit.address)
       returning node_unit.address, name, tenure_tenants_of(node_unit) as tenants)
