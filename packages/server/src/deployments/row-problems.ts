@@ -1,4 +1,4 @@
-import { ERRORS, isDeploymentType, issueText } from "@tenure/protocol";
+import { DEFAULT_TENANT, ERRORS, isDeploymentType, issueText } from "@tenure/protocol";
 import type { DeploymentRow, RowProblem } from "./deployment-row.ts";
 
 /**
@@ -44,13 +44,17 @@ export function rowProblems(row: DeploymentRow): RowProblem[] {
   ];
 }
 
-/** Two enabled daemons of one package and version run it twice on every node: allowed, but rarely intended. */
+/**
+ * Two enabled daemons of one package and version run it twice on every node: allowed, but rarely intended. Only those of one
+ * tenant are compared: the event would name a daemon of another tenant.
+ */
 export function daemonTwins(row: DeploymentRow, rows: Iterable<DeploymentRow>): RowProblem[] {
   if (!isTwinnable(row)) return [];
   const twins = [...rows].filter(
     (other) =>
       other.id !== row.id &&
       isTwinnable(other) &&
+      tenantOf(other) === tenantOf(row) &&
       other.package_name === row.package_name &&
       other.package_version === row.package_version,
   );
@@ -65,6 +69,8 @@ export function daemonTwins(row: DeploymentRow, rows: Iterable<DeploymentRow>): 
     },
   }));
 }
+
+const tenantOf = ({ tenant = DEFAULT_TENANT }: DeploymentRow): string => tenant;
 
 const isTwinnable = ({ type, enabled, package_name }: DeploymentRow): boolean =>
   type === "daemon" && enabled && package_name !== "";
