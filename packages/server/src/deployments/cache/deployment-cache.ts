@@ -1,3 +1,4 @@
+import { DEFAULT_TENANT } from "@tenure/protocol";
 import { type Assignment, assignmentOf } from "../assignment.ts";
 import type { DeploymentRow } from "../deployment-row.ts";
 
@@ -7,6 +8,14 @@ export interface CachedChange {
   id: string;
   /** Undefined: the row was removed. */
   row: DeploymentRow | undefined;
+  /** The tenants that lost the row: it was moved to another tenant, or removed. */
+  departures: readonly Departure[];
+}
+
+export interface Departure {
+  tenant: string;
+  /** The change that took the row from the tenant. */
+  position: number;
 }
 
 export interface DeploymentCache {
@@ -59,8 +68,9 @@ export function createDeploymentCache({
 
   function append<R extends DeploymentRow | undefined>(id: string, row: R): Entry & { row: R } {
     const former = cached.get(id) ?? removed.get(id);
+    const departures = departuresOf(former, row, ++position);
     if (former) clearEntry(former);
-    const entry = { position: ++position, id, row, isLast: true };
+    const entry = { position, id, row, departures, isLast: true };
     entries.push(entry);
     if (entries.length > 2 * (cached.size + removed.size) + 64) compact();
     return entry;
@@ -140,6 +150,24 @@ export function createDeploymentCache({
     },
   };
 }
+
+const NO_DEPARTURES: readonly Departure[] = [];
+
+/** One per tenant, the latest: a row that moves back and forth does not grow. */
+function departuresOf(
+  former: CachedChange | undefined,
+  row: DeploymentRow | undefined,
+  position: number,
+): readonly Departure[] {
+  if (!former) return NO_DEPARTURES;
+  const { departures } = former;
+  const tenant = tenantOf(former.row);
+  if (tenant === undefined || tenant === tenantOf(row)) return departures;
+  return [...departures.filter((one) => one.tenant !== tenant), { tenant, position }];
+}
+
+const tenantOf = (row: DeploymentRow | undefined): string | undefined =>
+  row && (row.tenant ?? DEFAULT_TENANT);
 
 const isSame = (a: DeploymentRow, b: DeploymentRow): boolean =>
   a.generation === b.generation &&

@@ -1,4 +1,4 @@
-import type { CallResult, ListedDeployment } from "@tenure/protocol";
+import { type CallResult, type ListedDeployment, serves } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
@@ -144,12 +144,49 @@ describe("the list of a node", () => {
   });
 });
 
+describe("the list of a node of one tenant", () => {
+  const blue = { reader: { tenants: ["blue"] } };
+
+  test("a row that other tenants had is not listed as removed, whatever revision is sent", () => {
+    const cache = createDeploymentCache();
+    cache.put(row("own", { tenant: "blue" }));
+    const first = ask(cache, undefined, blue);
+    cache.put(row("foreign"));
+    cache.put(row("gone", { tenant: "red" }));
+    cache.remove("gone");
+    cache.put(row("moved", { tenant: "red" }));
+    cache.put(row("moved", { tenant: "green", generation: 1 }));
+    for (const revision of [first.revision, first.revision.replace(/\d+$/, "1")])
+      expect(ask(cache, revision, blue)).toMatchObject({ answer: "delta", removed: [], items: [] });
+  });
+
+  test("a row that left the tenant is listed as removed once", () => {
+    const cache = createDeploymentCache();
+    cache.put(row("moved", { tenant: "blue" }));
+    cache.put(row("deleted", { tenant: "blue" }));
+    const first = ask(cache, undefined, blue);
+    cache.put(row("moved", { tenant: "red", generation: 1 }));
+    cache.remove("deleted");
+    const second = ask(cache, first.revision, blue);
+    expect(second.removed).toEqual(["moved", "deleted"]);
+    cache.put(row("moved", { tenant: "red", generation: 2 }));
+    cache.remove("moved");
+    expect(ask(cache, second.revision, blue).removed).toEqual([]);
+    // Another reader may be further behind.
+    expect([...ask(cache, first.revision, blue).removed].sort()).toEqual(["deleted", "moved"]);
+  });
+});
+
 // --- whatever happens, whoever follows the deltas has what a full list has ---
 
 const step = fc.oneof(
   {
     weight: 6,
-    arbitrary: fc.record({ act: fc.constant("put" as const), id: fc.integer({ min: 0, max: 8 }) }),
+    arbitrary: fc.record({
+      act: fc.constant("put" as const),
+      id: fc.integer({ min: 0, max: 8 }),
+      tenant: fc.constantFrom("default", "default", "blue", "red"),
+    }),
   },
   {
     weight: 3,
@@ -169,14 +206,18 @@ test("applied deltas, late or in pieces, give the full list", () => {
     fc.property(
       fc.array(step, { maxLength: 300, size: "max" }),
       fc.constantFrom(1, 600, 5_000),
-      (steps, answerBytesMax) => {
+      fc.constantFrom(["default"], ["blue", "red"], ["*"]),
+      (steps, answerBytesMax, tenants) => {
         const cache = createDeploymentCache({ removedMax: 2 });
         const followers = [0, 1, 2].map(() => ({
           revision: undefined as string | undefined,
           rows: new Map<string, ListedDeployment>(),
         }));
         const follow = (follower: (typeof followers)[number]) => {
-          const answer = ask(cache, follower.revision, { answerBytesMax });
+          const answer = ask(cache, follower.revision, {
+            answerBytesMax,
+            reader: { tenants: [...tenants] },
+          });
           if (answer.answer === "full") follower.rows.clear();
           for (const id of answer.removed) follower.rows.delete(id);
           for (const item of answer.items) follower.rows.set(item.id, item);
@@ -184,12 +225,16 @@ test("applied deltas, late or in pieces, give the full list", () => {
           return answer.more === true;
         };
         let generation = 0;
-        for (const { act, id } of steps) {
-          if (act === "put") cache.put(row(`r${id}`, { generation: ++generation }));
-          if (act === "remove") cache.remove(`r${id}`);
-          if (act === "read") follow(followers[id]!);
+        for (const { id, ...step } of steps) {
+          if (step.act === "put")
+            cache.put(row(`r${id}`, { generation: ++generation, tenant: step.tenant }));
+          if (step.act === "remove") cache.remove(`r${id}`);
+          if (step.act === "read") follow(followers[id]!);
         }
-        const full = [...cache.rows()].map(({ id, generation: at }) => [id, at]).sort();
+        const full = [...cache.rows()]
+          .filter(({ tenant = "default" }) => serves(tenants, tenant))
+          .map(({ id, generation: at }) => [id, at])
+          .sort();
         for (const follower of followers) {
           while (follow(follower));
           const have = [...follower.rows.values()].map((item) => [item.id, item.generation]).sort();

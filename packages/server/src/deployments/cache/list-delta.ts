@@ -13,7 +13,7 @@ import {
   unfitness,
 } from "@tenure/protocol";
 import { type DeploymentRow, renderDeployment } from "../deployment-row.ts";
-import type { DeploymentCache } from "./deployment-cache.ts";
+import type { CachedChange, DeploymentCache } from "./deployment-cache.ts";
 
 /** Above this the answer is cut, and the node requests the rest: frames have a limit on both sides. */
 export const ANSWER_BYTES_MAX = 512 * 1_024;
@@ -69,14 +69,16 @@ export function answerList(options: ListOptions): WrittenList {
   let bytes = 0;
   let reached = known;
   let more = false;
-  for (const { position, id, row } of cache.since(known)) {
+  for (const change of cache.since(known)) {
+    const { position, id, row } = change;
     if (bytes > (options.answerBytesMax ?? ANSWER_BYTES_MAX)) {
       more = true;
       break;
     }
     reached = position;
-    if (row && !serves(reader.tenants, row.tenant ?? DEFAULT_TENANT)) {
-      if (known > 0) removed.push(id);
+    if (!isOfReader(row, reader)) {
+      if (known === 0 || !hasDeparted(change, reader, Math.min(known, began))) continue;
+      removed.push(id);
       bytes += 40;
       continue;
     }
@@ -85,7 +87,7 @@ export function answerList(options: ListOptions): WrittenList {
       bytes += row.skipped.message.length;
       continue;
     }
-    if (!row || isNotForReader(row, reader)) {
+    if (isNotForReader(row, reader)) {
       if (known > 0) removed.push(id);
       bytes += 40;
       continue;
@@ -104,6 +106,22 @@ export function answerList(options: ListOptions): WrittenList {
     resource_usage,
   };
 }
+
+const isOfReader = (
+  row: DeploymentRow | undefined,
+  { tenants }: ListReader,
+): row is DeploymentRow => row !== undefined && serves(tenants, row.tenant ?? DEFAULT_TENANT);
+
+/**
+ * Whether a list after this position may have contained the row. The position comes from the reader, so it must not decide
+ * alone: ids of rows that the reader's tenants never had are not listed.
+ */
+const hasDeparted = (
+  { departures }: CachedChange,
+  { tenants }: ListReader,
+  since: number,
+): boolean =>
+  departures.some(({ tenant, position }) => position > since && serves(tenants, tenant));
 
 /** The revision of a list that is read now; sent with `deployments_changed`. */
 export function currentRevision(
