@@ -9,7 +9,7 @@ import { isOfAllTenants, type Principal } from "./auth.ts";
 export function scopeOf(principal: Principal, query: unknown): Scope {
   const own = tenantsOfCaller(principal);
   const { operates = false } = principal;
-  const asked = (query as { tenant?: unknown } | undefined)?.tenant;
+  const asked = askedTenant(query);
   if (asked === undefined || (own.length === 1 && asked === own[0]))
     return { tenants: own, operates };
   const named = Tenant.safeParse(asked);
@@ -21,6 +21,9 @@ export function scopeOf(principal: Principal, query: unknown): Scope {
   // The same as for an admin of that tenant.
   return { tenants: [named.data], operates: false };
 }
+
+const askedTenant = (query: unknown): unknown =>
+  (query as { tenant?: unknown } | undefined)?.tenant;
 
 function tenantsOfCaller({ role, tenant, tenants }: Principal): readonly string[] {
   if (role === "peer") return [ANY_TENANT];
@@ -40,6 +43,12 @@ export function tenantToWrite(scope: Scope, named?: string | undefined): string 
   }
   if (named === undefined || named === own) return own;
   throw new TenureError("FORBIDDEN", { reason: `this token writes to the tenant ${own} only` });
+}
+
+/** The tenant that an object may be moved from: any for a caller of all tenants that names none, also without tokens. */
+export function tenantToMoveFrom(principal: Principal, scope: Scope, query: unknown): string {
+  const isNamed = askedTenant(query) !== undefined;
+  return isOfAllTenants(principal) && !isNamed ? ANY_TENANT : tenantOf(scope);
 }
 
 /** Throws for a caller that may not act on what all tenants share. */

@@ -1,10 +1,10 @@
-import { ANY_TENANT, HIDDEN_HOLD_ID, type NonceRecord, ROUTES } from "@tenure/protocol";
+import { HIDDEN_HOLD_ID, type NonceRecord, ROUTES } from "@tenure/protocol";
 import type { Act } from "../../audit/actor.ts";
 import type { Arrival, Nonces } from "../../nonces/nonces.ts";
-import { isOfAllTenants, type Principal } from "../auth.ts";
+import type { Principal } from "../auth.ts";
 import { numberCursor, readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
-import { requireAllTenants, tenantOf } from "../scope.ts";
+import { requireAllTenants, tenantOf, tenantToMoveFrom } from "../scope.ts";
 import type { SignerAccessRules, SignerWrite } from "../signer-access.ts";
 
 type SignerSource = Omit<Nonces, "start" | "stop">;
@@ -39,10 +39,10 @@ function readRoutes(nonces: SignerSource): Served[] {
     }),
     serve(
       ROUTES.moveSigner,
-      ({ principal, scope, params: { signer }, body: { tenant: to }, act }) => {
+      ({ principal, scope, request: { query }, params: { signer }, body: { tenant: to }, act }) => {
         const isOwn = to === principal.tenant;
         if (!isOwn) requireAllTenants(principal, "signer");
-        const from = isOfAllTenants(principal) ? ANY_TENANT : tenantOf(scope);
+        const from = tenantToMoveFrom(principal, scope, query);
         return nonces.move({ signer, from, to, actor: act?.actor });
       },
     ),
