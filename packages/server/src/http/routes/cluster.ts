@@ -37,17 +37,21 @@ export function clusterRoutes(source: ClusterSource): Served[] {
     };
   }
 
+  /** Only operators see the reasons of a failure: the error texts of drivers contain hosts, ports and users. */
+  const shownTo = <T extends { reason?: string | undefined }>(
+    { operates }: Scope,
+    { reason, ...rest }: T,
+  ) => (operates && reason !== undefined ? { ...rest, reason } : rest);
+
   const view = async (scope: Scope) => ({
     server_id: instanceId,
     instance_id: instanceId,
     version: VERSION,
     phase2,
     instances: await Promise.all((await instances()).map((one) => render(one, scope))),
-    dependencies: (await health()).dependencies.map(({ reason, ...rest }) =>
-      scope.operates && reason !== undefined ? { ...rest, reason } : rest,
-    ),
+    dependencies: (await health()).dependencies.map((one) => shownTo(scope, one)),
     timeline_confirmed: source.timeline.status().state === "confirmed",
-    timeline: source.timeline.status(),
+    timeline: shownTo(scope, source.timeline.status()),
   });
 
   return [

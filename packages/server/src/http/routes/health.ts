@@ -14,14 +14,14 @@ export function healthRoutes(options: {
   const { health, instanceId, telemetry, timeline } = options;
   return [
     serve(ROUTES.healthLive, async () => ({ status: "ok" as const })),
-    serve(ROUTES.healthReady, async ({ reply, principal }) => {
-      const answer = maySeeReasons(principal) ? await health() : withoutReasons(await health());
+    serve(ROUTES.healthReady, async ({ reply, principal, scope }) => {
+      const maySeeReasons = isReader(principal) && scope.operates;
+      const answer = maySeeReasons ? await health() : withoutReasons(await health());
       reply.code(answer.status === "ready" ? 200 : 503);
       // Not part of the status: deployments and jobs go on, and an instance that the load balancer dropped could not be
       // asked to confirm.
       const { state, reason } = timeline.status();
-      const shown =
-        maySeeReasons(principal) && reason !== undefined ? { state, reason } : { state };
+      const shown = maySeeReasons && reason !== undefined ? { state, reason } : { state };
       return { ...answer, instance_id: instanceId, nonces: { timeline: shown } };
     }),
     serve(ROUTES.readMetrics, async ({ reply, scope }) => {
@@ -38,5 +38,5 @@ const withoutReasons = ({ status, dependencies }: Health): Health => ({
   dependencies: dependencies.map(({ name, kind, ok }) => ({ name, kind, ok })),
 });
 
-const maySeeReasons = (principal: Principal): boolean =>
+const isReader = (principal: Principal): boolean =>
   principal !== ANONYMOUS && (principal.role === "admin" || principal.role === "viewer");

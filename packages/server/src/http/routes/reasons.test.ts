@@ -1,0 +1,57 @@
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { expect, test } from "vitest";
+import { ANONYMOUS, createAuthenticator, type Principal } from "../auth.ts";
+import { clusterRoutes } from "./cluster.ts";
+import { healthRoutes } from "./health.ts";
+
+// The reasons of a failure are texts of drivers, with hosts, ports and users.
+
+const REASON = "connect ECONNREFUSED 10.1.2.3:5432";
+const source = {
+  instanceId: "one",
+  phase2: false,
+  health: async () => ({
+    status: "not_ready" as const,
+    dependencies: [{ name: "postgres", kind: "postgres" as const, ok: false, reason: REASON }],
+  }),
+  instances: async () => [],
+  backlog: async () => ({ messages: 0, letters: 0 }),
+  timeline: {
+    status: () => ({ state: "unknown" as const, reason: REASON }),
+    confirm: async () => {},
+  },
+};
+const routes = [
+  ...healthRoutes({ ...source, telemetry: undefined as never }),
+  ...clusterRoutes(source),
+];
+
+async function reasonsIn(path: string, principal: Principal): Promise<number> {
+  const { answer } = routes.find(({ route }) => route.path === path)!;
+  const reply = { code: () => reply } as unknown as FastifyReply;
+  const request = { query: {}, headers: {} } as FastifyRequest;
+  return JSON.stringify(await answer(request, reply, principal)).split(REASON).length - 1;
+}
+
+const token = (role: Principal["role"], tenant: string) => ({
+  ...{ name: `${tenant}-${role}`, role, tenant },
+  sha256: `${role}${tenant}`,
+});
+const principalsOf = (...tokens: ReturnType<typeof token>[]): Principal[] => {
+  const authenticator = createAuthenticator(tokens);
+  return tokens.map((one) => authenticator.configured(one)!);
+};
+
+test.each([
+  "/health/ready",
+  "/api/v1/cluster",
+])("%s shows the reasons of a failure to operators only", async (path) => {
+  for (const principal of principalsOf(token("admin", "default"), token("viewer", "default")))
+    expect(await reasonsIn(path, principal), "of one tenant").toBe(2);
+  const [all, ...others] = principalsOf(
+    ...[token("admin", "*"), token("admin", "default"), token("viewer", "blue")],
+  );
+  expect(await reasonsIn(path, all!)).toBe(2);
+  for (const principal of [...others, ANONYMOUS])
+    expect([principal.name, await reasonsIn(path, principal)]).toEqual([principal.name, 0]);
+});
