@@ -14,6 +14,12 @@ const KEEP_ALIVE_MS = 15_000;
 export const eventText = (data: unknown, event?: string): string =>
   `${event === undefined ? "" : `event: ${event}\n`}data: ${JSON.stringify(data)}\n\n`;
 
+/** Calls `then` when the connection is closed, at once if it closed before the handler began. */
+export function whenClosed({ raw }: FastifyReply, then: () => void): void {
+  if (raw.destroyed) then();
+  else raw.once("close", then);
+}
+
 /**
  * Answers with server-sent events, beginning with `opening` (a comment or `retry`). A reader that is more than
  * `unsentBytesMax` behind is disconnected. `keepAlive` is false for a relayed stream: a comment could split an event of it.

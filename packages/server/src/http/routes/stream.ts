@@ -1,7 +1,7 @@
 import { type NodeView, ROUTES, type Role, type StreamItem, sharesTenant } from "@tenure/protocol";
 import type { Scope } from "../../kernel/scope.ts";
 import { type Served, serve } from "../route.ts";
-import { type EventStream, eventText, openEventStream } from "../sse.ts";
+import { type EventStream, eventText, openEventStream, whenClosed } from "../sse.ts";
 import { eventShownTo } from "./events.ts";
 import { shownNode } from "./nodes.ts";
 
@@ -76,7 +76,7 @@ export function createStream({ wallMs }: { wallMs: () => number }): StreamHub {
       serve(ROUTES.openStream, async ({ reply, scope, principal: { role } }) => {
         const stream = openEventStream(reply, OPTIONS);
         followers.set(stream, { scope, role });
-        reply.raw.on("close", () => followers.delete(stream));
+        whenClosed(reply, () => followers.delete(stream));
         return undefined as never;
       }),
     ],
