@@ -149,7 +149,8 @@ export function createDeploymentQueries(
         scope,
         named.filter((name) => name !== ""),
       );
-      const brake = brakeOf(row.tenant ?? DEFAULT_TENANT);
+      const { active, ...counts } = brakeOf(row.tenant ?? DEFAULT_TENANT);
+      const brake = scope.operates ? { active, ...counts } : { active };
       return explain({ ...surroundings, brake, row, statuses, matches: options.matches });
     },
     async fence(scope, id, generation) {

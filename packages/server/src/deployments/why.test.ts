@@ -197,6 +197,16 @@ describe("why a deployment with an owner does not run", () => {
   });
 });
 
+test.each([
+  [{ active: true, lost: 3, members: 5 }, true],
+  [{ active: true }, false],
+])("with %j the size of the fleet is shown: %s", (brake, isShown) => {
+  const nodes = [node("a", gone), node("b")];
+  const { reasons } = why({ address: "a" }, { nodes, brake });
+  const { message } = reasons.find(({ code }) => code === "brake_active")!;
+  expect(/\d/.test(message)).toBe(isShown);
+});
+
 describe("why a daemon does not run everywhere", () => {
   const daemon = { type: "daemon" };
   test("a daemon has an answer for every present node", () => {

@@ -37,7 +37,8 @@ export interface WhyInput {
   nodes: readonly WhyNode[];
   statuses: readonly StatusRow[];
   view: ViewState;
-  brake: Pick<Brake, "active" | "lost" | "members">;
+  /** The counts cover the whole fleet; they are missing for a caller that does not operate it. */
+  brake: Pick<Brake, "active"> & Partial<Pick<Brake, "lost" | "members">>;
   nowMs: number;
   matches: MatchWhole;
 }
@@ -203,11 +204,7 @@ function lossReason({ row }: WhyInput, owner: WhyNode | undefined): Reason {
 function holdReasons(input: WhyInput, owner: WhyNode | undefined): Reason[] {
   const { view, brake, nodes, nowMs } = input;
   const held: Reason[] = [];
-  if (brake.active)
-    held.push({
-      code: "brake_active",
-      message: `the mass-loss brake is on (${brake.lost} of ${brake.members} node-units were lost at once); release it, or bring them back`,
-    });
+  if (brake.active) held.push({ code: "brake_active", message: brakeMessage(brake) });
   if (view === "settling")
     held.push({
       code: "view_settling",
@@ -230,6 +227,11 @@ function holdReasons(input: WhyInput, owner: WhyNode | undefined): Reason[] {
     });
   return held;
 }
+
+const brakeMessage = ({ lost, members }: WhyInput["brake"]): string =>
+  lost === undefined || members === undefined
+    ? "the mass-loss brake is on; an operator of the fleet releases it, or brings the lost node-units back"
+    : `the mass-loss brake is on (${lost} of ${members} node-units were lost at once); release it, or bring them back`;
 
 /** The row's, or the older one that its owner still goes by as far as is known. */
 function lostAfterMs({ row, statuses }: WhyInput): number {
