@@ -8,6 +8,7 @@ import {
   issueText,
   type List,
   type MatchWhole,
+  serves,
   TenureError,
 } from "@tenure/protocol";
 import { EVERYTHING, type Scope } from "../kernel/scope.ts";
@@ -73,7 +74,7 @@ export function createDeploymentQueries(
   options: QueriesOptions,
 ): DeploymentQueries & DeploymentReads {
   const { db, relay } = options;
-  const logOf = createLogSource({ ...options, statusesOf: (id) => statusesOf([id]) });
+  const logOf = createLogSource({ ...options, ownerOf, statusesOf: (id) => statusesOf([id]) });
 
   /** The one deployment of the scope with this id or name. A deployment of another tenant is not found. */
   async function find(scope: Scope, id: string): Promise<DeploymentRow> {
@@ -114,9 +115,20 @@ export function createDeploymentQueries(
     return new Set(nodes.filter((node) => node.present).map(({ address }) => address));
   }
 
+  /** "" for an owner that does not serve the tenant any more, until another node takes over. */
+  async function ownerOf({ address, tenant = DEFAULT_TENANT }: DeploymentRow): Promise<string> {
+    if (address === "") return "";
+    const { nodes } = await options.surroundings(EVERYTHING, [address]);
+    const owner = nodes.find((node) => node.address === address);
+    return !owner || serves(owner.tenants, tenant) ? address : "";
+  }
+
   /** The present nodes that run the deployment in this term. */
   async function runnersOf(row: DeploymentRow): Promise<string[]> {
-    if (row.type !== "daemon") return row.enabled && row.address !== "" ? [row.address] : [];
+    if (row.type !== "daemon") {
+      const owner = row.enabled ? await ownerOf(row) : "";
+      return owner === "" ? [] : [owner];
+    }
     const present = await presentNodes({ tenants: [row.tenant ?? DEFAULT_TENANT] });
     const statuses = await statusesOf([row.id]);
     return statuses

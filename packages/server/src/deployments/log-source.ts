@@ -10,15 +10,17 @@ export type LogQuery = Omit<LogRequest, "deployment_id" | "address" | "tenant"> 
 };
 
 export interface LogSourceOptions {
-  /** The reports of nodes, newest first. */
+  /** The reports of nodes that serve its tenant, newest first. */
   statusesOf: (id: string) => Promise<StatusRow[]>;
+  /** The owner, if it serves the tenant of the deployment; else "". */
+  ownerOf: (row: DeploymentRow) => Promise<string>;
   /** The node-units of the scope that are present, and `also` these, by address or name. */
   surroundings: (scope: Scope, also: readonly string[]) => Promise<{ nodes: readonly WhyNode[] }>;
   matches: MatchWhole;
 }
 
 /** Chooses the node that a log is read from: the given one, else the one that runs the deployment. */
-export function createLogSource({ statusesOf, surroundings, matches }: LogSourceOptions) {
+export function createLogSource({ statusesOf, ownerOf, surroundings, matches }: LogSourceOptions) {
   return async (
     scope: Scope,
     row: DeploymentRow,
@@ -35,10 +37,10 @@ export function createLogSource({ statusesOf, surroundings, matches }: LogSource
   }
 
   /** The owner, else the node that reported last. */
-  async function lastRunner({ id, address }: DeploymentRow): Promise<string> {
-    const statuses = await statusesOf(id);
-    const own = statuses.find((status) => status.address === address);
-    return own?.address ?? statuses[0]?.address ?? address;
+  async function lastRunner(row: DeploymentRow): Promise<string> {
+    const statuses = await statusesOf(row.id);
+    const own = statuses.find(({ address }) => address === row.address);
+    return own?.address ?? statuses[0]?.address ?? (await ownerOf(row));
   }
 
   /**

@@ -53,7 +53,8 @@ export async function createDeployment(
  * Changes what was given and leaves the rest, if the specification still is the one at `ifRevision`. A pin is the new
  * owner at once where nothing runs; else the row keeps its owner and is handed over (`beginPinnedMoves`). An owner that does
  * not serve the new tenant loses the row, which needs `force` while it runs: another node may start it before the owner
- * has stopped it. `undefined`: nothing was changed, because the row is gone, at another revision or run by such an owner.
+ * has stopped it. A move also deletes the reports of nodes that do not serve the new tenant, or are not known any more.
+ * `undefined`: nothing was changed, because the row is gone, at another revision or run by such an owner.
  */
 export async function changeDeployment(
   db: Db,
@@ -63,34 +64,46 @@ export async function changeDeployment(
   const { pin, tenant: moveTo = null } = change;
   const { rows } = await db.query<JsonRow>(sql`
     with stranger as (
-      select node_unit.address from node_unit join deployment using (address)
+      select node_unit.address
+        from node_unit join deployment on node_unit.address in (deployment.address, deployment.moving_to)
        where deployment.id = ${id} and ${moveTo}::text is not null
-         and not tenure_serves(tenure_tenants_of(node_unit), ${moveTo}))
-    update deployment
-       set name            = tenure_stored_name(coalesce(${moveTo}, tenant),
-                                                coalesce(${change.name ?? null}, tenure_deployment_name(deployment))),
-           tenant          = coalesce(${moveTo}, tenant),
-           package_name    = coalesce(${change.package_name ?? null}, package_name),
-           package_version = coalesce(${change.package_version ?? null}, package_version),
-           command         = coalesce(${change.command ?? null}, command),
-           args            = coalesce(${change.args ? json(change.args) : null}::jsonb, args),
-           env             = coalesce(${change.env ? json(change.env) : null}::jsonb, env),
-           type            = coalesce(${change.type ?? null}, type),
-           enabled         = coalesce(${change.enabled ?? null}::boolean, enabled),
-           lost_after_ms   = coalesce(${change.lost_after_ms ?? null}::int, lost_after_ms),
-           selector        = case when ${pin === undefined} then coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector)
-                                  when jsonb_typeof(coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector)) <> 'object'
-                                  then ${json(pin ? { address: pin } : {})}::jsonb
-                                  else coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector) - 'address'
-                                       || ${json(pin ? { address: pin } : {})}::jsonb end,
-           address         = case when coalesce(${change.type ?? null}, type) = 'daemon' then ''
-                                  when address in (select stranger.address from stranger) then ''
-                                  when address = '' or not enabled then coalesce(${pin ?? null}, address)
-                                  else address end,
-           updated_at      = tenure_now()
-     where id = ${id} and (${change.ifRevision ?? null}::int is null or revision = ${change.ifRevision ?? null})
-       and (${change.force ?? false} or not enabled or address not in (select stranger.address from stranger))
-    returning to_jsonb(deployment) as row`);
+         and not tenure_serves(tenure_tenants_of(node_unit), ${moveTo})),
+    changed as (
+      update deployment
+         set name            = tenure_stored_name(coalesce(${moveTo}, tenant),
+                                                  coalesce(${change.name ?? null}, tenure_deployment_name(deployment))),
+             tenant          = coalesce(${moveTo}, tenant),
+             package_name    = coalesce(${change.package_name ?? null}, package_name),
+             package_version = coalesce(${change.package_version ?? null}, package_version),
+             command         = coalesce(${change.command ?? null}, command),
+             args            = coalesce(${change.args ? json(change.args) : null}::jsonb, args),
+             env             = coalesce(${change.env ? json(change.env) : null}::jsonb, env),
+             type            = coalesce(${change.type ?? null}, type),
+             enabled         = coalesce(${change.enabled ?? null}::boolean, enabled),
+             lost_after_ms   = coalesce(${change.lost_after_ms ?? null}::int, lost_after_ms),
+             selector        = case when ${pin === undefined} then coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector)
+                                    when jsonb_typeof(coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector)) <> 'object'
+                                    then ${json(pin ? { address: pin } : {})}::jsonb
+                                    else coalesce(${change.selector ? json(change.selector) : null}::jsonb, selector) - 'address'
+                                         || ${json(pin ? { address: pin } : {})}::jsonb end,
+             address         = case when coalesce(${change.type ?? null}, type) = 'daemon' then ''
+                                    when address in (select stranger.address from stranger) then ''
+                                    when address = '' or not enabled then coalesce(${pin ?? null}, address)
+                                    else address end,
+             moving_to       = case when moving_to in (select stranger.address from stranger) then '' else moving_to end,
+             updated_at      = tenure_now()
+       where id = ${id} and (${change.ifRevision ?? null}::int is null or revision = ${change.ifRevision ?? null})
+         and (${change.force ?? false} or not enabled or address not in (select stranger.address from stranger))
+      returning *),
+    forgotten as (
+      delete from deployment_status
+       using changed, deployment as former
+       where deployment_status.deployment_id = changed.id and former.id = changed.id
+         and former.tenant <> changed.tenant
+         and not exists (select from node_unit
+                          where node_unit.address = deployment_status.address
+                            and tenure_serves(tenure_tenants_of(node_unit), changed.tenant)))
+    select to_jsonb(changed) as row from changed`);
   return readRows(rows)[0];
 }
 

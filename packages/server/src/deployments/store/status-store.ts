@@ -94,7 +94,10 @@ export interface ListedStatuses {
   skipped: { deployment_id: string; address: string; issues: FieldIssue[] }[];
 }
 
-/** Newest first, of these deployments. */
+/**
+ * Newest first, of these deployments. Without the reports of nodes that do not serve the deployment's tenant: it was moved, or
+ * the node's token was changed. Such a node is no business of the tenant, and must get no call about the deployment.
+ */
 export async function listStatuses(db: Db, ids: readonly string[]): Promise<ListedStatuses> {
   const { rows } = await db.query<{
     deployment_id: string;
@@ -102,7 +105,12 @@ export async function listStatuses(db: Db, ids: readonly string[]): Promise<List
     row: Record<string, unknown>;
   }>(sql`
     select deployment_id, left(address, 256) as address, to_jsonb(deployment_status) as row
-      from deployment_status where deployment_id = any(${ids}::uuid[])
+      from deployment_status
+     where deployment_id = any(${ids}::uuid[])
+       and not exists (select from node_unit, deployment
+                        where node_unit.address = deployment_status.address
+                          and deployment.id = deployment_status.deployment_id
+                          and not tenure_serves(tenure_tenants_of(node_unit), deployment.tenant))
      order by deployment_id, updated_at desc, address`);
   const read = rows.map(({ row, ...of }) => ({ ...of, ...readStatusRow(row) }));
   return {
