@@ -8,6 +8,7 @@ import { createCollection, createResource } from "./resource.ts";
 /** The signed-in principal; `undefined` while unknown, `null` if a sign-in is needed. */
 export const me = signal<Principal | null | undefined>(undefined);
 export const isAdmin = (): boolean => me.value?.role === "admin";
+export const isOfAllTenants = (): boolean => me.value?.tenant === "*";
 
 const POINTS_MAX = 180;
 const PAGE_LIMIT = 500;

@@ -54,6 +54,9 @@ describe("a specification in a form", () => {
   test("an invalid draft has a problem", () => {
     expect(problemOf(draft)).toBeUndefined();
     expect(problemOf(EMPTY_DRAFT)).toContain("a package or a command");
+    expect(problemOf(draft, { needsTenant: true })).toContain("the tenant");
+    expect(problemOf({ ...draft, tenant: "blue" }, { needsTenant: true })).toBeUndefined();
+    expect(changesOf({ ...draft, tenant: "blue" }, draft)).toEqual({ tenant: "blue" });
     expect(problemOf({ ...draft, env: "NOVALUE" })).toContain("NAME=value");
     expect(problemOf({ ...draft, lost_after_s: "soon" })).toContain("seconds");
   });

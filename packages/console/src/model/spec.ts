@@ -2,6 +2,8 @@ import type { DeploymentCreate, DeploymentView } from "@tenure/protocol";
 
 /** A specification as editable text. */
 export interface Draft {
+  /** Empty: the tenant of the caller's token. */
+  tenant: string;
   name: string;
   type: string;
   package_name: string;
@@ -14,6 +16,7 @@ export interface Draft {
 }
 
 export const EMPTY_DRAFT: Draft = {
+  tenant: "",
   name: "",
   type: "deployment",
   package_name: "",
@@ -27,6 +30,7 @@ export const EMPTY_DRAFT: Draft = {
 
 export function draftOf(view: DeploymentView): Draft {
   return {
+    tenant: view.tenant ?? "default",
     name: view.name,
     type: view.type,
     package_name: view.package_name,
@@ -42,7 +46,7 @@ export function draftOf(view: DeploymentView): Draft {
 /** The fields in which the draft differs from `before`; without `before`, all fields that are set. */
 export function changesOf(draft: Draft, before: Draft = EMPTY_DRAFT): DeploymentCreate {
   const is = (field: keyof Draft): boolean => draft[field] !== before[field];
-  const text = ["name", "type", "package_name", "package_version", "command"] as const;
+  const text = ["tenant", "name", "type", "package_name", "package_version", "command"] as const;
   return {
     ...Object.fromEntries(text.filter(is).map((field) => [field, draft[field].trim()])),
     ...(is("args") && { args: draft.args === "" ? [] : draft.args.split("\n") }),
@@ -52,8 +56,12 @@ export function changesOf(draft: Draft, before: Draft = EMPTY_DRAFT): Deployment
   };
 }
 
-/** Why the draft is invalid; `undefined` if it is valid. */
-export function problemOf(draft: Draft): string | undefined {
+/** Why the draft is invalid; `undefined` if it is valid. A token of all tenants has to name one. */
+export function problemOf(
+  draft: Draft,
+  { needsTenant = false }: { needsTenant?: boolean } = {},
+): string | undefined {
+  if (needsTenant && draft.tenant.trim() === "") return "Enter the tenant that it belongs to.";
   if (draft.package_name.trim() === "" && draft.command.trim() === "")
     return "Enter a package or a command.";
   const seconds = Number(draft.lost_after_s);

@@ -9,18 +9,21 @@ export function DeploymentForm({
   title,
   verb,
   before,
+  needsTenant = false,
   onSave,
   onClose,
 }: {
   title: string;
   verb: string;
   before?: Draft;
+  /** Whether the caller has to name the tenant of a new deployment. */
+  needsTenant?: boolean;
   onSave: (changes: DeploymentCreate) => Promise<void>;
   onClose: () => void;
 }) {
   const [draft, setDraft] = useState<Draft>(before ?? EMPTY_DRAFT);
   const set = (field: keyof Draft) => (value: string) => setDraft({ ...draft, [field]: value });
-  const problem = problemOf(draft);
+  const problem = problemOf(draft, { needsTenant });
   const isTouched = JSON.stringify(draft) !== JSON.stringify(before ?? EMPTY_DRAFT);
   return (
     <Dialog
@@ -31,6 +34,16 @@ export function DeploymentForm({
       onClose={onClose}
     >
       <div class="form">
+        {needsTenant && (
+          <TextField
+            label="Tenant"
+            hint="Only nodes that serve this tenant run it."
+            value={draft.tenant}
+            onChange={set("tenant")}
+            required
+            mono
+          />
+        )}
         <TextField
           label="Name"
           value={draft.name}

@@ -1,7 +1,15 @@
 import type { DeploymentView } from "@tenure/protocol";
 import { useMemo, useState } from "preact/hooks";
 import { call } from "../../api.ts";
-import { deployments, isAdmin, isOnline, me, nodeName, nodes, online } from "../../data.ts";
+import {
+  deployments,
+  isAdmin,
+  isOfAllTenants,
+  isOnline,
+  nodeName,
+  nodes,
+  online,
+} from "../../data.ts";
 import { deploymentCondition, GROUPS, groupOf, restartsOf, runs } from "../../model/deployment.ts";
 import { Badge, Chip } from "../../parts/badge.tsx";
 import { Choices, chosen, Filters, Select, sought } from "../../parts/filter.tsx";
@@ -110,6 +118,7 @@ export function DeploymentsPage() {
         <DeploymentForm
           title="New deployment"
           verb="Create"
+          needsTenant={isOfAllTenants()}
           onSave={async (body) => {
             const created = await call("createDeployment", { body });
             deployments.put(created);
@@ -138,7 +147,7 @@ export const deploymentColumns = (): Column<DeploymentView>[] => [
     sort: ({ name }) => name,
     cell: ({ name, id, tenant = "default" }) => (
       <a class="row-link" href={`/deployments/${id}`}>
-        <Text>{me.value?.tenant === "*" ? `${name} (${tenant})` : name}</Text>
+        <Text>{isOfAllTenants() ? `${name} (${tenant})` : name}</Text>
       </a>
     ),
   },
