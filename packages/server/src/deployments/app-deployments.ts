@@ -11,6 +11,7 @@ import type { PostgresStore } from "../store/db.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { createDeploymentAdmin, type DeploymentAdmin } from "./deployment-admin.ts";
 import { createDeployments, type Deployments } from "./deployments.ts";
+import { createFollowedLogs } from "./followed-logs.ts";
 import { createNodeRelay } from "./node-relay.ts";
 import { forgetRemoved } from "./store/change-store.ts";
 import { forgetOldStatuses } from "./store/status-store.ts";
@@ -63,6 +64,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     return Object.fromEntries(fresh);
   }
 
+  const followed = createFollowedLogs();
   const forNodes = createDeployments({
     origin: bootId.slice(-12),
     db,
@@ -73,6 +75,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     connected: nodes.connected,
     samples,
     telemetry,
+    onRows: followed.onChanges,
     onChange: options.onChange,
   });
   const relay = createNodeRelay({
@@ -85,6 +88,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
   const admin = createDeploymentAdmin({
     db,
     relay,
+    followed,
     newId: () => uuid7(random, clock.wallMs()),
     refresh: forNodes.refresh,
     async surroundings(scope, also) {

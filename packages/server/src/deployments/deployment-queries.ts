@@ -21,6 +21,7 @@ import {
   renderStatus,
   type StatusRow,
 } from "./deployment-row.ts";
+import type { FollowedLogs } from "./followed-logs.ts";
 import { createLogSource, type LogQuery } from "./log-source.ts";
 import type { FollowedLog, NodeRelay } from "./node-relay.ts";
 import {
@@ -36,6 +37,7 @@ import { explain, type WhyInput } from "./why.ts";
 export interface QueriesOptions {
   db: Db;
   relay: NodeRelay;
+  followed: Pick<FollowedLogs, "add">;
   /** The other inputs of `why`: the nodes that are present, those in `also` (by address or name), the view, the brake. */
   surroundings: (
     scope: Pick<Scope, "tenants">,
@@ -60,6 +62,7 @@ export interface DeploymentQueries {
   why(scope: Scope, id: string, options: { withErrors: boolean }): Promise<DeploymentWhy>;
   fence(scope: Scope, id: string, generation: number): Promise<FenceCheck>;
   readLog(scope: Scope, id: string, query: LogQuery): ReturnType<NodeRelay["readLog"]>;
+  /** Ends when `signal` aborts, and when the deployment leaves the scope. */
   followLog(scope: Scope, id: string, query: LogQuery, signal: AbortSignal): Promise<FollowedLog>;
 }
 
@@ -172,8 +175,13 @@ export function createDeploymentQueries(
     },
     readLog: async (scope, id, query) =>
       relay.readLog(await logOf(scope, await find(scope, id), query)),
-    followLog: async (scope, id, query, signal) =>
-      relay.followLog(await logOf(scope, await find(scope, id), query), signal),
+    async followLog(scope, id, query, signal) {
+      const { id: found } = await find(scope, id);
+      const left = options.followed.add(scope, found, signal);
+      // Read again: the deployment may have left between the first read and `add`.
+      const request = await logOf(scope, await find(scope, found), query);
+      return relay.followLog(request, { signal, left });
+    },
   };
 }
 

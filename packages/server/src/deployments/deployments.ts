@@ -9,7 +9,7 @@ import type { Log } from "../kernel/log.ts";
 import { every } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { Telemetry } from "../telemetry.ts";
-import { createCachedDeployments } from "./cache/cached-deployments.ts";
+import { createCachedDeployments, type RowChange } from "./cache/cached-deployments.ts";
 import { answerList, type WrittenList } from "./cache/list-delta.ts";
 import { type ChangeNotifierOptions, createChangeNotifier } from "./change-notifier.ts";
 import { type DeploymentNode, readerOf, refusal, termOf } from "./deployment-node.ts";
@@ -23,6 +23,8 @@ export interface DeploymentsOptions
     Pick<ReleaseOptions, "view" | "brakeTtlMs" | "clock"> {
   db: PostgresStore;
   log: Log;
+  /** Rows of the table changed, at any instance. Called before node-units learn of it. */
+  onRows: (changes: readonly RowChange[]) => void;
   /** Fresh samples of the node-units that share one of these tenants, by address. */
   samples: (tenants: readonly string[] | undefined) => Record<string, ResourceUsage>;
   telemetry: Pick<Telemetry, "deploymentClaims" | "deploymentLists"> &
@@ -40,7 +42,10 @@ export function createDeployments(options: DeploymentsOptions) {
   const { origin, db, clock, log, telemetry } = options;
   const cached = createCachedDeployments({
     ...{ db, clock, log },
-    onRefresh: (refresh) => notifier.onRefresh(refresh),
+    onRefresh(refresh) {
+      options.onRows(refresh.changes);
+      return notifier.onRefresh(refresh);
+    },
   });
   const notifier = createChangeNotifier({ ...options, cache: () => cached.cache });
   const wakeAll = () => notifier.wakeNodes([{ tenants: undefined, all: true, nodes: [] }]);

@@ -43,7 +43,11 @@ export type FollowedLog =
 
 export interface NodeRelay {
   readLog(request: LogRequest): Promise<LogPage>;
-  followLog(request: LogRequest, signal: AbortSignal): Promise<FollowedLog>;
+  /** Until the reader disconnects (`signal`), or must not read the log any more (`left`). */
+  followLog(
+    request: LogRequest,
+    until: { signal: AbortSignal; left: AbortSignal },
+  ): Promise<FollowedLog>;
   /** Restarts the deployment on these nodes; returns how many did. */
   restart(
     id: string,
@@ -95,15 +99,16 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
       const response = await request({ url, route, params, query, signal });
       return route.reply.parse(await readBody(response).catch((error) => peerDown(url, error)));
     },
-    async followLog({ tenant, address, forwarded, ...selection }, signal) {
+    async followLog({ tenant, address, forwarded, ...selection }, { signal, left }) {
       const link = linkOf(tenant, address);
-      if (link) return { from: "node", start: (follower) => link.follow(selection, follower) };
+      if (link)
+        return { from: "node", start: (follower) => followNode(link, selection, follower, left) };
       const response = await request({
         url: await peerOf(tenant, address, forwarded),
         route: ROUTES.readLogs,
         params: { id: selection.deployment_id },
         query: { ...logQuery(selection, address), follow: true },
-        signal: AbortSignal.any([signal, closing.signal]),
+        signal: AbortSignal.any([signal, left, closing.signal]),
       });
       if (!response.body) throw unreachable(address);
       return { from: "peer", body: response.body };
@@ -124,6 +129,22 @@ export function createNodeRelay(options: RelayOptions): NodeRelay {
     },
     close: () => closing.abort(),
   };
+}
+
+async function followNode(
+  link: NodeLink,
+  selection: LogSelection,
+  follower: LogFollower,
+  left: AbortSignal,
+): Promise<() => void> {
+  const stop = await link.follow(selection, follower);
+  const end = () => {
+    stop();
+    follower.ended();
+  };
+  if (left.aborted) end();
+  else left.addEventListener("abort", end, { once: true });
+  return stop;
 }
 
 const logQuery = ({ lines, file, from }: LogSelection, node: string) => ({

@@ -32,7 +32,7 @@ export interface NodeLink {
 
 export interface LogFollower {
   onLines(chunk: LogLines): void;
-  /** The node disconnected: no more lines will come. */
+  /** No more lines will come: the node disconnected, or the caller must not read them. */
   ended(): void;
 }
 

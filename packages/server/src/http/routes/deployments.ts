@@ -6,7 +6,7 @@ import type { Principal } from "../auth.ts";
 import { numberCursor } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 import { requireAllTenants, tenantToWrite } from "../scope.ts";
-import { type EventStream, eventText, openEventStream } from "../sse.ts";
+import { type EventStream, eventText, openEventStream, whenClosed } from "../sse.ts";
 
 /** The column is an int4. */
 const REVISION_MAX = 999_999_999;
@@ -64,7 +64,7 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
       const request = { ...defined(selection), forwarded };
       if (!follow) return deployments.readLog(scope, params.id, request);
       const gone = new AbortController();
-      reply.raw.on("close", () => gone.abort());
+      whenClosed(reply, () => gone.abort());
       const log = await deployments.followLog(scope, params.id, request, gone.signal);
       await sendLog(reply, log, gone.signal);
       return undefined as never;
@@ -110,15 +110,21 @@ async function sendNodeLog(
 ): Promise<void> {
   const early: LogLines[] = [];
   let stream: EventStream | undefined;
+  let isEnded = false;
+  const end = (open: EventStream) => {
+    open.write(eventText({}, "end"));
+    open.end();
+  };
   const stop = await start({
     onLines: (chunk) => void (stream ? stream.write(eventText(chunk)) : early.push(chunk)),
     ended() {
-      stream?.write(eventText({}, "end"));
-      stream?.end();
+      isEnded = true;
+      if (stream) end(stream);
     },
   });
   // Opened only now: until the node agrees, the answer may still be an error.
   stream = openEventStream(reply, OPTIONS);
+  if (isEnded) return end(stream);
   for (const chunk of early) stream.write(eventText(chunk));
   if (gone.aborted) stop();
   else gone.addEventListener("abort", stop, { once: true });
