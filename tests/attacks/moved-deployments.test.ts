@@ -188,7 +188,7 @@ test("daemons of two tenants with one package are not reported as doubled", asyn
 });
 
 test("why does not reveal the size of the fleet to a tenant", async () => {
-  const unit = await join("node", "");
+  const unit = await join("both-node", "");
   const { id } = await create("blue-admin", { name: "held" });
   const client = new Client({ connectionString: database.uri });
   await client.connect();

@@ -118,12 +118,12 @@ export function createDeploymentQueries(
     return new Set(nodes.filter((node) => node.present).map(({ address }) => address));
   }
 
-  /** "" for an owner that does not serve the tenant any more, until another node takes over. */
+  /** "" for a node that is not known. One that does not serve the tenant is answered like it. */
   async function ownerOf({ address, tenant = DEFAULT_TENANT }: DeploymentRow): Promise<string> {
     if (address === "") return "";
     const { nodes } = await options.surroundings(EVERYTHING, [address]);
     const owner = nodes.find((node) => node.address === address);
-    return !owner || serves(owner.tenants, tenant) ? address : "";
+    return owner && serves(owner.tenants, tenant) ? address : "";
   }
 
   /** The present nodes that run the deployment in this term. */
