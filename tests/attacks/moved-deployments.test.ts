@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { DeploymentView } from "@tenure/protocol";
+import type { RawNode } from "@tenure/testing/fleet/raw-node";
 import { storeSettings } from "@tenure/testing/fleet/running-server";
 import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
 import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
@@ -57,8 +58,8 @@ async function move(at: AttackedServer, id: string, tenant: string): Promise<voi
 }
 
 /** A node-unit that answers all calls, and has this line in each log. */
-async function join(token: string, line: string): Promise<RawUnit> {
-  const unit = await rawUnit(server, token, { custom_command: true });
+async function join(token: string, line: string, key?: RawNode["key"]): Promise<RawUnit> {
+  const unit = await rawUnit(server, token, { custom_command: true }, key);
   units.push(unit);
   unit.raw.socket.on("message", (data) => {
     const { type, id, method } = JSON.parse(data.toString());
@@ -170,6 +171,29 @@ test.each([
   expect([answers[2]!.status, restarted.status]).toEqual([404, 409]);
   expect(unit.raw.count("request")).toBe(calls);
   await server.as("blue-admin", "DELETE", `${PATH}/${id}`);
+});
+
+test.each([
+  "daemon",
+  "deployment",
+])("a node that changes to another tenant is not shown with a %s of the former one, and gets no call about it", async (type) => {
+  const unit = await join("node", "line-of-default");
+  const { id, generation } = await create("admin", { name: `left-${type}`, type });
+  const term = { id, generation };
+  const owned =
+    type === "daemon" ? term : await unit.call("deployment.claim", { candidates: [term] });
+  await unit.call("deployment.report", {
+    ...{ deployment_id: id, generation: owned.generation, state: "failed", last_error: "crash" },
+  });
+  await unit.raw.close();
+  const changed = await join("blue-node", "line-of-blue", unit.raw.key);
+  const read = (path: string) => server.as("admin", "GET", `${PATH}/${id}${path}`);
+  const [row, log] = [await read(""), await read("/logs")];
+  const restarted = await server.as("admin", "POST", `${PATH}/${id}/restart`);
+  expect(row.body).toMatchObject({ status: [] });
+  expect([log.status, restarted.status]).toEqual([404, 409]);
+  expect(changed.raw.count("request")).toBe(0);
+  await server.as("admin", "DELETE", `${PATH}/${id}`);
 });
 
 test("daemons of two tenants with one package are not reported as doubled", async () => {

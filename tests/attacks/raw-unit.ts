@@ -13,8 +13,9 @@ export async function rawUnit(
   server: AttackedServer,
   token: string,
   changes: Partial<NodeRegister> = {},
+  key?: RawNode["key"],
 ): Promise<RawUnit> {
-  const raw = await joinNode(server, token, changes);
+  const raw = await joinNode(server, token, changes, key);
   return {
     raw,
     address: raw.key.address,
@@ -31,8 +32,9 @@ export async function joinNode(
   server: AttackedServer,
   token: string,
   changes: Partial<NodeRegister> = {},
+  key?: RawNode["key"],
 ): Promise<RawNode> {
-  const raw = await connectRawNode({ url: server.url });
+  const raw = await connectRawNode({ url: server.url, ...(key && { key }) });
   const admitted = raw.register({ token: server.secretOf(token), ...changes });
   admitted.catch(() => {});
   await Promise.race([admitted, raw.closed.then(() => Promise.reject(new Error(refusalOf(raw))))]);
