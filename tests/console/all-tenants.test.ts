@@ -42,3 +42,25 @@ test.each([
   expect(body).toMatchObject({ tenant: tenant ?? "blue" });
   await window.close();
 });
+
+test.each([
+  ["all-admin", "red"],
+  ["blue-admin", undefined],
+])("%s submits a job, and names the tenant %s", async (token, tenant) => {
+  const window = await openWindow(browser);
+  const page = await window.newPage();
+  await signIn(page, server.url, server.secretOf(token));
+  await page.goto(`${server.url}/jobs`);
+  await page.getByRole("button", { name: "Submit a job" }).click();
+  const form = page.getByRole("dialog");
+  await form.getByLabel("Pool").fill("nowhere");
+  expect(await form.getByLabel("Tenant").count()).toBe(tenant ? 1 : 0);
+  if (tenant) await form.getByLabel("Tenant").fill(tenant);
+  await form.getByRole("button", { name: "Submit" }).click();
+  await page.waitForURL(/\/jobs\/[0-9a-f-]{36}/);
+  const path = `/api/v1${new URL(page.url()).pathname}`;
+  const statusIn = async (of: string) =>
+    (await server.as("all-admin", "GET", `${path}?tenant=${of}`)).status;
+  expect([await statusIn(tenant ?? "blue"), await statusIn("another")]).toEqual([200, 404]);
+  await window.close();
+});

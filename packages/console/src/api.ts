@@ -48,7 +48,10 @@ const ADDRESSES = {
 } as const satisfies Partial<Addresses>;
 
 export type RouteName = keyof typeof ADDRESSES;
-export type Input<Name extends RouteName> = CallInput<Routes[Name]>;
+/** Each route takes `?tenant=` from a token of all tenants. */
+export type Input<Name extends RouteName> = CallInput<Routes[Name]> & {
+  query?: { tenant?: string };
+};
 export type Reply<Name extends RouteName> = CallReply<Routes[Name]>;
 
 /** An error response, or no response at all (`status` 0). */

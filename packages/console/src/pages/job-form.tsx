@@ -1,11 +1,14 @@
 import { useState } from "preact/hooks";
 import { call } from "../api.ts";
+import { isOfAllTenants } from "../data.ts";
 import { Dialog } from "../parts/dialog.tsx";
 import { TextField } from "../parts/fields.tsx";
 import { go } from "../router.ts";
 
 /** Submits a test job. */
 export function JobForm({ pools, onClose }: { pools: string[]; onClose: () => void }) {
+  const needsTenant = isOfAllTenants();
+  const [tenant, setTenant] = useState("");
   const [pool, setPool] = useState(pools[0] ?? "");
   const [payload, setPayload] = useState('{ "hello": "world" }');
   const [service, setService] = useState("");
@@ -16,10 +19,11 @@ export function JobForm({ pools, onClose }: { pools: string[]; onClose: () => vo
     <Dialog
       title="Submit a job"
       verb="Submit"
-      isReady={pool !== "" && parsed.ok}
+      isReady={pool !== "" && parsed.ok && !(needsTenant && tenant === "")}
       onClose={onClose}
       onDo={async () => {
         const job = await call("submitJob", {
+          query: { tenant },
           body: {
             request_id: `console-${crypto.randomUUID?.() ?? Date.now()}`,
             pool,
@@ -33,6 +37,16 @@ export function JobForm({ pools, onClose }: { pools: string[]; onClose: () => vo
       }}
     >
       <div class="form">
+        {needsTenant && (
+          <TextField
+            label="Tenant"
+            hint="Only nodes that serve this tenant run it."
+            value={tenant}
+            onChange={setTenant}
+            required
+            mono
+          />
+        )}
         <TextField
           label="Pool"
           value={pool}
