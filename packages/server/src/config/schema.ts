@@ -284,7 +284,7 @@ export const Config = z.strictObject({
     mode: choice(["basic", "worker_queue"])
       .default("basic")
       .describe(
-        "`basic` allocates on whichever instance was asked and needs no routing; `worker_queue` sends each signer to one instance that commits in groups, faster for a busy signer.",
+        "`basic` allocates on the instance that gets the call and needs no routing; `worker_queue` sends each signer to one instance that commits in groups, faster for a busy signer.",
       ),
     lease_ttl_ms: wholeNumber(
       10_000,
