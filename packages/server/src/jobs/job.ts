@@ -138,15 +138,13 @@ export const needOf = (
 ): string => `${service ?? ""}${isSuspect ? " alone" : ""}${turnId ? ` in ${turnId}` : ""}`;
 
 /** A job that this instance has just created. */
-export function newTrackedJob(
+export const newTrackedJob = (
   spec: JobSpec,
   { payload, createdMs, nowMs }: { payload: string; createdMs: number; nowMs: number },
-): TrackedJob {
-  return {
-    ...spec,
+): TrackedJob =>
+  trackedJob(spec, {
     turnId: undefined,
     payload,
-    payloadBytes: Buffer.byteLength(payload),
     state: "CREATED",
     attemptId: 1,
     countedAttempts: 0,
@@ -156,25 +154,66 @@ export function newTrackedJob(
     createdMs,
     sinceMs: nowMs,
     attemptSinceMs: nowMs,
-    need: needOf(spec.service),
     isSuspect: false,
-  };
-}
+  });
 
 /** A job from its record: its instance is lost, its node connected here, or only this call needs it. */
-export function trackedJobOf(
+export const trackedJobOf = (
   record: JobRecord,
   { nowMs, storeNowMs }: { nowMs: number; storeNowMs: number },
-): TrackedJob {
-  const { payload, nodeId, turnId, affinity = "no_turn" } = record;
-  return {
-    ...record,
-    ...{ payload, nodeId, turnId, affinity },
-    payloadBytes: Buffer.byteLength(payload ?? ""),
+): TrackedJob =>
+  trackedJob(record, {
+    turnId: record.turnId,
+    payload: record.payload,
+    state: record.state,
+    attemptId: record.attemptId,
+    countedAttempts: record.countedAttempts,
+    nodeId: record.nodeId,
     former: new Set(record.avoid),
+    affinity: record.affinity ?? "no_turn",
+    createdMs: record.createdMs,
     sinceMs: nowMs,
     attemptSinceMs: nowMs - Math.max(0, storeNowMs - record.attemptMs),
-    need: needOf(record.service, record),
+    isSuspect: record.isSuspect,
+  });
+
+/** Field by field: an object of this size that is made by spreading is ten times slower, and larger. */
+function trackedJob(
+  spec: JobSpec,
+  at: Omit<TrackedJob, keyof JobSpec | "payloadBytes" | "need">,
+): TrackedJob {
+  return {
+    jobId: spec.jobId,
+    tenant: spec.tenant,
+    token: spec.token,
+    requestId: spec.requestId,
+    bodyHash: spec.bodyHash,
+    pool: spec.pool,
+    service: spec.service,
+    priority: spec.priority,
+    traceId: spec.traceId,
+    sessionId: spec.sessionId,
+    turn: spec.turn,
+    finalize: spec.finalize,
+    originInstanceId: spec.originInstanceId,
+    pendingTimeoutMs: spec.pendingTimeoutMs,
+    ackTimeoutMs: spec.ackTimeoutMs,
+    runTimeoutMs: spec.runTimeoutMs,
+    attemptsMax: spec.attemptsMax,
+    turnId: at.turnId,
+    payload: at.payload,
+    payloadBytes: Buffer.byteLength(at.payload ?? ""),
+    state: at.state,
+    attemptId: at.attemptId,
+    countedAttempts: at.countedAttempts,
+    nodeId: at.nodeId,
+    former: at.former,
+    affinity: at.affinity,
+    createdMs: at.createdMs,
+    sinceMs: at.sinceMs,
+    attemptSinceMs: at.attemptSinceMs,
+    need: needOf(spec.service, at),
+    isSuspect: at.isSuspect,
   };
 }
 

@@ -40,7 +40,7 @@ export function createSessionJobs(
     listenFor: (jobId: string) => Promise<void>;
   },
 ): SessionJobs {
-  function submitFor(session: SessionConnection, { type: _, ...spec }: JobSubmitText): void {
+  function submitFor(session: SessionConnection, spec: JobSubmitText): void {
     const { link, sessionId, tenant, token } = session;
     submit
       .submit({ ...spec, tenant, token, sessionId }, (submitted) =>

@@ -8,7 +8,14 @@ import { type JobRecord, type JobSpec, newTrackedJob, type TrackedJob } from "..
 import type { JobsParts, JobsSettings } from "../parts.ts";
 import { attemptsInAllMax } from "../policy/retry-policy.ts";
 import { type BindingCandidate, type Bound, bind, readBinding } from "../store/binding-store.ts";
-import { type Created, createJob, dropJob, readJob, voidJob } from "../store/job-store.ts";
+import {
+  type Created,
+  createJob,
+  dropJob,
+  type NewJob,
+  readJob,
+  voidJob,
+} from "../store/job-store.ts";
 import { addRecent, type RecentJob } from "../store/recent-store.ts";
 import {
   enterRecoveryIndex,
@@ -104,16 +111,17 @@ export class Submit {
 
   async #begin(submission: Submission, inOrder?: () => Promise<void>): Promise<Submitted> {
     const { clock, hot, settings } = this.#parts;
-    const { text: payload } = submission.payload;
     const known = submission.again && (await this.#limitWrites(() => this.#find(submission)));
     if (known) return this.#duplicateOf(submission, known);
     for (let tries = 0; tries < TRIES_MAX; tries++) {
       const spec = this.#specOf(submission);
       const { jobId } = spec;
-      const candidate = { ...spec, ttlMs: bindingTtlMs(spec, settings) };
+      const { tenant, requestId, bodyHash } = spec;
+      const ttlMs = bindingTtlMs(spec, settings);
+      const candidate = { tenant, requestId, jobId, bodyHash, ttlMs };
       const reserveAhead = inOrder === undefined;
       const { answer, bound, reserved } = await this.#limitWrites(() =>
-        this.#write(spec, { payload, candidate, reserveAhead }),
+        this.#write(spec, { candidate, reserveAhead }),
       );
       await failpoint("submit.after-binding");
       if (answer.outcome === "void" || bound.outcome !== "bound") reserved?.giveBack();
@@ -122,7 +130,7 @@ export class Submit {
       const winner = await this.#decide(candidate, bound);
       if (winner === "ours") {
         const createdMs = answer.outcome === "created" ? answer.createdMs : clock.wallMs();
-        const job = this.#track(spec, payload, createdMs);
+        const job = this.#track(spec, createdMs);
         await inOrder?.();
         if (inOrder) await this.#with.turns.join(job);
         return {
@@ -159,22 +167,18 @@ export class Submit {
 
   /** One pipeline. Any instance can continue after each of the steps. */
   async #write(
-    spec: JobSpec,
-    {
-      payload,
-      candidate,
-      reserveAhead,
-    }: { payload: string; candidate: BindingCandidate; reserveAhead: boolean },
+    spec: NewJob,
+    { candidate, reserveAhead }: { candidate: BindingCandidate; reserveAhead: boolean },
   ): Promise<{ answer: Created; bound: Bound; reserved: PendingSlot | undefined }> {
     const { hot } = this.#parts;
-    const { jobId } = spec;
-    const created = createJob(hot, { ...spec, payload });
+    const { jobId, tenant, pool, service, priority } = spec;
+    const created = createJob(hot, spec);
     await failpoint("submit.after-record");
     const entered = this.#enterIndex("", { jobId, inMs: RECOVER_AFTER_MS });
     await failpoint("submit.after-due");
     const binding = bind(hot, candidate);
     // After them in the same pipeline, assuming that the request is new, as most are.
-    const newcomer = { ...spec, attemptId: 1, createdMs: Number.POSITIVE_INFINITY };
+    const newcomer = { jobId, attemptId: 1, tenant, pool, service, priority, createdMs: Infinity };
     const reserved = reserveAhead ? this.#with.placement.reserveAhead(newcomer) : undefined;
     try {
       const [answer, , bound] = await Promise.all([created, entered, binding]);
@@ -223,8 +227,9 @@ export class Submit {
     return now;
   }
 
-  #track(spec: JobSpec, payload: string, createdMs: number): TrackedJob {
+  #track(spec: NewJob, createdMs: number): TrackedJob {
     const { clock, tracing, tracked } = this.#parts;
+    const { payload } = spec;
     const job = newTrackedJob(spec, { payload, createdMs, nowMs: clock.monotonicMs() });
     tracing.jobBegun(job);
     tracked.track(job);
@@ -232,7 +237,7 @@ export class Submit {
     return job;
   }
 
-  #specOf(submission: Submission): JobSpec {
+  #specOf(submission: Submission): NewJob {
     const { random, clock, settings, instanceId } = this.#parts;
     const { pool, service, priority = 0, timeout_ms, pending_ms } = submission;
     const turn = (submission.turn ?? false) && submission.sessionId !== undefined;
@@ -254,6 +259,7 @@ export class Submit {
       ackTimeoutMs: settings.ackTimeoutMs,
       runTimeoutMs: timeout_ms ?? settings.runTimeoutMs,
       attemptsMax: settings.attemptsMax,
+      payload: submission.payload.text,
     };
   }
 }

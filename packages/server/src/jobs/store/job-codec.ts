@@ -53,10 +53,23 @@ export function parseAt(text: string): JobAt {
 }
 
 /** The field `spec`: everything that never changes and that no script reads. */
-export function writeSpec(job: JobSpec): string {
-  const { jobId, sessionId, attemptsMax, ...spec } = job;
-  return JSON.stringify(spec);
-}
+export const writeSpec = (job: JobSpec): string =>
+  JSON.stringify({
+    tenant: job.tenant,
+    token: job.token,
+    requestId: job.requestId,
+    bodyHash: job.bodyHash,
+    pool: job.pool,
+    service: job.service,
+    priority: job.priority,
+    traceId: job.traceId,
+    turn: job.turn,
+    finalize: job.finalize,
+    originInstanceId: job.originInstanceId,
+    pendingTimeoutMs: job.pendingTimeoutMs,
+    ackTimeoutMs: job.ackTimeoutMs,
+    runTimeoutMs: job.runTimeoutMs,
+  } satisfies Required<Spec>);
 
 type Spec = Omit<JobSpec, "jobId" | "sessionId" | "attemptsMax">;
 

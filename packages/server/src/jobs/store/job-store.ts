@@ -166,13 +166,12 @@ export async function createJob(hot: HotStore, job: NewJob): Promise<Created> {
     fsm: jobKeys.fsm(hot.prefix, job.jobId),
     payload: jobKeys.payload(hot.prefix, job.jobId),
   };
-  const { payload, ...spec } = job;
   const reply = await hot.run(createScript, keys, {
-    spec: writeSpec(spec),
+    spec: writeSpec(job),
     session_id: job.sessionId ?? "",
     attempts_max: String(job.attemptsMax),
     expiry_ms: String(UNBOUND_EXPIRY_MS),
-    payload_text: payload,
+    payload_text: job.payload,
   });
   if (reply[0] !== "created") return { outcome: reply[0] };
   return { outcome: "created", createdMs: Number(reply[1]) };
