@@ -176,6 +176,11 @@ async function basesOf(
   change("deployment_status", { state: "stopped" });
   change("instance", { expires_at: "2020-01-01" });
   change("event", { once_key: null });
+  // Empty without a browser.
+  change("console_session", {
+    ...{ id_sha256: "x", token_name: "x", token_sha256: "x" },
+    ...{ created_at: "2020-01-01", seen_at: "2020-01-01", expires_at: "2020-01-01" },
+  });
   // Empty while no brake is on.
   change("tenant_brake", {
     tenant: "nobody",
@@ -193,10 +198,11 @@ async function tryRows(
   bad: readonly BadRow[],
   { deep }: { deep: boolean },
 ): Promise<string[]> {
+  const empty = bad.find(({ table }) => !bases.has(table));
+  if (empty) return [`${empty.table} has no row to copy`];
   const keys: { table: string; key: Record<string, unknown> }[] = [];
   for (const [n, row] of bad.entries()) {
-    const base = bases.get(row.table);
-    if (!base) throw new Error(`${row.table} has no row to copy`);
+    const base = bases.get(row.table)!;
     const named = row.table === "deployment" ? { ...base, name: `bad-${n}` } : base;
     const key = await insertBadRow(client, columns, { bad: row, base: named, n });
     if (key) keys.push({ table: row.table, key });
@@ -218,6 +224,7 @@ const LISTS = [
   "/deployments",
   "/nodes",
   "/events",
+  "/audit",
   "/signers",
   "/cluster",
   "/membership",
