@@ -20,14 +20,19 @@ afterAll(async () => {
   await server?.stop();
 });
 
+async function open(token: string, path: string) {
+  const window = await openWindow(browser);
+  const page = await window.newPage();
+  await signIn(page, server.url, server.secretOf(token));
+  await page.goto(`${server.url}${path}`);
+  return { window, page };
+}
+
 test.each([
   ["all-admin", "red"],
   ["blue-admin", undefined],
 ])("%s creates a deployment, and names the tenant %s", async (token, tenant) => {
-  const window = await openWindow(browser);
-  const page = await window.newPage();
-  await signIn(page, server.url, server.secretOf(token));
-  await page.goto(`${server.url}/deployments`);
+  const { window, page } = await open(token, "/deployments");
   await page.getByRole("button", { name: "New deployment" }).click();
   const form = page.getByRole("dialog");
   const create = form.getByRole("button", { name: "Create" });
@@ -47,10 +52,7 @@ test.each([
   ["all-admin", "red"],
   ["blue-admin", undefined],
 ])("%s submits a job, and names the tenant %s", async (token, tenant) => {
-  const window = await openWindow(browser);
-  const page = await window.newPage();
-  await signIn(page, server.url, server.secretOf(token));
-  await page.goto(`${server.url}/jobs`);
+  const { window, page } = await open(token, "/jobs");
   await page.getByRole("button", { name: "Submit a job" }).click();
   const form = page.getByRole("dialog");
   await form.getByLabel("Pool").fill("nowhere");

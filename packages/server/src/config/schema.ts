@@ -220,7 +220,7 @@ export const Config = z.strictObject({
     ended_max: wholeNumber(
       2_000_000,
       { min: 1, max: 1_000_000_000 },
-      "Ended jobs that are kept. At this number new jobs are refused with QUEUE_FULL until older ones are past `retention_seconds`. With tokens of several tenants, one tenant may keep three for each that still fits, and is refused beyond that.",
+      "Ended jobs that are kept. At this number new jobs are refused with QUEUE_FULL until older ones are past `retention_seconds`. With tokens of several tenants, a tenant is refused while it has more than three times the number that still fits.",
     ),
     ended_bytes_max: wholeNumber(
       0,
@@ -230,7 +230,7 @@ export const Config = z.strictObject({
     queue_max: wholeNumber(
       10_000,
       { min: 1, max: 1_000_000 },
-      "Jobs of one tenant that may wait for a slot in one pool of one instance; a job that a free slot fits is accepted beyond it. More absorbs bursts; fewer tells clients QUEUE_FULL while waiting still makes sense.",
+      "Jobs of one tenant that may wait for a slot in one pool of one instance; a job for which a slot is free is accepted beyond it. More absorbs bursts; fewer tells clients QUEUE_FULL while waiting still makes sense.",
     ),
   }),
 

@@ -1,4 +1,4 @@
-import { DEFAULT_TENANT, serves } from "@tenure/protocol";
+import { serves } from "@tenure/protocol";
 import type { Log } from "../kernel/log.ts";
 import type { Db } from "../store/db.ts";
 import { appendEventOnce } from "../store/event-store.ts";
@@ -8,6 +8,7 @@ import type { DeploymentCache } from "./cache/deployment-cache.ts";
 import { currentRevision } from "./cache/list-delta.ts";
 import { type Wake, wakeFor } from "./cache/wake.ts";
 import { type DeploymentNode, readerOf } from "./deployment-node.ts";
+import { tenantOf } from "./deployment-row.ts";
 import { daemonTwins, rowProblems } from "./row-problems.ts";
 
 export interface ChangeNotifierOptions {
@@ -75,4 +76,4 @@ export function createChangeNotifier(options: ChangeNotifierOptions) {
 }
 
 const tenantsOf = (row: { tenant?: string | undefined } | undefined): string[] =>
-  row ? [row.tenant ?? DEFAULT_TENANT] : [];
+  row ? [tenantOf(row)] : [];

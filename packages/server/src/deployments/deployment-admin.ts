@@ -1,6 +1,5 @@
 import {
   ADDRESS_SELECTOR,
-  DEFAULT_TENANT,
   type DeploymentCreate,
   type DeploymentPatch,
   type DeploymentView,
@@ -18,7 +17,7 @@ import {
   type DeploymentQueries,
   type QueriesOptions,
 } from "./deployment-queries.ts";
-import type { DeploymentRow } from "./deployment-row.ts";
+import { type DeploymentRow, tenantOf } from "./deployment-row.ts";
 import {
   changeDeployment,
   createDeployment,
@@ -116,7 +115,7 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     },
     async restart({ scope, act }, id, forwarded) {
       const row = await find(scope, id);
-      const how = { tenant: row.tenant ?? DEFAULT_TENANT, forwarded, actor: act?.actor };
+      const how = { tenant: tenantOf(row), forwarded, actor: act?.actor };
       const running = await relay.restart(row.id, await runnersOf(row), how);
       if (running === 0 && !forwarded) {
         throw new TenureError("CONFLICT", { reason: `deployment ${row.name} runs on no node` });

@@ -20,6 +20,7 @@ import {
   renderDeployment,
   renderStatus,
   type StatusRow,
+  tenantOf,
 } from "./deployment-row.ts";
 import type { FollowedLogs } from "./followed-logs.ts";
 import { createLogSource, type LogQuery } from "./log-source.ts";
@@ -119,11 +120,12 @@ export function createDeploymentQueries(
   }
 
   /** "" for a node that is not known. One that does not serve the tenant is answered like it. */
-  async function ownerOf({ address, tenant = DEFAULT_TENANT }: DeploymentRow): Promise<string> {
+  async function ownerOf(row: DeploymentRow): Promise<string> {
+    const { address } = row;
     if (address === "") return "";
     const { nodes } = await options.surroundings(EVERYTHING, [address]);
     const owner = nodes.find((node) => node.address === address);
-    return owner && serves(owner.tenants, tenant) ? address : "";
+    return owner && serves(owner.tenants, tenantOf(row)) ? address : "";
   }
 
   /** The present nodes that run the deployment in this term. */
@@ -132,7 +134,7 @@ export function createDeploymentQueries(
       const owner = row.enabled ? await ownerOf(row) : "";
       return owner === "" ? [] : [owner];
     }
-    const present = await presentNodes({ tenants: [row.tenant ?? DEFAULT_TENANT] });
+    const present = await presentNodes({ tenants: [tenantOf(row)] });
     const statuses = await statusesOf([row.id]);
     return statuses
       .filter(({ generation, address }) => generation === row.generation && present.has(address))
@@ -164,7 +166,7 @@ export function createDeploymentQueries(
         scope,
         named.filter((name) => name !== ""),
       );
-      const { active, ...counts } = brakeOf(row.tenant ?? DEFAULT_TENANT);
+      const { active, ...counts } = brakeOf(tenantOf(row));
       const brake = scope.operates ? { active, ...counts } : { active };
       return explain({ ...surroundings, brake, row, statuses, matches: options.matches });
     },

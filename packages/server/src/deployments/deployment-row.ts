@@ -22,6 +22,10 @@ export interface DeploymentRow extends Omit<StoredDeployment, "created_at" | "up
   isHidden?: boolean;
 }
 
+/** An instance of 0.1.0 writes no tenant. */
+export const tenantOf = ({ tenant = DEFAULT_TENANT }: Pick<DeploymentRow, "tenant">): string =>
+  tenant;
+
 /** A row of `deployment_status`. */
 export interface StatusRow extends Omit<DeploymentStatus, "started_at" | "updated_at" | "past"> {
   started_at: Date | null;
@@ -41,7 +45,7 @@ export type Report = DeploymentReport;
 export function renderDeployment(row: DeploymentRow): StoredDeployment {
   return {
     id: row.id,
-    tenant: row.tenant ?? DEFAULT_TENANT,
+    tenant: tenantOf(row),
     name: row.name,
     package_name: row.package_name,
     package_version: row.package_version,

@@ -1,6 +1,7 @@
-import { DEFAULT_TENANT, serves } from "@tenure/protocol";
+import { serves } from "@tenure/protocol";
 import type { Scope } from "../kernel/scope.ts";
 import type { RowChange } from "./cache/cached-deployments.ts";
+import { tenantOf } from "./deployment-row.ts";
 
 /** The logs that callers of this instance follow. */
 export interface FollowedLogs {
@@ -30,7 +31,7 @@ export function createFollowedLogs(): FollowedLogs {
     onChanges(changes) {
       for (const { id, after } of changes) {
         for (const { scope, left } of followed.get(id) ?? []) {
-          if (!after || !serves(scope.tenants, after.tenant ?? DEFAULT_TENANT)) left.abort();
+          if (!after || !serves(scope.tenants, tenantOf(after))) left.abort();
         }
       }
     },

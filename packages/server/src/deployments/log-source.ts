@@ -1,6 +1,6 @@
-import { DEFAULT_TENANT, type MatchWhole, TenureError, unfitness } from "@tenure/protocol";
+import { type MatchWhole, TenureError, unfitness } from "@tenure/protocol";
 import { EVERYTHING, type Scope } from "../kernel/scope.ts";
-import type { DeploymentRow, StatusRow } from "./deployment-row.ts";
+import { type DeploymentRow, type StatusRow, tenantOf } from "./deployment-row.ts";
 import type { LogRequest } from "./node-relay.ts";
 import { ENDED_STATES } from "./report-admission.ts";
 import type { WhyNode } from "./why.ts";
@@ -27,7 +27,7 @@ export function createLogSource({ statusesOf, ownerOf, surroundings, matches }: 
     { node, ...rest }: LogQuery,
   ): Promise<LogRequest> => {
     const address = node === undefined ? await runnerOf(row) : await addressOf(scope, node);
-    return { ...rest, deployment_id: row.id, tenant: row.tenant ?? DEFAULT_TENANT, address };
+    return { ...rest, deployment_id: row.id, tenant: tenantOf(row), address };
   };
 
   async function runnerOf(row: DeploymentRow): Promise<string> {

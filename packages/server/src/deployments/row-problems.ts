@@ -1,5 +1,5 @@
-import { DEFAULT_TENANT, ERRORS, isDeploymentType, issueText } from "@tenure/protocol";
-import type { DeploymentRow, RowProblem } from "./deployment-row.ts";
+import { ERRORS, isDeploymentType, issueText } from "@tenure/protocol";
+import { type DeploymentRow, type RowProblem, tenantOf } from "./deployment-row.ts";
 
 /**
  * Why node-units skip a row; undefined when they do not. The details have the revision, so that the same mistake in a later
@@ -69,8 +69,6 @@ export function daemonTwins(row: DeploymentRow, rows: Iterable<DeploymentRow>): 
     },
   }));
 }
-
-const tenantOf = ({ tenant = DEFAULT_TENANT }: DeploymentRow): string => tenant;
 
 const isTwinnable = ({ type, enabled, package_name }: DeploymentRow): boolean =>
   type === "daemon" && enabled && package_name !== "";

@@ -37,7 +37,7 @@ export interface WhyInput {
   nodes: readonly WhyNode[];
   statuses: readonly StatusRow[];
   view: ViewState;
-  /** The counts cover the whole fleet; they are missing for a caller that does not operate it. */
+  /** The brake of its tenant. Only operators of the fleet get the counts. */
   brake: Pick<Brake, "active"> & Partial<Pick<Brake, "lost" | "members">>;
   nowMs: number;
   matches: MatchWhole;

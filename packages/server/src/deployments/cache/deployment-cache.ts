@@ -1,6 +1,5 @@
-import { DEFAULT_TENANT } from "@tenure/protocol";
 import { type Assignment, assignmentOf } from "../assignment.ts";
-import type { DeploymentRow } from "../deployment-row.ts";
+import { type DeploymentRow, tenantOf } from "../deployment-row.ts";
 
 /** The last change of a row. */
 export interface CachedChange {
@@ -161,13 +160,10 @@ function departuresOf(
 ): readonly Departure[] {
   if (!former) return NO_DEPARTURES;
   const { departures } = former;
-  const tenant = tenantOf(former.row);
-  if (tenant === undefined || tenant === tenantOf(row)) return departures;
+  const tenant = former.row && tenantOf(former.row);
+  if (tenant === undefined || tenant === (row && tenantOf(row))) return departures;
   return [...departures.filter((one) => one.tenant !== tenant), { tenant, position }];
 }
-
-const tenantOf = (row: DeploymentRow | undefined): string | undefined =>
-  row && (row.tenant ?? DEFAULT_TENANT);
 
 const isSame = (a: DeploymentRow, b: DeploymentRow): boolean =>
   a.generation === b.generation &&

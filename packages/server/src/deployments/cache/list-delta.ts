@@ -12,7 +12,7 @@ import {
   serves,
   unfitness,
 } from "@tenure/protocol";
-import { type DeploymentRow, renderDeployment } from "../deployment-row.ts";
+import { type DeploymentRow, renderDeployment, tenantOf } from "../deployment-row.ts";
 import type { CachedChange, DeploymentCache } from "./deployment-cache.ts";
 
 /** Above this the answer is cut, and the node requests the rest: frames have a limit on both sides. */
@@ -110,7 +110,7 @@ export function answerList(options: ListOptions): WrittenList {
 const isOfReader = (
   row: DeploymentRow | undefined,
   { tenants }: ListReader,
-): row is DeploymentRow => row !== undefined && serves(tenants, row.tenant ?? DEFAULT_TENANT);
+): row is DeploymentRow => row !== undefined && serves(tenants, tenantOf(row));
 
 /**
  * Whether a list after this position may have contained the row. The position comes from the reader, so it must not decide

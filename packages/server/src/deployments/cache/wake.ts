@@ -1,6 +1,5 @@
-import { DEFAULT_TENANT } from "@tenure/protocol";
 import { assignmentOf } from "../assignment.ts";
-import type { DeploymentRow } from "../deployment-row.ts";
+import { type DeploymentRow, tenantOf } from "../deployment-row.ts";
 
 /** The nodes that a change concerns at once; the others see it at their next pass. */
 export interface Wake {
@@ -22,7 +21,7 @@ export function wakeFor(before: DeploymentRow | undefined, after: DeploymentRow 
     (after !== undefined && assignmentOf(after) === "unassigned");
   const nodes = [before?.address, after?.address, before?.moving_to, after?.moving_to];
   return {
-    tenants: [before, after].flatMap((row) => (row ? (row.tenant ?? DEFAULT_TENANT) : [])),
+    tenants: [before, after].flatMap((row) => (row ? tenantOf(row) : [])),
     all,
     nodes: [...new Set(nodes.filter((node) => node !== undefined && node !== ""))] as string[],
   };

@@ -85,7 +85,7 @@ export async function claimFirstFree(
 /**
  * Asks to take over a row of a draining owner. The owner keeps it until this node has installed it: only
  * `moving_to` is written here, never the address. The unique index lets one row of an owner and tenant move at a time. A
- * node that could not install the row, or was idle, leaves it to others for a minute.
+ * node that failed to install the row does not get it again for a minute.
  */
 export async function reserveFirst(
   db: Db,

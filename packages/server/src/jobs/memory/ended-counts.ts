@@ -9,13 +9,16 @@ export interface EndedCounts {
   of(tenant: string): number;
 }
 
-type Counts = Map<string, number>;
+interface Counts {
+  all: number;
+  byTenant: Map<string, number>;
+}
 
 /** The figures of another instance's sweep are up to `lateRounds` old. */
 export function createEndedCounts({ lateRounds }: { lateRounds: number }): EndedCounts {
-  let now: Counts = new Map();
+  let now = noCounts();
   /** Of a round that has begun, and of those before it that failed. */
-  let begun: Counts = new Map();
+  let begun = noCounts();
   let late: Counts[] = [];
 
   const sumOf = (count: (counts: Counts) => number): number =>
@@ -24,23 +27,21 @@ export function createEndedCounts({ lateRounds }: { lateRounds: number }): Ended
   return {
     add: (tenant) => add(now, tenant, 1),
     begin() {
-      for (const [tenant, jobs] of now) add(begun, tenant, jobs);
-      now = new Map();
+      for (const [tenant, jobs] of now.byTenant) add(begun, tenant, jobs);
+      now = noCounts();
     },
     end(isCounted) {
       late = isCounted ? [] : [begun, ...late].slice(0, lateRounds);
-      begun = new Map();
+      begun = noCounts();
     },
-    all: () =>
-      sumOf((counts) => {
-        let sum = 0;
-        for (const jobs of counts.values()) sum += jobs;
-        return sum;
-      }),
-    of: (tenant) => sumOf((counts) => counts.get(tenant) ?? 0),
+    all: () => sumOf(({ all }) => all),
+    of: (tenant) => sumOf(({ byTenant }) => byTenant.get(tenant) ?? 0),
   };
 }
 
+const noCounts = (): Counts => ({ all: 0, byTenant: new Map() });
+
 function add(counts: Counts, tenant: string, jobs: number): void {
-  counts.set(tenant, (counts.get(tenant) ?? 0) + jobs);
+  counts.all += jobs;
+  counts.byTenant.set(tenant, (counts.byTenant.get(tenant) ?? 0) + jobs);
 }

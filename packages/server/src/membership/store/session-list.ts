@@ -30,7 +30,7 @@ export const ID_START_LENGTH = 8;
 /** Sessions read at once when a page is not full yet. */
 const CHUNK = 500;
 /** Sessions read for one page. Beyond that a page may have fewer than it could. */
-const READ_MAX = 5_000;
+const READ_MAX = 1_000;
 
 /** The sessions that a caller sees, newest first. Without `next` there are no more. */
 export async function listSessions(
