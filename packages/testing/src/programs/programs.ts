@@ -1,6 +1,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { type User, unprivilegedUser } from "../processes/run-as.ts";
+import { bringNats } from "./bring-nats.ts";
 import { bringPgBouncer } from "./bring-pgbouncer.ts";
 import { bringPostgres } from "./bring-postgres.ts";
 import { bringRedis } from "./bring-redis.ts";
@@ -49,6 +50,17 @@ export async function findPgBouncer(): Promise<Programs> {
   });
   if (found !== undefined) return found;
   return accept(kind, await explain(bringPgBouncer(), "PgBouncer 1.16", kind.program), user);
+}
+
+/** `TENURE_TEST_NATS_BIN`, else the machine's own, else the distribution's package, unpacked but not installed. */
+export async function findNats(): Promise<Programs> {
+  const kind = { program: "nats-server", beside: "nats-server", versionMin: "2.9" };
+  const found = await findOnMachine(kind, {
+    wish: process.env.TENURE_TEST_NATS_BIN,
+    directories: [...pathDirectories(), "/usr/sbin"],
+  });
+  if (found !== undefined) return found;
+  return accept(kind, await explain(bringNats(), "NATS 2.9", kind.program));
 }
 
 interface Kind {
