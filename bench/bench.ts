@@ -1,6 +1,12 @@
 export interface BenchRun {
   /** Where the chance of a measurement comes from: the same seed asks for the same things. */
   seed: number;
+  /** Only this part of a bench that has parts. */
+  part?: string | undefined;
+  /** So many jobs per count instead of the bench's own number, for a run of seconds. */
+  jobs?: number | undefined;
+  /** Only this mode of a part that counts several. */
+  mode?: string | undefined;
   print: (line: string) => void;
 }
 
@@ -8,5 +14,6 @@ export interface BenchRun {
 export interface Bench {
   name: string;
   summary: string;
+  parts?: readonly string[];
   run(run: BenchRun): Promise<void>;
 }

@@ -6,19 +6,36 @@ import { findPostgres, findRedis } from "@tenure/testing/programs/programs";
 import { commitNow } from "@tenure/testing/repository";
 import { BENCHES } from "./benches.ts";
 
-const USAGE = `npm run bench [-- <name> … --seed N]\n\n${renderChoices(BENCHES)}`;
+const parts = BENCHES.filter((bench) => bench.parts).map(
+  (bench) => `  --part of ${bench.name}: ${bench.parts?.join(", ")}`,
+);
+const USAGE =
+  "npm run bench [-- <name> … --seed N --part P]\n\n" +
+  `${renderChoices(BENCHES)}\n\n${parts.join("\n")}\n` +
+  "  --jobs N, --mode M  jobs per count, and the only mode, of jobs --part counts";
 
 const { values, positionals, refuse, numberOf } = readCommandLine(USAGE, {
   allowPositionals: true,
-  options: { seed: { type: "string", default: "1" } },
+  options: {
+    seed: { type: "string", default: "1" },
+    part: { type: "string" },
+    jobs: { type: "string" },
+    mode: { type: "string" },
+  },
 });
 const benches = chosen(BENCHES, positionals, refuse);
 const seed = numberOf("seed", values.seed, { least: 0 });
+const { part, mode } = values;
+if (part !== undefined && !benches.some((bench) => bench.parts?.includes(part)))
+  refuse(`there is no part ${part}`);
+const sizes = {
+  ...(values.jobs !== undefined && { jobs: numberOf("jobs", values.jobs, { least: 1 }) }),
+};
 await sweepOrphans();
 console.log(`${machine()}, seed ${seed}\n${await versions()}`);
 for (const bench of benches) {
   console.log(`\n${bench.name}: ${bench.summary}; load before ${load()}\n`);
-  await bench.run({ seed, print: (line) => console.log(line) });
+  await bench.run({ seed, part, mode, ...sizes, print: (line) => console.log(line) });
 }
 // By name: what a run has left open must not keep it alive. Its processes end with it.
 process.exit(0);

@@ -16,21 +16,19 @@ const HEADINGS: Row = {
   target: "target",
 };
 
-/** Aligned columns; figures to the right. */
+/** Aligned columns; figures to the right, the first column and the last to the left. The first row has the headings. */
+export function renderColumns(rows: readonly (readonly string[])[]): string {
+  const last = (rows[0]?.length ?? 0) - 1;
+  const widths = rows[0]?.map((_, n) => Math.max(...rows.map((row) => row[n]?.length ?? 0))) ?? [];
+  const cell = (text: string, n: number) =>
+    n === 0 || n === last ? text.padEnd(widths[n] ?? 0) : text.padStart(widths[n] ?? 0);
+  return rows.map((row) => row.map(cell).join("  ").trimEnd()).join("\n");
+}
+
 export function renderTable(rows: readonly Row[], beside: string): string {
-  const all = [{ ...HEADINGS, beside }, ...rows];
   const columns = Object.keys(HEADINGS) as (keyof Row)[];
-  const widths = columns.map((column) => Math.max(...all.map((row) => row[column].length)));
-  const line = (row: Row) =>
-    columns
-      .map((column, index) =>
-        column === "what" || column === "target"
-          ? row[column].padEnd(widths[index] ?? 0)
-          : row[column].padStart(widths[index] ?? 0),
-      )
-      .join("  ")
-      .trimEnd();
-  return all.map(line).join("\n");
+  const all = [{ ...HEADINGS, beside }, ...rows];
+  return renderColumns(all.map((row) => columns.map((column) => row[column])));
 }
 
 export const median = (values: readonly number[]): number =>

@@ -4,10 +4,10 @@ import { startPostgres } from "@tenure/testing/stores/postgres";
 import { startRedis } from "@tenure/testing/stores/redis";
 import { Logger, type Runner, run } from "graphile-worker";
 import PgBoss from "pg-boss";
-import type { Bench } from "./bench.ts";
-import { type Begun, drive, type SubmitJob, type Timed, wallMs } from "./jobs-drive.ts";
-import { createStage, submitterOn, workerOn } from "./jobs-processes.ts";
-import { median, type Row, renderTable } from "./table.ts";
+import type { Bench } from "../bench.ts";
+import { median, type Row, renderTable } from "../table.ts";
+import { type Begun, drive, type SubmitJob, type Timed, wallMs } from "./drive.ts";
+import { createStage, submitterOn, workerOn } from "./processes.ts";
 
 const AT_ONCE = 128;
 const ROUND_MS = 5_000;

@@ -9,13 +9,18 @@ export interface Begun {
   beganMs: number;
 }
 
+/** The queue, stream or pool of every system. */
+export const POOL = "bench";
+
+/** What a worker does with a job. */
+export type Run = (payload: Timed) => Promise<Begun>;
 export type SubmitJob = (payload: Timed) => Promise<Begun>;
 
 export type Load =
   /** So many at a time, the next as soon as one has ended. */
   | { kind: "closed"; atOnce: number; ms: number }
-  /** So many jobs, as fast as `atOnce` lets them, for runs that are measured by what they leave behind. */
-  | { kind: "count"; atOnce: number; jobs: number }
+  /** So many jobs, as fast as `atOnce` and the pause after each let them, for runs that are not measured by time. */
+  | { kind: "count"; atOnce: number; jobs: number; pauseMs?: number }
   /** At a rate, whatever the answers do: what waits is not hidden by what was not sent. */
   | { kind: "open"; perSecond: number; ms: number };
 
@@ -61,9 +66,13 @@ async function byCallers(
   one: () => Promise<void>,
 ): Promise<void> {
   const endMs = load.kind === "closed" ? wallMs() + load.ms : Number.POSITIVE_INFINITY;
+  const pauseMs = load.kind === "count" ? (load.pauseMs ?? 0) : 0;
   let left = load.kind === "count" ? load.jobs : Number.POSITIVE_INFINITY;
   const caller = async () => {
-    while (left-- > 0 && wallMs() < endMs) await one();
+    while (left-- > 0 && wallMs() < endMs) {
+      await one();
+      if (pauseMs > 0) await wait(pauseMs);
+    }
   };
   await Promise.all(Array.from({ length: load.atOnce }, caller));
 }
@@ -87,4 +96,23 @@ function spreadOf(values: number[]): Spread {
   const sorted = values.toSorted((a, b) => a - b);
   const at = (share: number) => sorted[Math.floor(sorted.length * share)] ?? Number.NaN;
   return { p50Ms: at(0.5), p99Ms: at(0.99) };
+}
+
+/** Results by id, where one listener gets all of them: a result may arrive before its submitter waits for it. */
+export function createAwaited<Id>() {
+  const waiting = new Map<Id, (begun: Begun) => void>();
+  const early = new Map<Id, Begun>();
+  return {
+    arrived(id: Id, begun: Begun): void {
+      const resolve = waiting.get(id);
+      if (!resolve) return void early.set(id, begun);
+      waiting.delete(id);
+      resolve(begun);
+    },
+    result(id: Id): Promise<Begun> {
+      const begun = early.get(id);
+      early.delete(id);
+      return begun ? Promise.resolve(begun) : new Promise((resolve) => waiting.set(id, resolve));
+    },
+  };
 }

@@ -1,7 +1,7 @@
 import { startServer } from "@tenure/testing/fleet/running-server";
 import { scratchDirectory } from "@tenure/testing/scratch";
-import type { Bench } from "./bench.ts";
-import { createStage, submitterOn, workerOn } from "./jobs-processes.ts";
+import type { Bench } from "../bench.ts";
+import { createStage, submitterOn, workerOn } from "./processes.ts";
 
 const JOBS = 1_000_000;
 const PARTS = 10;

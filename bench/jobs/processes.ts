@@ -1,8 +1,8 @@
 import { fileURLToPath } from "node:url";
 import type { RunningServer } from "@tenure/testing/fleet/running-server";
 import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
-import type { Load, LoadFigures } from "./jobs-drive.ts";
-import type { Role } from "./jobs-role.ts";
+import type { Load, LoadFigures } from "./drive.ts";
+import type { Role, System } from "./role.ts";
 
 export const CAPACITY = 128;
 const SESSIONS = 4;
@@ -39,7 +39,7 @@ export function createStage(): Stage {
   }
 
   async function startRole(role: Role): Promise<RunningProcess> {
-    const running = await startProgram("./jobs-role.js", [JSON.stringify(role)]);
+    const running = await startProgram("./role.js", [JSON.stringify(role)]);
     await running.waitForLine(/^ready$/, 60_000);
     return running;
   }
@@ -69,16 +69,18 @@ export function createStage(): Stage {
   };
 }
 
-export const submitterOn = ({ url }: RunningServer): Role => ({
+export const submitterOf = (system: System): Role => ({
   role: "load",
-  system: "tenure",
-  url,
   sessions: SESSIONS,
+  ...system,
 });
 
-export const workerOn = ({ url }: RunningServer): Role => ({
+export const workerOf = (system: System): Role => ({
   role: "worker",
-  system: "tenure",
-  url,
   capacity: CAPACITY,
+  ...system,
 });
+
+export const submitterOn = ({ url }: RunningServer): Role => submitterOf({ system: "tenure", url });
+
+export const workerOn = ({ url }: RunningServer): Role => workerOf({ system: "tenure", url });

@@ -1,5 +1,5 @@
 import { type WebSocket as Socket, WebSocket, WebSocketServer } from "ws";
-import { drive, FILLING, type LoadFigures, type SubmitJob } from "./jobs-drive.ts";
+import { drive, FILLING, type LoadFigures, type SubmitJob } from "./drive.ts";
 
 /** The limit of the wire: a frame of a job's size to a bare server and back, in a process of its own. */
 export async function measureEcho(url: string, atOnce: number, ms: number): Promise<LoadFigures> {
