@@ -27,12 +27,12 @@ type Counted = (typeof COUNTED)[number];
 /** Looks at every record and every set of slots after every script, and at everything that is said. */
 export function createJobChecks({
   timeline,
-  viewOf,
+  jobIn,
   space,
   capacityOf,
 }: {
   timeline: Timeline;
-  viewOf: ServerParts["viewOf"];
+  jobIn: ServerParts["jobIn"];
   space: () => MemorySpace;
   capacityOf: (nodeId: string) => number;
 }): JobChecks {
@@ -48,11 +48,11 @@ export function createJobChecks({
   }
 
   function checkRecord(script: string, key: string): void {
-    if (!space().has(key)) return;
-    const fields = space().hash(key);
-    const state = fields.get("state");
-    if (!state || state === "VOID") return;
-    const now = viewOf(fields);
+    const job = jobIn(space(), key);
+    if (!job) return;
+    // The store changes the object in place.
+    const { state, attemptId, outcome, countedAttempts, attemptsMax } = job;
+    const now = { state, attemptId, outcome, countedAttempts, attemptsMax };
     const before = records.get(key);
     records.set(key, now);
     if (!before) return;

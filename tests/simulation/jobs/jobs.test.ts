@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { createJobs } from "../../../packages/server/src/jobs/jobs.ts";
-import { viewOf } from "../../../packages/server/src/jobs/store/job-codec.ts";
+import { jobIn } from "../../../packages/server/src/jobs/store/memory-job.ts";
 import {
   claimOwner,
   dropOwner,
@@ -13,7 +13,7 @@ import { type JobsRun, runJobs } from "./world.ts";
 // The jobs of the server, whole, over their store in memory and a network that the seed makes.
 // `npm run simulate -- --jobs 2000` runs more of the same seeds.
 
-const parts = { createJobs, openMemory, claimOwner, dropOwner, ownerKeys, viewOf };
+const parts = { createJobs, openMemory, claimOwner, dropOwner, ownerKeys, jobIn };
 const SEEDS = 40;
 const LIMIT_MS = 600_000;
 

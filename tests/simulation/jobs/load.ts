@@ -9,6 +9,6 @@ export async function loadServerParts(directory: string): Promise<ServerParts> {
   const { createJobs } = await load("jobs/jobs.js");
   const { openMemory } = await load("store/memory.js");
   const { claimOwner, dropOwner, ownerKeys } = await load("membership/store/owner-store.js");
-  const { viewOf } = await load("jobs/store/job-codec.js");
-  return { createJobs, openMemory, claimOwner, dropOwner, ownerKeys, viewOf };
+  const { jobIn } = await load("jobs/store/memory-job.js");
+  return { createJobs, openMemory, claimOwner, dropOwner, ownerKeys, jobIn };
 }

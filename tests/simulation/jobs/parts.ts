@@ -1,5 +1,5 @@
 import type * as jobs from "../../../packages/server/src/jobs/jobs.ts";
-import type * as jobRecord from "../../../packages/server/src/jobs/store/job-codec.ts";
+import type * as memoryJob from "../../../packages/server/src/jobs/store/memory-job.ts";
 import type * as owners from "../../../packages/server/src/membership/store/owner-store.ts";
 import type * as memory from "../../../packages/server/src/store/memory.ts";
 
@@ -10,5 +10,5 @@ export interface ServerParts {
   claimOwner: typeof owners.claimOwner;
   dropOwner: typeof owners.dropOwner;
   ownerKeys: typeof owners.ownerKeys;
-  viewOf: typeof jobRecord.viewOf;
+  jobIn: typeof memoryJob.jobIn;
 }

@@ -1,3 +1,4 @@
+import type { MemoryJob } from "../../../packages/server/src/jobs/store/memory-job.ts";
 import type { MemorySpace } from "../../../packages/server/src/store/memory-space.ts";
 import type { Spoil } from "./store.ts";
 
@@ -5,8 +6,8 @@ import type { Spoil } from "./store.ts";
 export const PLANTED: Record<string, Spoil> = {
   "an older attempt's result that counts": only("advance-job", ({ keys, args }, space) => {
     const now = recordOf(space, keys.fsm);
-    if (now?.nodeId && Number(args.attempt_id) < now.attemptId)
-      Object.assign(args, { attempt_id: now.attemptId, node_id: now.nodeId });
+    if (now?.nodeId && Number(args.attemptId) < now.attemptId)
+      Object.assign(args, { attemptId: now.attemptId, nodeId: now.nodeId });
   }),
   "a request that is bound anew each time": only("bind-request", ({ keys }, space) => {
     space.delete(keys.binding ?? "");
@@ -29,7 +30,5 @@ function only(script: string, spoil: Spoil): Spoil {
   };
 }
 
-function recordOf(space: MemorySpace, key = ""): { attemptId: number; nodeId: string } | undefined {
-  const at = space.has(key) ? space.hash(key).get("at")?.split(" ") : undefined;
-  return at && { attemptId: Number(at[0]), nodeId: at[4] === "-" ? "" : (at[4] ?? "") };
-}
+const recordOf = (space: MemorySpace, key = ""): MemoryJob | undefined =>
+  space.record(key) as MemoryJob | undefined;

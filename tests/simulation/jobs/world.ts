@@ -70,7 +70,7 @@ async function createWorld(parts: ServerParts, seed: number, spoil: Spoil | unde
   let requests = 0;
   const checks: JobChecks = createJobChecks({
     timeline,
-    viewOf: parts.viewOf,
+    jobIn: parts.jobIn,
     space: () => store.space,
     capacityOf: (nodeId) => workers.find((worker) => worker.nodeId === nodeId)?.capacity ?? 0,
   });

@@ -5,6 +5,8 @@ interface Kinds {
   set: Set<string>;
   zset: Map<string, number>;
   list: string[];
+  /** An object of a domain in place of a hash and of texts beside it. */
+  record: object;
 }
 
 interface Entry {
@@ -64,6 +66,15 @@ export class MemorySpace {
     return this.#findOrCreate(key, "list", () => []);
   }
 
+  /** The same object as was set: the caller may change it. */
+  record(key: string): object | undefined {
+    return this.#find(key, "record");
+  }
+
+  setRecord(key: string, value: object, ttlMs: number): void {
+    this.#entries.set(key, { kind: "record", value, expiresAtMs: this.#nowMs() + ttlMs });
+  }
+
   has(key: string): boolean {
     return this.#live(key) !== undefined;
   }
@@ -120,6 +131,6 @@ export class MemorySpace {
 }
 
 function isEmpty({ kind, value }: Entry): boolean {
-  if (kind === "string") return false;
+  if (kind === "string" || kind === "record") return false;
   return kind === "list" ? (value as string[]).length === 0 : (value as Set<string>).size === 0;
 }

@@ -121,7 +121,7 @@ function callOf<Key extends string, Args>(
   nowMs: number | undefined,
 ): ScriptCall {
   // Parsed on the way out too: JSON would quietly turn a NaN into null.
-  const parsed = script.args.parse(args) as Record<string, unknown>;
+  const parsed = (script.wire?.(args) ?? script.args.parse(args)) as Record<string, unknown>;
   const argv = [NO_ARGUMENTS];
   const texts: readonly string[] = script.texts;
   for (const name of texts) argv.push(parsed[name] as string);

@@ -15,8 +15,10 @@ export interface Script<Key extends string, Args, Reply> {
   readonly sha: string;
   readonly keys: readonly Key[];
   /** Arguments that are passed unescaped, outside of the JSON object. */
-  readonly texts: readonly (keyof Args & string)[];
+  readonly texts: readonly string[];
   readonly args: Check<Args>;
+  /** Writes the arguments for Redis. The form in memory gets them as they are. */
+  readonly wire?: ((args: Args) => Readonly<Record<string, string>>) | undefined;
   readonly reply: Check<Reply>;
   readonly memory: (space: MemorySpace, keys: Record<Key, string>, args: Args) => Reply;
 }
@@ -51,11 +53,17 @@ const PRELUDE = readFileSync(new URL("./lua/prelude.lua", import.meta.url), "utf
  * An argument in `texts` is a string that Lua does not parse, such as a payload. It is passed beside the object, under the
  * same check of its name; inside, up to 256 KiB would be escaped here and unescaped there.
  */
-export function defineScript<Key extends string, Args, Reply>(script: {
+export function defineScript<
+  Key extends string,
+  Args,
+  Reply,
+  Texts extends string = keyof Args & string,
+>(script: {
   file: URL;
   keys: readonly Key[];
-  texts?: readonly (keyof Args & string)[];
+  texts?: readonly Texts[];
   args: Check<Args>;
+  wire?: (args: Args) => Readonly<Record<Texts, string>>;
   reply: Check<Reply>;
 }): { inMemory(memory: Script<Key, Args, Reply>["memory"]): Script<Key, Args, Reply> } {
   const text = readFileSync(script.file, "utf8");
@@ -83,7 +91,7 @@ export function defineInline<Args, Reply>(
 }
 
 function register<Key extends string, Args, Reply>(
-  script: Pick<Script<Key, Args, Reply>, "name" | "keys" | "texts" | "args" | "reply">,
+  script: Pick<Script<Key, Args, Reply>, "name" | "keys" | "texts" | "args" | "wire" | "reply">,
   text: string,
   memory: Script<Key, Args, Reply>["memory"],
 ): Script<Key, Args, Reply> {

@@ -3,6 +3,7 @@ import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
 import { split } from "./batches.ts";
 import { jobKeys, keysOfJob } from "./keys.ts";
+import { jobIn } from "./memory-job.ts";
 import { unchecked, uncheckedReply } from "./unchecked.ts";
 
 /**
@@ -159,15 +160,17 @@ const dropScript = defineScript<
   keys: ["fsm", "result", "timeline"],
   args: unchecked(),
   reply: uncheckedReply(),
-}).inMemory((space, { fsm, result, timeline }, { inline_max }) => {
-  const fields = space.has(fsm) ? space.hash(fsm) : undefined;
-  const state = fields?.get("state");
-  if (state && state !== "FINISHED" && state !== "RELEASED") return ["open"];
-  const text = space.get(result);
-  if (text !== undefined && Buffer.byteLength(text) <= inline_max) fields?.set("result", text);
-  for (const field of ["avoid", "last_failure", "last_reason", "listeners"]) fields?.delete(field);
-  space.delete(result);
-  space.delete(timeline);
+}).inMemory((space, { fsm }, { inline_max }) => {
+  const job = jobIn(space, fsm);
+  if (!job) return ["dropped"];
+  if (job.state !== "FINISHED" && job.state !== "RELEASED") return ["open"];
+  if (job.result !== undefined && Buffer.byteLength(job.result) > inline_max)
+    job.result = undefined;
+  job.timeline = [];
+  job.avoid = "";
+  job.listeners = "";
+  job.lastFailure = undefined;
+  job.lastReason = undefined;
   return ["dropped"];
 });
 

@@ -22,7 +22,7 @@ interface JobAt {
   countedAttempts: number;
   attemptsMax: number;
   persisted: boolean;
-  nodeId: string | undefined;
+  nodeId?: string | undefined;
   stateMs: number;
   attemptMs: number;
   endedBy: JobView["endedBy"];
@@ -88,9 +88,10 @@ export interface JobParts {
 
 export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRecord {
   const spec = JSON.parse(fields.get("spec")!) as Spec;
+  const view = viewOf(fields);
   return {
     ...spec,
-    ...viewOf(fields),
+    ...view,
     jobId,
     sessionId: fields.get("session_id") || undefined,
     turnId: fields.get("turn_id"),
@@ -98,7 +99,11 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
     listeners: wordsOf(fields.get("listeners")),
     affinity: fields.get("affinity") as AffinityOutcome | undefined,
     lastFailure: fields.get("last_failure"),
-    isSuspect: isSuspect(fields),
+    isSuspect: isSuspectOf({
+      attemptId: view.attemptId,
+      lastFailure: fields.get("last_failure"),
+      lastReason: fields.get("last_reason"),
+    }),
     avoid: wordsOf(fields.get("avoid")),
     payload: parts.payload || undefined,
     result: parts.result || fields.get("result"),
@@ -110,13 +115,19 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
  * Whether the job may have caused the loss of its last node. An instance of 0.1.0 writes `last_failure` alone: then
  * `last_reason` is missing or of an earlier attempt, and the text decides.
  */
-function isSuspect(fields: Fields): boolean {
-  const failure = fields.get("last_failure");
-  if (failure === undefined) return false;
-  const [attempt, code] = (fields.get("last_reason") ?? "").split(":");
-  const { attemptId } = parseAt(fields.get("at")!);
+export function isSuspectOf({
+  attemptId,
+  lastFailure,
+  lastReason = "",
+}: {
+  attemptId: number;
+  lastFailure: string | undefined;
+  lastReason: string | undefined;
+}): boolean {
+  if (lastFailure === undefined) return false;
+  const [attempt, code] = lastReason.split(":");
   if (Number(attempt) === attemptId - 1 && code !== NONE) return code === "node_lost";
-  return failure.startsWith(NODE_LOST_TEXT);
+  return lastFailure.startsWith(NODE_LOST_TEXT);
 }
 
 const NONE = "-";
@@ -124,9 +135,16 @@ const NONE = "-";
 /** Entries kept of a job's timeline, the newest: a dozen complete attempts. */
 export const TIMELINE_MAX = 64;
 
-/** The timeline with its first and last entry, which are made from the record. */
-export function timelineOf(record: JobRecord, entries: readonly string[]): JobTimelineEntry[] {
-  const timeline = entries.map(parseEntry);
+/** The timeline of a record in Redis. */
+export const timelineOf = (record: JobRecord, entries: readonly string[]): JobTimelineEntry[] =>
+  withEnds(record, entries.map(parseEntry));
+
+/** Adds the first and the last entry, which are made from the record. */
+export function withEnds(
+  record: JobRecord,
+  entries: readonly JobTimelineEntry[],
+): JobTimelineEntry[] {
+  const timeline = entries.slice(-TIMELINE_MAX);
   if (entries.length < TIMELINE_MAX) timeline.unshift(firstEntry(record));
   if (record.state === "RELEASED") timeline.push(lastEntry(record));
   return timeline;

@@ -1,40 +1,51 @@
 import type { JobState } from "@tenure/protocol";
 import * as z from "zod";
 import type { HotStore } from "../../store/hot-store.ts";
-import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
 import type { JobAttempt, JobRecord, JobSpec } from "../job.ts";
-import { parseAt, recordOf, timelineOf, viewOf, writeAt, writeSpec } from "./job-codec.ts";
+import { parseAt, recordOf, timelineOf, writeSpec } from "./job-codec.ts";
 import { type JobKey, jobKeys, keysOfJob } from "./keys.ts";
+import {
+  findJob,
+  jobIn,
+  type MemoryJob,
+  newMemoryJob,
+  persistIn,
+  recordIn,
+  specOf,
+  voidIn,
+} from "./memory-job.ts";
 import { unchecked, uncheckedReply } from "./unchecked.ts";
 
 /** How long a record lives that is not bound to its request: longer than any submit takes. */
 export const UNBOUND_EXPIRY_MS = 60_000;
 /** How long a job that gave way to another cannot be written: longer than any command is in flight. */
 const VOID_EXPIRY_MS = 600_000;
-const VOID = "VOID";
 
 const createScript = defineScript<
   "fsm" | "payload",
-  Record<"spec" | "session_id" | "attempts_max" | "expiry_ms" | "payload_text", string>,
-  readonly ["created", string] | readonly ["duplicate"] | readonly ["void"]
+  { job: NewJob },
+  readonly ["created", string] | readonly ["duplicate"] | readonly ["void"],
+  "spec" | "session_id" | "attempts_max" | "expiry_ms" | "payload_text"
 >({
   file: new URL("./lua/create-job.lua", import.meta.url),
   keys: ["fsm", "payload"],
   texts: ["spec", "session_id", "attempts_max", "expiry_ms", "payload_text"],
   args: unchecked(),
+  wire: ({ job }) => ({
+    spec: writeSpec(job),
+    session_id: job.sessionId ?? "",
+    attempts_max: String(job.attemptsMax),
+    expiry_ms: String(UNBOUND_EXPIRY_MS),
+    payload_text: job.payload,
+  }),
   reply: uncheckedReply(),
-}).inMemory((space, keys, args) => {
-  const fields = space.hash(keys.fsm);
-  const held = fields.get("state");
-  if (held) return [held === VOID ? "void" : "duplicate"];
-  const now = String(space.nowMs());
-  fields.set("state", "CREATED").set("at", `1 0 ${args.attempts_max} 0 - ${now} ${now} -`);
-  fields.set("session_id", args.session_id).set("created_ms", now).set("spec", args.spec);
-  const expiryMs = Number(args.expiry_ms);
-  space.expire(keys.fsm, expiryMs);
-  space.set(keys.payload, args.payload_text, expiryMs);
-  return ["created", now];
+}).inMemory((space, { fsm }, { job }) => {
+  const { found } = findJob(space, fsm);
+  if (found !== "nothing") return [found === "void" ? "void" : "duplicate"];
+  const nowMs = space.nowMs();
+  space.setRecord(fsm, newMemoryJob(specOf(job), job.payload, nowMs), UNBOUND_EXPIRY_MS);
+  return ["created", String(nowMs)];
 });
 
 const persistScript = defineScript<
@@ -47,10 +58,11 @@ const persistScript = defineScript<
   texts: ["turn_id"],
   args: unchecked(),
   reply: uncheckedReply(),
-}).inMemory((space, keys, { turn_id }) => {
-  if (!isThere(space, keys.fsm)) return ["absent"];
-  if (turn_id !== "") space.hash(keys.fsm).set("turn_id", turn_id);
-  if (viewOf(space.hash(keys.fsm)).state !== "RELEASED") persistInMemory(space, keys);
+}).inMemory((space, { fsm }, { turn_id }) => {
+  const job = jobIn(space, fsm);
+  if (!job) return ["absent"];
+  if (turn_id !== "") job.turnId = turn_id;
+  if (job.state !== "RELEASED") persistIn(space, fsm, job);
   return ["persisted"];
 });
 
@@ -59,11 +71,11 @@ const dropScript = defineScript({
   keys: ["fsm", "payload"],
   args: z.object({}),
   reply: z.tuple([z.enum(["dropped", "kept", "absent"])]),
-}).inMemory((space, { fsm, payload }) => {
-  if (!isThere(space, fsm)) return ["absent"];
-  if (viewOf(space.hash(fsm)).persisted) return ["kept"];
+}).inMemory((space, { fsm }) => {
+  const job = jobIn(space, fsm);
+  if (!job) return ["absent"];
+  if (job.persisted) return ["kept"];
   space.delete(fsm);
-  space.delete(payload);
   return ["dropped"];
 });
 
@@ -73,13 +85,15 @@ const voidScript = defineScript({
   args: z.object({ expiry_ms: z.int().positive() }),
   reply: z.tuple([z.enum(["void", "exists"])]),
 }).inMemory((space, { fsm }, { expiry_ms }) => {
-  if (isThere(space, fsm)) return ["exists"];
-  space.hash(fsm).set("state", VOID);
-  space.expire(fsm, expiry_ms);
+  if (jobIn(space, fsm)) return ["exists"];
+  voidIn(space, fsm, expiry_ms);
   return ["void"];
 });
 
-type AttemptReply = readonly ["absent"] | readonly ["found", JobState, string];
+type AttemptReply = readonly ["absent"] | readonly ["found", JobState, string | AttemptPlaceNow];
+
+/** Redis replies with the text of it. */
+type AttemptPlaceNow = Pick<MemoryJob, "attemptId" | "nodeId" | "endedBy">;
 
 const listenScript = defineScript({
   file: new URL("./lua/listen-job.lua", import.meta.url),
@@ -87,13 +101,12 @@ const listenScript = defineScript({
   args: z.object({ instance: z.string(), length_max: z.int().positive() }),
   reply: uncheckedReply<AttemptReply>(),
 }).inMemory((space, { fsm }, { instance, length_max }) => {
-  if (!isThere(space, fsm)) return ["absent"];
-  const fields = space.hash(fsm);
-  const listeners = fields.get("listeners") ?? "";
-  const words = `${instance} ${listeners}`;
-  if (!` ${listeners}`.includes(` ${instance} `) && words.length <= length_max)
-    fields.set("listeners", words);
-  return foundIn(fields);
+  const job = jobIn(space, fsm);
+  if (!job) return ["absent"];
+  const words = `${instance} ${job.listeners}`;
+  if (!` ${job.listeners}`.includes(` ${instance} `) && words.length <= length_max)
+    job.listeners = words;
+  return foundIn(job);
 });
 
 interface WantedParts {
@@ -106,45 +119,37 @@ interface WantedParts {
 
 const readScript = defineScript<
   JobKey,
-  { wanted: string },
-  readonly ["absent"] | readonly ["found", string, string, number, ...string[]]
+  { wanted: Partial<WantedParts> },
+  | readonly ["absent"]
+  | readonly ["found", string, string, number, ...string[]]
+  | readonly ["record", JobRecord],
+  "wanted"
 >({
   file: new URL("./lua/read-job.lua", import.meta.url),
   keys: ["fsm", "payload", "result", "timeline"],
   texts: ["wanted"],
   args: unchecked(),
+  wire: ({ wanted }) => ({
+    wanted: `${wanted.payload ? "p" : ""}${wanted.result ? "r" : ""}${wanted.timeline ? "t" : ""}${wanted.failure ? "e" : ""}`,
+  }),
   reply: uncheckedReply(),
-}).inMemory((space, keys, { wanted }) => {
-  if (!isThere(space, keys.fsm)) return ["absent"];
-  const withTimeline = wanted.includes("t") && space.has(keys.timeline);
-  const entries = withTimeline ? space.list(keys.timeline) : [];
-  return [
-    "found",
-    (wanted.includes("p") && space.get(keys.payload)) || "",
-    (wanted.includes("r") && space.get(keys.result)) ||
-      (wanted.includes("e") && failureOf(space, keys)) ||
-      "",
-    entries.length,
-    ...entries,
-    ...[...space.hash(keys.fsm)].flat(),
-  ];
+}).inMemory((space, { fsm }, { wanted }) => {
+  const job = jobIn(space, fsm);
+  return job ? ["record", recordIn(job, wanted, ERROR_BYTES_MAX)] : ["absent"];
 });
 
 /** The Lua file has the same number. */
 const ERROR_BYTES_MAX = 8_192;
-
-function failureOf(space: MemorySpace, keys: Record<JobKey, string>): string {
-  const { outcome } = viewOf(space.hash(keys.fsm));
-  const result = outcome && outcome !== "succeeded" ? (space.get(keys.result) ?? "") : "";
-  return Buffer.byteLength(result) <= ERROR_BYTES_MAX ? result : "";
-}
 
 const readAttemptScript = defineScript({
   file: new URL("./lua/read-attempt.lua", import.meta.url),
   keys: ["fsm"],
   args: unchecked<object>(),
   reply: uncheckedReply<AttemptReply>(),
-}).inMemory((space, { fsm }) => (isThere(space, fsm) ? foundIn(space.hash(fsm)) : ["absent"]));
+}).inMemory((space, { fsm }) => {
+  const job = jobIn(space, fsm);
+  return job ? foundIn(job) : ["absent"];
+});
 
 /** `payload` is JSON text, kept beside the record and returned unchanged. */
 export interface NewJob extends JobSpec {
@@ -166,13 +171,7 @@ export async function createJob(hot: HotStore, job: NewJob): Promise<Created> {
     fsm: jobKeys.fsm(hot.prefix, job.jobId),
     payload: jobKeys.payload(hot.prefix, job.jobId),
   };
-  const reply = await hot.run(createScript, keys, {
-    spec: writeSpec(job),
-    session_id: job.sessionId ?? "",
-    attempts_max: String(job.attemptsMax),
-    expiry_ms: String(UNBOUND_EXPIRY_MS),
-    payload_text: job.payload,
-  });
+  const reply = await hot.run(createScript, keys, { job });
   if (reply[0] !== "created") return { outcome: reply[0] };
   return { outcome: "created", createdMs: Number(reply[1]) };
 }
@@ -215,9 +214,9 @@ export async function readJob(
   jobId: string,
   wanted: Partial<WantedParts> = {},
 ): Promise<JobRecord | undefined> {
-  const letters = `${wanted.payload ? "p" : ""}${wanted.result ? "r" : ""}${wanted.timeline ? "t" : ""}${wanted.failure ? "e" : ""}`;
-  const reply = await hot.run(readScript, keysOfJob(hot.prefix, jobId), { wanted: letters });
+  const reply = await hot.run(readScript, keysOfJob(hot.prefix, jobId), { wanted });
   if (reply[0] === "absent") return undefined;
+  if (reply[0] === "record") return reply[1];
   const [, payload, result, count, ...rest] = reply;
   const record = recordOf(jobId, fieldsOf(rest.slice(count)), { payload, result });
   if (wanted.timeline) record.timeline = timelineOf(record, rest.slice(0, count));
@@ -260,26 +259,17 @@ export async function listen(
   return attemptOf(jobId, await hot.run(listenScript, { fsm }, args));
 }
 
-function foundIn(fields: ReadonlyMap<string, string>): AttemptReply {
-  return ["found", fields.get("state") as JobState, fields.get("at")!];
-}
+const foundIn = (job: MemoryJob): AttemptReply => [
+  "found",
+  job.state,
+  { attemptId: job.attemptId, nodeId: job.nodeId, endedBy: job.endedBy },
+];
 
 function attemptOf(jobId: string, reply: AttemptReply): AttemptNow | undefined {
   if (reply[0] === "absent") return undefined;
-  const { attemptId, nodeId } = parseAt(reply[2]);
-  return { jobId, state: reply[1], attemptId, nodeId };
-}
-
-/** Also used by steps in memory: a record that has advanced does not expire. */
-export function persistInMemory(space: MemorySpace, keys: { fsm: string; payload: string }): void {
-  const fields = space.hash(keys.fsm);
-  fields.set("at", writeAt({ ...viewOf(fields), persisted: true }));
-  space.expire(keys.fsm, Number.POSITIVE_INFINITY);
-  space.expire(keys.payload, Number.POSITIVE_INFINITY);
-}
-
-function isThere(space: MemorySpace, fsm: string): boolean {
-  return space.has(fsm) && space.hash(fsm).has("at");
+  const [, state, now] = reply;
+  const { attemptId, nodeId } = typeof now === "string" ? parseAt(now) : now;
+  return { jobId, state, attemptId, nodeId };
 }
 
 function fieldsOf(pairs: readonly string[]): Map<string, string> {

@@ -12,9 +12,9 @@ import {
   type StepAnswer,
   stateAfter,
 } from "../policy/job-table.ts";
-import { parseAt, TIMELINE_MAX, viewOf, wordsOf, writeAt } from "./job-codec.ts";
-import { persistInMemory } from "./job-store.ts";
+import { parseAt, wordsOf } from "./job-codec.ts";
 import { type JobKey, jobKeys, keysOfJob } from "./keys.ts";
+import { jobIn, type MemoryJob, noteIn, persistIn } from "./memory-job.ts";
 import { unchecked, uncheckedReply } from "./unchecked.ts";
 
 /** Steps of one job that are about the same attempt, and about the same node if they name one. */
@@ -51,26 +51,36 @@ const REASON_LENGTH_MAX = 300;
 /** Length of the list of nodes to avoid. The Lua file has the same number. */
 const AVOID_LENGTH_MAX = 400;
 
-/** Texts, as the Lua file takes them; `-` stands for none. */
-type Args = Record<"attempt_id" | "node_id" | "instance_id" | "steps" | "result_text", string>;
+/** As the Lua file takes them; `-` stands for none. */
+type Texts = "attempt_id" | "node_id" | "instance_id" | "steps" | "result_text";
 
 type Reply =
   | readonly ["absent"]
   | readonly [
       tag: "answered",
       state: JobState,
-      at: string,
+      at: string | AtNow,
       formerNodeId: string,
       listeners: string,
-      nowMs: string,
+      nowMs: string | number,
       ...answers: StepAnswer[],
     ];
 
-const advanceScript = defineScript<JobKey, Args, Reply>({
+/** Redis replies with the text of it. */
+type AtNow = Pick<MemoryJob, "attemptId" | "countedAttempts" | "nodeId" | "outcome">;
+
+const advanceScript = defineScript<JobKey, Advance, Reply, Texts>({
   file: new URL("./lua/advance-job.lua", import.meta.url),
   keys: ["fsm", "payload", "result", "timeline"],
   texts: ["attempt_id", "node_id", "instance_id", "steps", "result_text"],
-  args: unchecked<Args>(),
+  args: unchecked<Advance>(),
+  wire: (call) => ({
+    attempt_id: String(call.attemptId),
+    node_id: call.nodeId ?? NONE,
+    instance_id: call.instanceId,
+    steps: call.steps.map(writeStep).join(""),
+    result_text: call.result ?? "",
+  }),
   reply: uncheckedReply<Reply>(),
 }).inMemory(advanceInMemory);
 
@@ -78,20 +88,17 @@ const advanceScript = defineScript<JobKey, Args, Reply>({
  * Applies steps to a job, in order and atomically. The answers decide what happens next; the same call again gives the same
  * answers, `duplicate` instead of `applied`. A record that has advanced does not expire.
  */
-export async function advance(
-  hot: HotStore,
-  call: Advance,
-): Promise<Advanced | { outcome: "absent" }> {
-  const reply = await hot.run(advanceScript, keysOfJob(hot.prefix, call.jobId), {
-    attempt_id: String(call.attemptId),
-    node_id: call.nodeId ?? NONE,
-    instance_id: call.instanceId,
-    steps: call.steps.map(writeStep).join(""),
-    result_text: call.result ?? "",
-  });
+export async function advance(hot: HotStore, call: Advance): Promise<AdvanceAnswer> {
+  return advancedOf(await hot.run(advanceScript, keysOfJob(hot.prefix, call.jobId), call));
+}
+
+export type AdvanceAnswer = Advanced | { outcome: "absent" };
+
+function advancedOf(reply: Reply): AdvanceAnswer {
   if (reply[0] === "absent") return { outcome: "absent" };
   const [, state, at, formerNodeId, listeners, nowMs, ...answers] = reply;
-  const { attemptId, countedAttempts, nodeId, outcome } = parseAt(at);
+  const now = typeof at === "string" ? parseAt(at) : at;
+  const { attemptId, countedAttempts, nodeId, outcome } = now;
   return {
     outcome: "answered",
     answers,
@@ -131,109 +138,74 @@ function shortText(text: string): string {
   return line.replace(/\p{Surrogate}/gu, "\ufffd");
 }
 
-/** A line of `steps` again, for the store in memory. */
-interface StepLine {
-  event: JobStep["event"];
-  outcome: JobOutcome | undefined;
-  keepMs: number | undefined;
-  affinity: string | undefined;
-  reserved: boolean;
-  counts: boolean;
-  avoid: boolean;
-  lost: boolean;
-  code: string;
-  reason: string;
-}
-
-function parseSteps(steps: string): StepLine[] {
-  return steps
-    .slice(0, -1)
-    .split("\n")
-    .map((line) => {
-      const [event, , outcome, keepMs, affinity, flags, code, ...reason] = line.split(" ");
-      return {
-        event: event as JobStep["event"],
-        outcome: outcome === NONE ? undefined : (outcome as JobOutcome),
-        keepMs: keepMs === NONE ? undefined : Number(keepMs),
-        affinity: affinity === NONE ? undefined : affinity,
-        reserved: flags!.includes("r"),
-        counts: flags!.includes("c"),
-        avoid: flags!.includes("a"),
-        lost: flags!.includes("l"),
-        code: code!,
-        reason: reason.join(" "),
-      };
-    });
-}
-
-function advanceInMemory(space: MemorySpace, keys: Record<JobKey, string>, args: Args): Reply {
-  const fields = space.hash(keys.fsm);
-  if (!fields.has("at")) return ["absent"];
-  const caller = { attemptId: Number(args.attempt_id), nodeId: nodeOf(args.node_id) };
-  const at = viewOf(fields);
-  const { nodeId: formerNodeId, endedBy: endedBefore } = at;
-  const answers = parseSteps(args.steps).map((step) => {
-    const answer = checkStep(at, caller, step);
-    if (answer === "applied") applyStep({ space, keys, args, at, step });
+function advanceInMemory(
+  space: MemorySpace,
+  { fsm }: Record<JobKey, string>,
+  call: Advance,
+): Reply {
+  const job = jobIn(space, fsm);
+  if (!job) return ["absent"];
+  const { nodeId: formerNodeId, endedBy: endedBefore } = job;
+  const answers = call.steps.map((step) => {
+    const answer = checkStep(job, call, step);
+    if (answer === "applied") applyStep({ space, fsm, call, job, step });
     return answer;
   });
-  fields.set("state", at.state).set("at", writeAt(at));
-  const hasEnded = !endedBefore && at.endedBy !== undefined;
+  const hasEnded = !endedBefore && job.endedBy !== undefined;
+  const { state, attemptId, countedAttempts, nodeId, outcome } = job;
   return [
     "answered",
-    fields.get("state") as JobState,
-    fields.get("at")!,
+    state,
+    { attemptId, countedAttempts, nodeId, outcome },
     formerNodeId ?? NONE,
-    (hasEnded && fields.get("listeners")) || "",
-    String(space.nowMs()),
+    hasEnded ? job.listeners : "",
+    space.nowMs(),
     ...answers,
   ];
 }
 
-const nodeOf = (word: string): string | undefined => (word === NONE ? undefined : word);
-
 /** A step that is applied in memory. */
 interface Applying {
   space: MemorySpace;
-  keys: Record<JobKey, string>;
-  args: Args;
+  fsm: string;
+  call: Advance;
   /** The record before the step; after it when it returns. */
-  at: ReturnType<typeof viewOf>;
-  step: StepLine;
+  job: MemoryJob;
+  step: JobStep;
 }
 
-function applyStep({ space, keys, args, at, step }: Applying): void {
-  const fields = space.hash(keys.fsm);
-  at.state = stateAfter(at.state, step.event);
-  if (!at.persisted) persistInMemory(space, keys);
-  at.persisted = true;
-  at.stateMs = space.nowMs();
-  if (step.event === "dispatched" || step.event === "result") at.nodeId = nodeOf(args.node_id);
-  if (step.affinity) fields.set("affinity", step.affinity);
+function applyStep({ space, fsm, call, job, step }: Applying): void {
+  const nowMs = space.nowMs();
+  const reason = "reason" in step ? shortText(step.reason ?? "") : "";
+  job.state = stateAfter(job.state, step.event);
+  if (!job.persisted) persistIn(space, fsm, job);
+  job.stateMs = nowMs;
+  if (step.event === "dispatched" || step.event === "result") job.nodeId = call.nodeId;
+  if (step.event === "dispatched" && step.affinity) job.affinity = step.affinity;
   if (step.event === "reassign") {
-    avoidNode(fields, at.nodeId, step);
-    fields.set("last_failure", step.reason).set("last_reason", `${at.attemptId}:${step.code}`);
-    if (step.lost && step.counts && at.nodeId)
-      fields.set("lost", `${lostWord(at.attemptId, at.nodeId)}${fields.get("lost") ?? ""}`);
-    at.countedAttempts += step.counts ? 1 : 0;
-    at.attemptId += 1;
-    at.nodeId = undefined;
-    at.attemptMs = space.nowMs();
+    if (step.avoid && job.nodeId)
+      job.avoid = `${job.nodeId} ${job.avoid}`.slice(0, AVOID_LENGTH_MAX);
+    job.lastFailure = reason;
+    job.lastReason = `${job.attemptId}:${step.code || NONE}`;
+    if (step.lost && step.counts && job.nodeId)
+      job.lost = `${lostWord(job.attemptId, job.nodeId)}${job.lost}`;
+    job.countedAttempts += step.counts ? 1 : 0;
+    job.attemptId += 1;
+    job.nodeId = undefined;
+    job.attemptMs = nowMs;
   }
   if (step.event === "result" || step.event === "give_up") {
-    at.endedBy = step.event;
-    at.outcome = step.outcome;
-    space.delete(keys.payload);
-    if (args.result_text !== "") space.set(keys.result, args.result_text);
+    job.endedBy = step.event;
+    job.outcome = step.outcome;
+    job.payload = undefined;
+    if (call.result) job.result = call.result;
   }
-  if (at.state !== "RELEASED") {
-    const words = [at.stateMs, at.state, at.attemptId, at.nodeId ?? NONE, args.instance_id];
-    const entries = space.list(keys.timeline);
-    entries.push([...words, step.reason].join("|"));
-    if (entries.length > TIMELINE_MAX) entries.shift();
+  if (step.event === "released") {
+    space.expire(fsm, step.keepMs);
+    return;
   }
-  if (step.keepMs !== undefined)
-    for (const key of Object.values(keys)) space.expire(key, step.keepMs);
+  const { state, attemptId, nodeId } = job;
+  noteIn(job, { atMs: nowMs, state, attemptId, nodeId, instanceId: call.instanceId, reason });
 }
 
 const lostWord = (attemptId: number, nodeId: string): string => `${attemptId}:${nodeId} `;
@@ -247,14 +219,12 @@ const forgiveScript = defineScript({
     z.tuple([z.literal("unchanged")]),
   ]),
 }).inMemory((space, { fsm }, { attempt_id, node_id }) => {
-  const fields = space.hash(fsm);
+  const job = jobIn(space, fsm);
   const word = lostWord(attempt_id, node_id);
-  const words = ` ${fields.get("lost") ?? ""}`;
-  const at = fields.has("at") ? viewOf(fields) : undefined;
-  if (!at || at.outcome || !words.includes(` ${word}`)) return ["unchanged"];
-  at.countedAttempts = Math.max(0, at.countedAttempts - 1);
-  fields.set("lost", words.replace(` ${word}`, " ").slice(1)).set("at", writeAt(at));
-  return ["forgiven", at.countedAttempts];
+  if (!job || job.outcome || !` ${job.lost}`.includes(` ${word}`)) return ["unchanged"];
+  job.countedAttempts = Math.max(0, job.countedAttempts - 1);
+  job.lost = ` ${job.lost}`.replace(` ${word}`, " ").slice(1);
+  return ["forgiven", job.countedAttempts];
 });
 
 /**
@@ -269,9 +239,4 @@ export async function forgiveAttempt(
   const args = { attempt_id: attemptId, node_id: nodeId };
   const reply = await hot.run(forgiveScript, { fsm }, args);
   return reply[0] === "forgiven" ? reply[1] : undefined;
-}
-
-function avoidNode(fields: Map<string, string>, nodeId: string | undefined, step: StepLine): void {
-  if (!step.avoid || !nodeId) return;
-  fields.set("avoid", `${nodeId} ${fields.get("avoid") ?? ""}`.slice(0, AVOID_LENGTH_MAX));
 }
