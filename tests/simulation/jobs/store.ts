@@ -1,5 +1,15 @@
 import { TenureError } from "@tenure/protocol";
 import type { Clock } from "../../../packages/server/src/kernel/clock.ts";
+import {
+  type Call,
+  type Condition,
+  callsOf,
+  outcomeOf,
+  SKIPPED,
+  type Skipped,
+  StartedCall,
+  type When,
+} from "../../../packages/server/src/store/call.ts";
 import type { HotStore } from "../../../packages/server/src/store/hot-store.ts";
 import type { MemorySpace } from "../../../packages/server/src/store/memory-space.ts";
 import type { Script } from "../../../packages/server/src/store/script.ts";
@@ -27,10 +37,9 @@ export type Spoil = (
   space: MemorySpace,
 ) => void;
 
-interface Call {
+interface Sent {
+  call: StartedCall;
   run(): Promise<unknown>;
-  resolve(reply: unknown): void;
-  reject(error: unknown): void;
 }
 
 /**
@@ -57,19 +66,40 @@ export async function createSharedStore({
   spoil?: Spoil | undefined;
 }): Promise<SharedStore> {
   const space = await lookInside(inner);
+  /** The outcome of each call at the store, which its caller may never learn. */
+  const answered = new WeakMap<Call, Call>();
   const hearers = new Map<string, Set<(message: string) => void>>();
 
   function open(isAlive: () => boolean): HotStore {
     const lanes = Array.from({ length: isCluster ? 3 : 1 }, () => createLane(isAlive));
+    const isJoined = (call: Call): boolean => !isCluster && lanes[0]!.has(call);
+
+    /** A condition on a call of the same turn is decided there, any other when its call has answered. */
+    function start<Key extends string, Args, Reply>(
+      script: Script<Key, Args, Reply>,
+      keys: Record<Key, string>,
+      args: Args,
+      when?: When,
+    ): StartedCall<Reply> {
+      const call = new StartedCall<Reply>();
+      const begin = () => {
+        const run = () => runSpoiled(script, keys, args, when);
+        chance.oneOf(lanes).add({ call: call as StartedCall, run });
+      };
+      const open = when ? [...callsOf(when)].filter((each) => outcomeOf(each) === undefined) : [];
+      if (open.every(isJoined)) begin();
+      else void Promise.allSettled(open.map(({ reply }) => reply)).then(begin);
+      return call;
+    }
+
     return {
       ...inner,
       kind: isCluster ? "redis-cluster" : "redis",
-      run: (script, keys, args) =>
-        new Promise((resolve, reject) => {
-          const lane = chance.oneOf(lanes);
-          const run = () => runSpoiled(script, keys, args);
-          lane.add({ run, resolve: resolve as (reply: unknown) => void, reject });
-        }),
+      run: (script, keys, args) => start(script, keys, args).reply,
+      start: (script, keys, args) => start(script, keys, args),
+      startIf: (when, script, keys, args) => start(script, keys, args, when),
+      awaitedBy: (call) =>
+        outcomeOf(call) !== undefined || isJoined(call) ? undefined : call.reply.catch(() => {}),
       async publish(channel, message) {
         if (weather.isDown()) throw storeDown();
         for (const hear of hearers.get(channel) ?? [])
@@ -89,15 +119,27 @@ export async function createSharedStore({
     script: Script<Key, Args, Reply>,
     keys: Record<Key, string>,
     args: Args,
-  ): Promise<Reply> {
+    when: When = {},
+  ): Promise<Reply | Skipped> {
     spoil?.({ name: script.name, keys, args: args as Record<string, unknown> }, space);
-    const reply = await inner.run(script, keys, args);
-    ran(script.name, keys);
+    const reply = await inner.startIf(there(when) as When<keyof Args & string>, script, keys, args)
+      .reply;
+    if (reply !== SKIPPED) ran(script.name, keys);
     return reply;
   }
 
+  /** The conditions as the store sees them: a call of the same turn has its outcome there, and not yet here. */
+  function there({ all = [], words }: When): When {
+    const of = (condition: Condition): Condition => {
+      const arrived = outcomeOf(condition.call) ? undefined : answered.get(condition.call);
+      return arrived ? { ...condition, call: arrived } : condition;
+    };
+    const each = words?.each.map((condition) => condition && of(condition));
+    return { all: all.map(of), ...(words && each && { words: { of: words.of, each } }) };
+  }
+
   function createLane(isAlive: () => boolean) {
-    let turn: Call[] | undefined;
+    let turn: Sent[] | undefined;
     let freeAtMs = 0;
 
     function send(): void {
@@ -108,40 +150,48 @@ export async function createSharedStore({
       timeline.after(freeAtMs - nowMs, () => void arrive(calls));
     }
 
-    async function arrive(calls: Call[]): Promise<void> {
+    async function arrive(calls: Sent[]): Promise<void> {
       if (weather.isDown()) return answer(calls, () => storeDown());
       const replies: { reply?: unknown; error?: unknown }[] = [];
-      for (const call of calls)
-        replies.push(
-          await call.run().then(
-            (reply) => ({ reply }),
-            (error: unknown) => ({ error }),
-          ),
+      for (const { call, run } of calls) {
+        const arrived = new StartedCall();
+        arrived.reply.catch(() => {});
+        const reply = await run().then(
+          (reply) => ({ reply }),
+          (error: unknown) => ({ error }),
         );
+        if ("error" in reply) arrived.fail(reply.error);
+        else if (reply.reply === SKIPPED) arrived.skip();
+        else arrived.answer(reply.reply, reply.reply);
+        answered.set(call, arrived);
+        replies.push(reply);
+      }
       if (weather.isLost()) return answer(calls, () => storeDown());
       timeline.after(weather.latencyMs(), () => {
         if (!isAlive()) return;
-        for (const [index, { resolve, reject }] of calls.entries()) {
+        for (const [index, { call }] of calls.entries()) {
           const { reply, error } = replies[index]!;
-          if (error === undefined) resolve(reply);
-          else reject(error);
+          if (error !== undefined) call.fail(error);
+          else if (reply === SKIPPED) call.skip();
+          else call.answer(reply, reply);
         }
       });
     }
 
-    function answer(calls: Call[], error: () => TenureError): void {
+    function answer(calls: Sent[], error: () => TenureError): void {
       timeline.after(weather.latencyMs() + 200, () => {
-        if (isAlive()) for (const { reject } of calls) reject(error());
+        if (isAlive()) for (const { call } of calls) call.fail(error());
       });
     }
 
     return {
-      add(call: Call): void {
+      has: (call: Call) => turn?.some((sent) => sent.call === call) ?? false,
+      add(sent: Sent): void {
         if (!turn) {
           turn = [];
           setImmediate(send);
         }
-        turn.push(call);
+        turn.push(sent);
       },
     };
   }

@@ -3,8 +3,10 @@ import { EventEmitter } from "node:events";
 import { setImmediate as othersRun } from "node:timers/promises";
 import type { Clock } from "../kernel/clock.ts";
 import { every, type Service } from "../kernel/service.ts";
+import { type Call, holds, StartedCall, type When, wordsLeft } from "./call.ts";
 import type { HotStore } from "./hot-store.ts";
 import { MemorySpace } from "./memory-space.ts";
+import type { Script } from "./script.ts";
 
 const SWEEP_INTERVAL_MS = 10_000;
 
@@ -21,14 +23,38 @@ export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }):
   });
   sweeper.start();
 
+  /**
+   * A script is atomic here because it runs without an await. It runs at once, so every call that a condition names has
+   * its outcome.
+   */
+  function start<Key extends string, Args, Reply>(
+    script: Script<Key, Args, Reply>,
+    keys: Record<Key, string>,
+    args: Args,
+    when?: When,
+  ): Call<Reply> {
+    const call = new StartedCall<Reply>();
+    try {
+      assertOneSlot(script.name, Object.values(keys));
+      const left = when ? argsIf(when, script.args.parse(args)) : script.args.parse(args);
+      if (left === undefined) call.skip();
+      else {
+        const reply = script.memory(space, keys, left);
+        call.answer(reply, script.reply.parse(reply));
+      }
+    } catch (error) {
+      call.fail(error);
+    }
+    return call;
+  }
+
   return {
     kind: "memory",
     prefix,
-    // A script is atomic here because it runs without an await.
-    async run(script, keys, args) {
-      assertOneSlot(script.name, Object.values(keys));
-      return script.reply.parse(script.memory(space, keys, script.args.parse(args)));
-    },
+    run: (script, keys, args) => start(script, keys, args).reply,
+    start: (script, keys, args) => start(script, keys, args),
+    startIf: (when, script, keys, args) => start(script, keys, args, when),
+    awaitedBy: () => undefined,
     async publish(channel, message) {
       setImmediate(() => channels.emit(channel, message));
     },
@@ -42,6 +68,15 @@ export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }):
       await sweeper.stop();
     },
   };
+}
+
+/** The arguments as the conditions leave them; `undefined`: the script is not run. */
+function argsIf<Args>({ all = [], words }: When, args: Args): Args | undefined {
+  if (!all.every(holds)) return undefined;
+  if (!words) return args;
+  const text = (args as Record<string, string>)[words.of] ?? "";
+  const left = wordsLeft(text, words.each);
+  return left === undefined ? undefined : { ...args, [words.of]: left };
 }
 
 /** Refuses what Redis Cluster would refuse, so that no script works in memory only. */

@@ -1,11 +1,12 @@
 import { TenureError } from "@tenure/protocol";
 import { Cluster, type Redis } from "ioredis";
 import { reasonOfConnectionError } from "../kernel/connection-error.ts";
+import { type Call, StartedCall, type When } from "./call.ts";
 import type { HotStore } from "./hot-store.ts";
 import { BLOCK_MS_MAX, connect, type RedisSettings } from "./redis-connection.ts";
 import { createSubscriber } from "./redis-subscriber.ts";
 import type { Script } from "./script.ts";
-import { batchScripts, type Evaluation, type ScriptCall } from "./script-batch.ts";
+import { type Evaluation, type ScriptCall, ScriptRunner } from "./script-batch.ts";
 
 export type { RedisSettings };
 
@@ -28,17 +29,48 @@ export interface RedisStore extends HotStore {
  */
 export function openRedis(settings: RedisSettings): RedisStore {
   const client = connect(settings, { autoPipelining: true });
-  const evaluateHere = (evaluation: Evaluation) => evaluate(client, evaluation);
-  const runScript =
-    settings.mode === "single"
-      ? batchScripts(evaluateHere)
-      : ({ script, keys, argv }: ScriptCall) => evaluateHere({ ...script, keys, argv });
+  const runner = new ScriptRunner((evaluation) => evaluate(client, evaluation), {
+    joins: settings.mode === "single",
+  });
   const opened = new Set([client]);
   const subscriber = createSubscriber(settings, publish);
   client.on("ready", () => subscriber.probeNow());
 
   async function publish(channel: string, message: string): Promise<void> {
     await client.publish(channel, message).catch(unavailable);
+  }
+
+  function start<Key extends string, Args, Reply>(
+    script: Script<Key, Args, Reply>,
+    keys: Record<Key, string>,
+    args: Args,
+    when?: When,
+  ): Call<Reply> {
+    const handle = new StartedCall<Reply>();
+    const fail = (error: unknown) => {
+      settings.onOp?.(script.name, "error");
+      handle.fail(reasonFor(error));
+    };
+    try {
+      runner.start({
+        call: { ...callOf(script, keys, args, settings.nowMs?.()), when },
+        handle,
+        answer(raw) {
+          try {
+            const reply = script.reply.parse(raw);
+            settings.onOp?.(script.name, "ok");
+            handle.answer(raw, reply);
+          } catch (error) {
+            fail(error);
+          }
+        },
+        skip: () => handle.skip(),
+        fail,
+      });
+    } catch (error) {
+      fail(error);
+    }
+    return handle;
   }
 
   return {
@@ -51,17 +83,10 @@ export function openRedis(settings: RedisSettings): RedisStore {
       connection.once("end", () => opened.delete(connection));
       return connection;
     },
-    async run(script, keys, args) {
-      try {
-        const call = callOf(script, keys, args, settings.nowMs?.());
-        const reply = script.reply.parse(await runScript(call));
-        settings.onOp?.(script.name, "ok");
-        return reply;
-      } catch (error) {
-        settings.onOp?.(script.name, "error");
-        return unavailable(error);
-      }
-    },
+    run: (script, keys, args) => start(script, keys, args).reply,
+    start: (script, keys, args) => start(script, keys, args),
+    startIf: (when, script, keys, args) => start(script, keys, args, when),
+    awaitedBy: (call) => runner.awaitedBy(call),
     publish,
     subscribe: (channel, listener) => subscriber.subscribe(channel, listener).catch(unavailable),
     onBack(listener) {
@@ -178,9 +203,13 @@ const NOT_NOW =
   /^(LOADING|BUSY|CLUSTERDOWN|MASTERDOWN|READONLY|OOM|TRYAGAIN|MISCONF|NOREPLICAS|MOVED|ASK|NOAUTH|WRONGPASS|NOPERM)\b/;
 
 function unavailable(error: unknown): never {
-  if (!(error instanceof Error) || error.name === "ZodError") throw error;
-  if (error.name === "ReplyError" && !NOT_NOW.test(error.message)) throw error;
-  throw dependencyDown(error);
+  throw reasonFor(error);
+}
+
+function reasonFor(error: unknown): unknown {
+  if (!(error instanceof Error) || error.name === "ZodError") return error;
+  if (error.name === "ReplyError" && !NOT_NOW.test(error.message)) return error;
+  return dependencyDown(error);
 }
 
 function dependencyDown(error: unknown): TenureError<"DEPENDENCY_DOWN"> {

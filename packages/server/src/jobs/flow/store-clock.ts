@@ -1,4 +1,5 @@
 import type { Clock } from "../../kernel/clock.ts";
+import type { Call } from "../../store/call.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { isStoreDown } from "../store-errors.ts";
 
@@ -36,13 +37,22 @@ export function watchStore(
     const nowMs = clock.monotonicMs();
     if (isStoreDown(error) && nowMs - answeredMs >= DOWN_AFTER_MS) outageMs = nowMs;
   };
-  const run: HotStore["run"] = (script, keys, args) => {
-    const reply = store.run(script, keys, args);
-    reply.then(answered, failed);
-    return reply;
+  const watched = <C extends Call>(call: C): C => {
+    call.reply.then(answered, failed);
+    return call;
+  };
+  const hot: HotStore = {
+    ...store,
+    run(script, keys, args) {
+      const reply = store.run(script, keys, args);
+      reply.then(answered, failed);
+      return reply;
+    },
+    start: (script, keys, args) => watched(store.start(script, keys, args)),
+    startIf: (when, script, keys, args) => watched(store.startIf(when, script, keys, args)),
   };
   return {
-    hot: { ...store, run },
+    hot,
     storeClock: {
       nowMs: () => Math.floor(clock.monotonicMs() + offsetMs),
       async read() {
