@@ -15,6 +15,8 @@ interface CrashPoint {
   step: string;
   /** Who is connected to that instance; the others are at the one that lives on. */
   here: "both" | "session" | "worker";
+  /** The job belongs to no turn: its steps up to DISPATCHED are one call. */
+  alone?: boolean;
 }
 
 /** What was sent before gets out; what comes after the step is never begun. */
@@ -25,6 +27,11 @@ const POINTS: readonly (CrashPoint & { action?: string })[] = [
   { step: "submit.after-record", here: "both", action: SENT },
   { step: "submit.after-due", here: "both", action: SENT },
   { step: "submit.after-binding", here: "both" },
+  { step: "submit.after-record", here: "both", alone: true, action: SENT },
+  { step: "submit.after-due", here: "both", alone: true, action: SENT },
+  { step: "submit.after-binding", here: "both", alone: true },
+  { step: "dispatch.after-reserve", here: "both", alone: true },
+  { step: "dispatch.after-dispatched", here: "both", alone: true },
   { step: "turn.before-join", here: "both" },
   { step: "dispatch.after-reserve", here: "both" },
   { step: "dispatch.after-dispatched", here: "both" },
@@ -90,7 +97,7 @@ async function runOn(hot: HotKind, { size, print }: ProofRun): Promise<void> {
 async function crash(
   scene: JobScene,
   survivor: Instance,
-  { step, here, action = "kill" }: (typeof POINTS)[number],
+  { step, here, alone, action = "kill" }: (typeof POINTS)[number],
 ): Promise<{ tookMs: number; runs: number }> {
   const control = join(scratchDirectory("failpoints"), "control");
   const [victim] = await Promise.all([
@@ -120,8 +127,10 @@ async function crash(
     writeFileSync(control, `${step}=${action}`);
     const startedMs = performance.now();
     // It also closes its turn: that must come to its end as well.
-    const said = { pool, payload: step, requestId, finalize: "manual" } as const;
-    const result = await session.turn().submit(said);
+    const said = { pool, payload: step, requestId };
+    const result = alone
+      ? await session.submit(said)
+      : await session.turn().submit({ ...said, finalize: "manual" });
     const tookMs = performance.now() - startedMs;
     const { signal } = await victim.exited;
     assert.equal(signal, "SIGKILL", `${step} was never reached`);

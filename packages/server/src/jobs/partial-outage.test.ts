@@ -14,14 +14,15 @@ afterAll(() => store.hot.close());
 /** Calls about one shard of the due index fail, as while the master of a Cluster that has it is down. */
 function withoutShard(hot: HotStore): { hot: HotStore; refused: () => number } {
   let refused = 0;
-  const run: HotStore["run"] = (script, keys, args) => {
+  const start: HotStore["start"] = (script, keys, args) => {
     if (!Object.values<string>(keys).some((key) => key.endsWith(":due:7")))
-      return hot.run(script, keys, args);
+      return hot.start(script, keys, args);
     refused += 1;
     const details = { dependency: "redis", reason: "CLUSTERDOWN" };
-    return Promise.reject(new TenureError("DEPENDENCY_DOWN", details));
+    return { reply: Promise.reject(new TenureError("DEPENDENCY_DOWN", details)) };
   };
-  return { hot: { ...hot, run }, refused: () => refused };
+  const run: HotStore["run"] = (script, keys, args) => start(script, keys, args).reply;
+  return { hot: { ...hot, run, start }, refused: () => refused };
 }
 
 test("a job ends no_node in time while a part of the store stays away", async () => {

@@ -99,7 +99,7 @@ function counted(hot: HotStore): HotStore {
 function withoutFormer(hot: HotStore): HotStore {
   return {
     ...hot,
-    run: (script, keys, args) =>
-      hot.run(script, keys, script.name === "bind-request" ? { ...args, former: "" } : args),
+    start: (script, keys, args) =>
+      hot.start(script, keys, script.name === "bind-request" ? { ...args, former: "" } : args),
   };
 }

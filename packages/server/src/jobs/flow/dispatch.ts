@@ -1,14 +1,15 @@
 import { failpoint } from "#failpoint";
+import { SKIPPED, type When } from "../../store/call.ts";
 import { updateFrame } from "../api/frames.ts";
 import type { TrackedJob } from "../job.ts";
 import type { PoolNode } from "../memory/node-pool.ts";
 import type { JobsParts } from "../parts.ts";
-import { advance } from "../store/transition-store.ts";
+import { type Advance, type AdvanceAnswer, advance, advanceIf } from "../store/transition-store.ts";
 import { logUnlessStoreDown } from "../store-errors.ts";
 import type { Turns } from "../turns/turns.ts";
 import { sendAssign } from "./node-messages.ts";
 import type { Slots } from "./slots.ts";
-import type { Next } from "./step.ts";
+import type { Next, StartedDispatch } from "./step.ts";
 
 export interface Dispatching {
   parts: JobsParts;
@@ -17,19 +18,42 @@ export interface Dispatching {
   next: Next;
 }
 
-/** Writes DISPATCHED, then sends the job to the node, whose slot is reserved. */
+type Placed = Pick<TrackedJob, "jobId" | "attemptId" | "affinity">;
+
+/** Writes DISPATCHED together with the steps that it depends on. `dispatch` continues when they have answered. */
+export function dispatchIf(
+  parts: Pick<JobsParts, "hot" | "instanceId">,
+  when: When,
+  { job, nodeId }: { job: Placed; nodeId: string },
+): StartedDispatch {
+  return advanceIf(parts.hot, when, dispatchedStep(parts, job, nodeId));
+}
+
+const dispatchedStep = (
+  { instanceId }: Pick<JobsParts, "instanceId">,
+  { jobId, attemptId, affinity }: Placed,
+  nodeId: string,
+): Advance => ({
+  ...{ jobId, attemptId, nodeId, instanceId },
+  steps: [{ event: "dispatched", affinity }],
+});
+
+/** Writes DISPATCHED, then sends the job to the node, whose slot is reserved. `begun`: it was written with the slot. */
 export async function dispatch(
   dispatching: Dispatching,
   job: TrackedJob,
-  node: PoolNode,
+  { node, begun }: { node: PoolNode; begun?: StartedDispatch | undefined },
 ): Promise<void> {
   const { parts, slots, turns, next } = dispatching;
-  const { hot, instanceId, clock, metrics, tracing, tracked, notifier } = parts;
+  const { hot, clock, metrics, tracing, tracked, notifier } = parts;
   const { jobId, attemptId } = job;
   const { nodeId } = node;
   await failpoint("dispatch.after-reserve");
-  const steps = [{ event: "dispatched", affinity: job.affinity }] as const;
-  const advanced = await advance(hot, { jobId, attemptId, nodeId, instanceId, steps });
+  const written = await begun?.answer;
+  const isBegun = written !== undefined && written !== SKIPPED;
+  const advanced: AdvanceAnswer = isBegun
+    ? written
+    : await advance(hot, dispatchedStep(parts, job, nodeId));
   const answer = advanced.outcome === "absent" ? "absent" : advanced.answers[0];
   if (answer !== "applied" && answer !== "duplicate") {
     // The job ended while it waited, or another instance placed it first.

@@ -1,18 +1,19 @@
 import { every, type Service } from "../../kernel/service.ts";
+import type { Gathered } from "../../store/call.ts";
 import type { TrackedJob } from "../job.ts";
 import type { PoolNode } from "../memory/node-pool.ts";
 import type { Openings } from "../memory/wait-queue.ts";
 import type { JobsParts } from "../parts.ts";
 import { offersOf } from "../policy/offers.ts";
 import { persistJob } from "../store/job-store.ts";
-import type { SlotAnswer, WantedSlot } from "../store/slot-store.ts";
+import type { WantedSlot } from "../store/slot-store.ts";
 import { isStoreDown, logUnlessStoreDown } from "../store-errors.ts";
 import type { Turns } from "../turns/turns.ts";
-import { type Dispatching, dispatch } from "./dispatch.ts";
+import { type Dispatching, dispatch, dispatchIf } from "./dispatch.ts";
 import { ALONE_WAIT_MS, createNodeChoice, type NodeChoice } from "./node-choice.ts";
 import type { SlotHandover } from "./slot-handover.ts";
 import { createSlotCounts, type Slots } from "./slots.ts";
-import type { Next, PendingSlot } from "./step.ts";
+import type { Next, PendingSlot, StartedDispatch } from "./step.ts";
 
 /** A job that is not tracked yet: it may be a duplicate. `createdMs` is later than that of all others. */
 export type NewcomerJob = WantedSlot &
@@ -85,22 +86,34 @@ export class Placement implements Service {
    * Requests a slot while the record is still being written, so that the answers come together. `undefined`: no slot looks
    * free, or other jobs wait already. A caller that does not place the job then gives the slot back.
    */
-  reserveAhead(job: NewcomerJob): PendingSlot | undefined {
+  reserveAhead(job: NewcomerJob, written: Gathered): PendingSlot | undefined {
     if (this.#hasRivals(job.pool)) return undefined;
     const node = this.#choice.pick(job);
     if (!node) return undefined;
+    const { nodeId } = node;
     this.#handover.used(job.pool);
-    const answer = this.#slots.reserve(node, job);
-    // If the store is down the outcome is unknown, and the slot expires.
-    const giveBack = () =>
-      void answer.then(() => this.#slots.free(node.nodeId, job)).catch(() => {});
+    let dispatched: StartedDispatch | undefined;
+    const answer = this.#slots.reserve(node, { ...job, onStarted: (slot) => written.add(slot) });
+    written.whenComplete((all) => {
+      const placed = { ...job, affinity: "no_turn" } as const;
+      dispatched = dispatchIf(this.#parts, { all }, { job: placed, nodeId });
+      dispatched.answer.catch(() => {}); // `dispatch` handles it
+    });
+    // Also when the outcome is unknown: the job may be DISPATCHED there, and without a slot it is retried soon.
+    const free = () => this.#slots.free(nodeId, job);
+    const giveBack = () => void answer.then(free, free).catch(() => {});
     answer.catch(() => {}); // `place` handles it
-    return { node, answer, giveBack };
+    return {
+      ...{ node, answer, giveBack },
+      get dispatched() {
+        return dispatched;
+      },
+    };
   }
 
   /** Finds a node for a tracked job, or lets it wait. Never rejects: failures are retried. */
   place(job: TrackedJob, reserved?: PendingSlot): void {
-    if (reserved) return void this.#offer(job, reserved.node, reserved.answer);
+    if (reserved) return void this.#offer(job, reserved.node, reserved);
     // No job overtakes those that wait already; `serve` takes them in order.
     const node = this.#hasRivals(job.pool) ? undefined : this.#choice.choose(job).node;
     if (node) return void this.#offer(job, node);
@@ -193,20 +206,17 @@ export class Placement implements Service {
   }
 
   /** One try with one node. If the slot is refused, the job is placed again. */
-  async #offer(
-    job: TrackedJob,
-    node: PoolNode,
-    reserved: Promise<SlotAnswer> = this.#slots.reserve(node, job),
-  ): Promise<void> {
+  async #offer(job: TrackedJob, node: PoolNode, pending?: PendingSlot): Promise<void> {
     const turns = this.#turns;
     try {
       turns.deciding(job);
       this.#handover.used(job.pool);
-      const answer = await reserved;
+      const answer = await (pending?.answer ?? this.#slots.reserve(node, job));
       this.#handover.reserved(node.nodeId);
       const decided = answer === "reserved" ? await turns.decideNode(job, node.nodeId) : "refused";
       if (job.turnId) this.#unblockTurn(job);
-      if (decided === "here") return await dispatch(this.#dispatching, job, node);
+      if (decided === "here")
+        return await dispatch(this.#dispatching, job, { node, begun: pending?.dispatched });
       // Another node is the turn's.
       if (decided === "elsewhere") this.#slots.free(node.nodeId, job).catch(() => {});
       if (answer === "unavailable" && job.service)

@@ -25,7 +25,9 @@ export function createSlots(
   const reserve = batchPerTick<WantedSlot, SlotAnswer>(async (nodeId, jobs) => {
     const node = nodePool.get(nodeId);
     const capacity = Math.max(0, (node?.capacity ?? 0) - (node?.stuck ?? 0));
-    const wanted = jobs.map(({ jobId, attemptId, service }) => ({ jobId, attemptId, service }));
+    const wanted = jobs.map(({ jobId, attemptId, service, onStarted }) => ({
+      ...{ jobId, attemptId, service, onStarted },
+    }));
     const ttlMs = settings.slotTtlMs;
     const { answers, reserved } = await reserveSlots(hot, { nodeId, capacity, ttlMs, wanted });
     nodePool.counted(nodeId, reserved);

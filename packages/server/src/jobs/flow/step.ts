@@ -3,11 +3,17 @@ import type { PoolNode } from "../memory/node-pool.ts";
 import type { DeadlineKind } from "../memory/tracked-jobs.ts";
 import type { RetryReason } from "../policy/retry-policy.ts";
 import type { SlotAnswer } from "../store/slot-store.ts";
+import type { StartedAdvance } from "../store/transition-store.ts";
+
+/** DISPATCHED, written on condition. */
+export type StartedDispatch = StartedAdvance;
 
 /** A slot that was requested before its job was tracked. */
 export interface PendingSlot {
   readonly node: PoolNode;
   readonly answer: Promise<SlotAnswer>;
+  /** DISPATCHED, written together with the slot if the job and its request are written. Set when `answer` has come. */
+  readonly dispatched: StartedDispatch | undefined;
   giveBack(): void;
 }
 

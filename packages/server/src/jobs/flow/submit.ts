@@ -4,19 +4,28 @@ import pLimit from "p-limit";
 import { failpoint } from "#failpoint";
 import { batchPerTick } from "../../kernel/batch.ts";
 import { uuid7 } from "../../kernel/random.ts";
+import { type Condition, Gathered } from "../../store/call.ts";
 import { type JobRecord, type JobSpec, newTrackedJob, type TrackedJob } from "../job.ts";
 import type { JobsParts, JobsSettings } from "../parts.ts";
 import { attemptsInAllMax } from "../policy/retry-policy.ts";
-import { type BindingCandidate, type Bound, bind, readBinding } from "../store/binding-store.ts";
+import {
+  type BindingCandidate,
+  type Bound,
+  bind,
+  isBound,
+  readBinding,
+  startBind,
+} from "../store/binding-store.ts";
 import {
   type Created,
-  createJob,
   dropJob,
+  isCreated,
   type NewJob,
   readJob,
+  startCreate,
   voidJob,
 } from "../store/job-store.ts";
-import { addRecent, type RecentJob } from "../store/recent-store.ts";
+import { addRecent, type NewRecentJob } from "../store/recent-store.ts";
 import {
   enterRecoveryIndex,
   leaveRecoveryIndex,
@@ -78,7 +87,7 @@ export class Submit {
       await enterRecoveryIndex(hot, entries);
       return [];
     });
-    this.#list = batchPerTick<RecentJob, void>(async (_, jobs) => {
+    this.#list = batchPerTick<NewRecentJob, void>(async (_, jobs) => {
       await addRecent(hot, jobs, { keepMs: settings.retentionMs });
       return [];
     });
@@ -131,6 +140,7 @@ export class Submit {
       if (winner === "ours") {
         const createdMs = answer.outcome === "created" ? answer.createdMs : clock.wallMs();
         const job = this.#track(spec, createdMs);
+        if (bound.outcome !== "bound") this.#list("", { jobId, tenant }).catch(() => {});
         await inOrder?.();
         if (inOrder) await this.#with.turns.join(job);
         return {
@@ -158,10 +168,9 @@ export class Submit {
     if (winner === "reused") throw new TenureError("REQUEST_ID_REUSED", { request_id });
     const { jobId, state } = winner;
     // Its instance may have died before the job was in the index: from now on it is recovered.
-    if (state === "CREATED") {
-      const inMs = this.#orphans.delete(jobId) ? 0 : RECOVER_AFTER_MS;
-      await this.#enterIndex("", { jobId, inMs });
-    }
+    const isOrphan = this.#orphans.delete(jobId);
+    if (state === "CREATED" || (isOrphan && state === "DISPATCHED"))
+      await this.#enterIndex("", { jobId, inMs: isOrphan ? 0 : RECOVER_AFTER_MS });
     return { outcome: "duplicate", record: await this.#inItsTurn(winner) };
   }
 
@@ -172,16 +181,26 @@ export class Submit {
   ): Promise<{ answer: Created; bound: Bound; reserved: PendingSlot | undefined }> {
     const { hot } = this.#parts;
     const { jobId, tenant, pool, service, priority } = spec;
-    const created = createJob(hot, spec);
+    // Record, entry, binding and slot: if all of them are written, DISPATCHED is too.
+    const written = new Gathered(4);
+    const created = startCreate(hot, spec);
+    written.add(isCreated(created));
     await failpoint("submit.after-record");
-    const entered = this.#enterIndex("", { jobId, inMs: RECOVER_AFTER_MS });
+    const onStarted = (entry: Condition) => written.add(entry);
+    const entered = this.#enterIndex("", { jobId, inMs: RECOVER_AFTER_MS, onStarted });
     await failpoint("submit.after-due");
-    const binding = bind(hot, candidate);
+    const binding = startBind(hot, candidate);
+    const isOurs = isBound(binding);
+    written.add(isOurs);
+    // With the binding: if this instance ends now, the job may run and end without being recovered, and no list would show it.
+    this.#list("", { jobId, tenant, onlyIf: isOurs }).catch(() => {});
     // After them in the same pipeline, assuming that the request is new, as most are.
     const newcomer = { jobId, attemptId: 1, tenant, pool, service, priority, createdMs: Infinity };
-    const reserved = reserveAhead ? this.#with.placement.reserveAhead(newcomer) : undefined;
+    const reserved = reserveAhead
+      ? this.#with.placement.reserveAhead(newcomer, written)
+      : undefined;
     try {
-      const [answer, , bound] = await Promise.all([created, entered, binding]);
+      const [answer, , bound] = await Promise.all([created.answer, entered, binding.answer]);
       return { answer, bound, reserved };
     } catch (error) {
       reserved?.giveBack();
@@ -233,7 +252,6 @@ export class Submit {
     const job = newTrackedJob(spec, { payload, createdMs, nowMs: clock.monotonicMs() });
     tracing.jobBegun(job);
     tracked.track(job);
-    this.#list("", { jobId: job.jobId, tenant: job.tenant }).catch(() => {});
     return job;
   }
 

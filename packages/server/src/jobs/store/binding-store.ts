@@ -1,3 +1,4 @@
+import type { Condition, Started } from "../../store/call.ts";
 import { getCommand } from "../../store/command.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
@@ -58,16 +59,29 @@ export type Bound = { outcome: "bound" } | { outcome: "taken" | "reused"; jobId:
  *
  * `formerJobId`: a job for which `voidJob` has answered `void`; a binding to it is replaced.
  */
-export async function bind(
+export const bind = (
+  hot: HotStore,
+  candidate: BindingCandidate,
+  formerJobId = "",
+): Promise<Bound> => startBind(hot, candidate, formerJobId).answer;
+
+/** For steps that depend on it; `isBound` is their condition. */
+export function startBind(
   hot: HotStore,
   { tenant, requestId, jobId, bodyHash, ttlMs }: BindingCandidate,
   formerJobId = "",
-): Promise<Bound> {
+): Started<Bound> {
   const binding = jobKeys.binding(hot.prefix, { tenant, requestId });
   const args = { job: jobId, body_hash: bodyHash, former: formerJobId, ttl_ms: String(ttlMs) };
-  const reply = await hot.run(bindScript, { binding }, args);
-  return reply[0] === "bound" ? { outcome: "bound" } : { outcome: reply[0], jobId: reply[1] };
+  const call = hot.start(bindScript, { binding }, args);
+  const answer = call.reply.then(
+    (reply): Bound =>
+      reply[0] === "bound" ? { outcome: "bound" } : { outcome: reply[0], jobId: reply[1] },
+  );
+  return { call, answer };
 }
+
+export const isBound = ({ call }: Started<Bound>): Condition => ({ call, at: 0, is: "bound" });
 
 export interface Binding {
   jobId: string;

@@ -1,5 +1,6 @@
 import type { JobState } from "@tenure/protocol";
 import * as z from "zod";
+import type { Condition, Started } from "../../store/call.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import type { JobAttempt, JobRecord, JobSpec } from "../job.ts";
@@ -166,15 +167,30 @@ export type Created =
   | { outcome: "void" };
 
 /** Step 1 of a submit. The record expires after `UNBOUND_EXPIRY_MS` unless it is persisted or advanced. */
-export async function createJob(hot: HotStore, job: NewJob): Promise<Created> {
+export const createJob = (hot: HotStore, job: NewJob): Promise<Created> =>
+  startCreate(hot, job).answer;
+
+/** For steps that depend on it; `isCreated` is their condition. */
+export function startCreate(hot: HotStore, job: NewJob): Started<Created> {
   const keys = {
     fsm: jobKeys.fsm(hot.prefix, job.jobId),
     payload: jobKeys.payload(hot.prefix, job.jobId),
   };
-  const reply = await hot.run(createScript, keys, { job });
-  if (reply[0] !== "created") return { outcome: reply[0] };
-  return { outcome: "created", createdMs: Number(reply[1]) };
+  const call = hot.start(createScript, keys, { job });
+  const answer = call.reply.then(
+    (reply): Created =>
+      reply[0] === "created"
+        ? { outcome: "created", createdMs: Number(reply[1]) }
+        : { outcome: reply[0] },
+  );
+  return { call, answer };
 }
+
+export const isCreated = ({ call }: Started<Created>): Condition => ({
+  call,
+  at: 0,
+  is: "created",
+});
 
 /** Step 4, for the job its request is bound to. `absent`: the record expired or gave way; the submit starts over. */
 export async function persistJob(

@@ -1,6 +1,7 @@
+import type { Condition } from "../../store/call.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
-import { inBatches } from "./batches.ts";
+import { inBatches, split } from "./batches.ts";
 import { jobKeys } from "./keys.ts";
 import { unchecked, uncheckedReply } from "./unchecked.ts";
 
@@ -21,7 +22,7 @@ const addScript = defineScript<
   reply: uncheckedReply(),
 }).inMemory((space, { recent }, { jobs, length_max, keep_ms }) => {
   const listed = space.scores(recent);
-  for (const job of jobs.split("\n")) listed.set(job, 0);
+  for (const job of split(jobs)) listed.set(job.replace(":", " "), 0);
   // Ids of one instance are in order, so the first entry is the oldest.
   const surplus = listed.size - Number(length_max);
   const oldest = listed.keys();
@@ -50,24 +51,29 @@ export interface RecentJob {
   tenant: string;
 }
 
+/** A job that is listed only if the condition holds. */
+export interface NewRecentJob extends RecentJob {
+  onlyIf?: Condition | undefined;
+}
+
 export async function addRecent(
   hot: HotStore,
-  jobs: readonly RecentJob[],
+  jobs: readonly NewRecentJob[],
   { keepMs }: { keepMs: number },
 ): Promise<void> {
   const recent = jobKeys.recent(hot.prefix);
   await Promise.all(
-    inBatches(jobs).map((batch) =>
-      hot.run(
-        addScript,
-        { recent },
-        {
-          jobs: batch.map(memberOf).join("\n"),
-          length_max: String(RECENT_MAX),
-          keep_ms: String(keepMs),
-        },
-      ),
-    ),
+    inBatches(jobs).map((batch) => {
+      const each = batch.map(({ onlyIf }) => onlyIf);
+      const args = {
+        jobs: batch.map(wordOf).join(" "),
+        length_max: String(RECENT_MAX),
+        keep_ms: String(keepMs),
+      };
+      return each.some((condition) => condition)
+        ? hot.startIf({ words: { of: "jobs", each } }, addScript, { recent }, args).reply
+        : hot.run(addScript, { recent }, args);
+    }),
   );
 }
 
@@ -104,4 +110,5 @@ async function readPage(hot: HotStore, before: string): Promise<RecentJob[]> {
   });
 }
 
-const memberOf = ({ jobId, tenant }: RecentJob): string => `${jobId} ${tenant}`;
+/** In the list a space stands between them; here it separates the words that have a condition each. */
+const wordOf = ({ jobId, tenant }: RecentJob): string => `${jobId}:${tenant}`;

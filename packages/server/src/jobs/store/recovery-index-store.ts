@@ -1,3 +1,4 @@
+import type { Condition } from "../../store/call.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import { inBatches, split } from "./batches.ts";
@@ -61,6 +62,8 @@ const leaveScript = defineScript<"due", { jobs: string }, readonly ["left", numb
 export interface RecoveryEntry {
   jobId: string;
   inMs: number;
+  /** Called when the call is started, with the condition that the job was entered. */
+  onStarted?: ((entered: Condition) => void) | undefined;
 }
 
 /** Step 2 of a submit: enters jobs, or moves them. */
@@ -87,8 +90,8 @@ async function schedule(
   await eachShard(
     entries,
     ({ jobId }) => jobId,
-    (shard, batch) =>
-      hot.run(
+    (shard, batch) => {
+      const call = hot.start(
         enterScript,
         { due: jobKeys.due(hot.prefix, shard) },
         {
@@ -96,7 +99,10 @@ async function schedule(
           in_ms: batch.map(({ inMs }) => Math.round(Math.max(0, inMs))).join(" "),
           only_listed: onlyListed ? "1" : "0",
         },
-      ),
+      );
+      for (const { onStarted } of batch) onStarted?.({ call, at: 0, is: "entered" });
+      return call.reply;
+    },
   );
 }
 

@@ -1,3 +1,4 @@
+import type { Condition } from "../../store/call.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
@@ -124,6 +125,8 @@ const listScript = defineScript<"reserved", object, readonly ["listed", ...(stri
 
 export interface WantedSlot extends JobAttempt {
   service?: string | undefined;
+  /** Called when the call is started, with the condition that this slot was reserved. */
+  onStarted?: ((reserved: Condition) => void) | undefined;
 }
 
 /** A request for slots of one node. */
@@ -151,13 +154,16 @@ export async function reserveSlots(
     reserved: jobKeys.reserved(hot.prefix, nodeId),
     unavailable: jobKeys.unavailable(hot.prefix, nodeId),
   };
-  const [, reserved, ...answers] = await hot.run(reserveScript, keys, {
+  const call = hot.start(reserveScript, keys, {
     capacity: String(capacity),
     ttl_ms: String(ttlMs),
     keep_ms: String(ttlMs + KEEP_AFTER_TTL_MS),
     slots: wanted.map(slotName).join(" "),
     services: wanted.map(({ service }) => service ?? "-").join(" "),
   });
+  for (const [index, { onStarted }] of wanted.entries())
+    onStarted?.({ call, at: 2 + index, is: "reserved" });
+  const [, reserved, ...answers] = await call.reply;
   return { answers, reserved };
 }
 

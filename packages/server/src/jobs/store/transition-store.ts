@@ -1,5 +1,6 @@
 import type { JobOutcome, JobState } from "@tenure/protocol";
 import * as z from "zod";
+import { type Call, SKIPPED, type Skipped, type When } from "../../store/call.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
@@ -93,6 +94,21 @@ export async function advance(hot: HotStore, call: Advance): Promise<AdvanceAnsw
 }
 
 export type AdvanceAnswer = Advanced | { outcome: "absent" };
+
+/** An advance that was started, for steps that depend on it; `isApplied` is their condition. */
+export interface StartedAdvance<Answer extends AdvanceAnswer | Skipped = AdvanceAnswer | Skipped> {
+  readonly call: Call;
+  readonly steps: number;
+  readonly answer: Promise<Answer>;
+}
+
+/** Applies the steps only if the conditions hold. */
+export function advanceIf(hot: HotStore, when: When, call: Advance): StartedAdvance {
+  const keys = keysOfJob(hot.prefix, call.jobId);
+  const started = hot.startIf({ all: when.all }, advanceScript, keys, call);
+  const answer = started.reply.then((reply) => (reply === SKIPPED ? reply : advancedOf(reply)));
+  return { call: started, steps: call.steps.length, answer };
+}
 
 function advancedOf(reply: Reply): AdvanceAnswer {
   if (reply[0] === "absent") return { outcome: "absent" };

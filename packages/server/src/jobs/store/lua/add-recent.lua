@@ -1,4 +1,4 @@
--- List new jobs, 'job tenant' each on a line. All have the score 0, so that they sort by id, and later ids sort later.
+-- List new jobs, given as words job:tenant. All have the score 0, so that they sort by id, and later ids sort later.
 --
 -- Replies { 'added' }.
 
@@ -6,9 +6,9 @@ local recent = KEYS[1]
 local jobs, length_max, keep_ms = ARGV[2], ARGV[3], ARGV[4]
 
 local call = { 'ZADD', recent }
-for job in string.gmatch(jobs, '[^\n]+') do
+for job, tenant in string.gmatch(jobs, '([^: ]+):(%S+)') do
   call[#call + 1] = '0'
-  call[#call + 1] = job
+  call[#call + 1] = job .. ' ' .. tenant
 end
 redis.call(unpack(call))
 if redis.call('ZCARD', recent) > tonumber(length_max) then
