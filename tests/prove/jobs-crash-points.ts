@@ -44,6 +44,15 @@ const POINTS: readonly (CrashPoint & { action?: string })[] = [
   { step: "result.after-freed", here: "both" },
   { step: "result.after-released", here: "both" },
   { step: "result.after-delivered", here: "both" },
+  // The end of a job without a turn is one call with its release.
+  { step: "result.before-finished", here: "worker", alone: true },
+  { step: "result.after-sent", here: "both", alone: true, action: SENT },
+  { step: "result.after-sent", here: "worker", alone: true, action: SENT },
+  { step: "result.after-finished", here: "both", alone: true },
+  { step: "result.after-finished", here: "worker", alone: true },
+  { step: "result.after-undelivered", here: "worker", alone: true },
+  { step: "result.after-freed", here: "worker", alone: true },
+  { step: "result.after-released", here: "worker", alone: true },
 ];
 
 const TIMES = 20;

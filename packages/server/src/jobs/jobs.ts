@@ -110,7 +110,7 @@ export function createJobs(options: JobsOptions): Jobs {
       case "retry":
         return outcomes.retry(step.job, step.reason, step.detail);
       case "finish":
-        return outcomes.finish(step.job, step.end);
+        return outcomes.finish(step.job, step.end, step.written);
       case "expire":
         if (step.deadline === "node_wait") return placement.stopNodeWait(step.job);
         if (step.deadline === "back_off") return outcomes.endBackOff(step.job);

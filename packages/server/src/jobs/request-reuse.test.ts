@@ -78,7 +78,8 @@ describe.each(HOT_STORES)("request ids that are used again, on %s", (kind) => {
       client.pttl(jobKeys.binding(prefix, request)),
       client.pttl(keysOfJob(prefix, job_id).fsm),
     ]);
-    expect(binding).toBeLessThanOrEqual(record);
+    // On a Cluster the two expiries are set by two calls.
+    expect(binding).toBeLessThanOrEqual(record + 1_000);
     expect(binding).toBeGreaterThan(record - 60_000);
   });
 });

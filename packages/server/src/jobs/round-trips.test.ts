@@ -9,6 +9,7 @@ import type { RedisStore } from "../store/redis.ts";
 import type { Jobs } from "./jobs.ts";
 import { readJob } from "./store/job-store.ts";
 import { fillSlots, hasSlot } from "./store/slot-store.ts";
+import { advance } from "./store/transition-store.ts";
 
 afterEach(() => vi.restoreAllMocks());
 
@@ -103,6 +104,76 @@ test("jobs of one tick share the calls of their entry and their slots", async ()
   const assigned = await find("job_assign", 100);
   expect(assigned.at(-1)!.commands - before).toBe(1);
 });
+/** The job runs, and its worker has reported that. */
+async function openRunning(kind: (typeof HOT_STORES)[number]) {
+  const scene = await openScene(kind);
+  submit(scene.jobs, scene.session);
+  const [assign] = await scene.find("job_assign");
+  const { job_id, attempt_id } = assign!.message;
+  const report = (type: string, words: object = {}) =>
+    scene.jobs.nodes.reported(scene.node, { type, job_id, attempt_id, ...words } as never);
+  const result = () =>
+    report("job_result", { success: true, body: { text: "1", isCompact: true } });
+  report("job_ack");
+  report("job_started");
+  await until(async () => (await readJob(scene.hot, job_id))!.state === "RUNNING", {
+    what: "a running job",
+  });
+  return { ...scene, jobId: job_id, report, result };
+}
+
+test("a result of a worker here frees the slot and writes RELEASED in one round trip", async () => {
+  const warm = await openRunning("redis");
+  warm.result();
+  await warm.find("job_result");
+  const { hot, result, find, commands, jobId } = await openRunning("redis");
+  const before = commands();
+  result();
+  const [sent] = await find("job_result");
+  expect(sent!.commands - before).toBe(1);
+  expect((await readJob(hot, jobId))!.state).toBe("RELEASED");
+  expect(await hasSlot(hot, NODE_A, { jobId, attemptId: 1 })).toBe(false);
+});
+
+test.each(HOT_STORES)("on %s a result that is not applied frees no slot", async (kind) => {
+  const { hot, result, find, jobId, conditional } = await openRunning(kind);
+  const at = { jobId, attemptId: 1, instanceId: "i2" };
+  await advance(hot, { ...at, steps: [{ event: "give_up", outcome: "cancelled" }] });
+  result();
+  await find("job_result_ack");
+  expect((await conditional()).slice(1)).toEqual([SKIPPED, SKIPPED, SKIPPED]);
+  expect((await readJob(hot, jobId))!.state).toBe("FINISHED");
+  expect(await hasSlot(hot, NODE_A, { jobId, attemptId: 1 })).toBe(true);
+});
+
+test.each(HOT_STORES)("on %s results of one tick free their own slots", async (kind) => {
+  const scene = await openScene(kind, { capacity: 10 });
+  const { hot, jobs, node, session, find } = scene;
+  for (let count = 0; count < 4; count++) submit(jobs, session);
+  const assigned = (await find("job_assign", 4)).map(({ message }) => message);
+  // Another instance has ended the second.
+  const over = assigned[1]!;
+  const at = { jobId: over.job_id, attemptId: 1, instanceId: "i2" };
+  await advance(hot, { ...at, steps: [{ event: "give_up", outcome: "cancelled" }] });
+  const body = { text: "1", isCompact: true };
+  for (const { job_id, attempt_id } of assigned.slice(0, 3))
+    jobs.nodes.reported(node, {
+      type: "job_result",
+      job_id,
+      attempt_id,
+      success: true,
+      body,
+    } as never);
+  await find("job_result", 2);
+  const held = () =>
+    Promise.all(
+      assigned.map(({ job_id }) => hasSlot(hot, NODE_A, { jobId: job_id, attemptId: 1 })),
+    );
+  const isFree = async () => (await held()).filter(Boolean).length === 2;
+  await until(isFree, { what: "two free slots" });
+  expect(await held()).toEqual([false, true, false, true]);
+});
+
 test.each(HOT_STORES)("on %s a job whose slot is refused stays CREATED", async (kind) => {
   const { hot, jobs, session, find, conditional } = await openScene(kind, { capacity: 1 });
   // Another instance has the slot, which this one does not know yet.

@@ -1,7 +1,10 @@
 import { type JobError, type JobOutcome, TenureError } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
+import { type Condition, Gathered, SKIPPED } from "../../store/call.ts";
 import {
   type AttemptEnd,
+  type AttemptPlace,
+  type JobAttempt,
   type JobEnd,
   jobEndOf,
   needOf,
@@ -21,16 +24,24 @@ import {
   type RetryReason,
   reasonText,
 } from "../policy/retry-policy.ts";
-import { keepBinding } from "../store/binding-store.ts";
+import { keepBinding, keepBindingIf } from "../store/binding-store.ts";
 import type { EndedJob } from "../store/ended-store.ts";
 import { readJob } from "../store/job-store.ts";
-import { type Advanced, advance } from "../store/transition-store.ts";
+import {
+  type Advance,
+  type AdvanceAnswer,
+  type Advanced,
+  advance,
+  advanceIf,
+  isApplied,
+  startAdvance,
+} from "../store/transition-store.ts";
 import { logUnlessStoreDown } from "../store-errors.ts";
 import type { Turns } from "../turns/turns.ts";
 import type { ResultDelivery } from "./result-delivery.ts";
 import type { Retention } from "./retention.ts";
 import type { Slots } from "./slots.ts";
-import type { Next } from "./step.ts";
+import type { Next, WrittenWithEnd } from "./step.ts";
 
 /** The pause before a deadline that could not be handled is handled again. */
 const RETRY_PAUSE_MS = 500;
@@ -56,6 +67,18 @@ type Parts = Pick<
   | "settings"
   | "storeClock"
 >;
+
+interface ConcludeOptions {
+  isReleased: boolean;
+  isRecovered?: boolean;
+  written?: WrittenWithEnd | undefined;
+}
+
+/** The end of a job that was started with its release. */
+interface StartedEnd {
+  answer: Promise<AdvanceAnswer>;
+  written: WrittenWithEnd;
+}
 
 /** The ends of attempts and of jobs: retry, give up, cancel, finish, expire. */
 export class AttemptOutcomes {
@@ -165,15 +188,47 @@ export class AttemptOutcomes {
     return advanced;
   }
 
+  /**
+   * Starts the steps of a call that may end its job, and with them what follows if the last one is applied, in the order of
+   * `#release`: the slot is freed, the binding kept, RELEASED written. `undefined`: the steps do not end the job, or its turn
+   * ends with it.
+   */
+  startEnd(job: TrackedJob, call: Advance & AttemptPlace): StartedEnd | undefined {
+    const { hot, settings } = this.#parts;
+    const last = call.steps.at(-1);
+    if ((last?.event !== "result" && last?.event !== "give_up") || job.finalize) return undefined;
+    const { jobId, tenant, requestId } = job;
+    const { attemptId, nodeId } = call;
+    const ended = startAdvance(hot, call);
+    const applied = isApplied(ended);
+    const written = new Gathered(3);
+    const released = new Promise<boolean>((resolve, reject) => {
+      written.whenComplete((all) => {
+        advanceIf(hot, { all }, this.#releasedStep({ jobId, attemptId })).answer.then(
+          (answer) => resolve(answer !== SKIPPED),
+          reject,
+        );
+      });
+      const onStarted = (freed: Condition) => written.add(freed);
+      const slot = { jobId, attemptId, onlyIf: applied, onStarted };
+      this.#with.slots.free(nodeId, slot).catch(reject);
+    });
+    released.catch(() => {}); // `#release` handles it
+    written.add(applied);
+    const keepMs = settings.retentionMs;
+    written.add(keepBindingIf(hot, { all: [applied] }, { tenant, requestId, jobId, keepMs }));
+    return { answer: ended.answer, written: { released } };
+  }
+
   /** FINISHED is written by this instance: releases the job and concludes it. */
-  finish(job: TrackedJob, end: AttemptEnd): void {
+  finish(job: TrackedJob, end: AttemptEnd, written?: WrittenWithEnd): void {
     const { tracked, metrics, tracing, log } = this.#parts;
     const { jobId } = job;
     tracked.release(job);
     metrics.finished(end.outcome, end.attemptId);
     tracing.jobEnded(job, end);
     this.#with.turns.placedOrEnded(job);
-    this.conclude(jobEndOf(job, end), { isReleased: false }).catch(
+    this.conclude(jobEndOf(job, end), { isReleased: false, written }).catch(
       logUnlessStoreDown(
         log,
         { event: "job.not-concluded", jobId },
@@ -183,12 +238,12 @@ export class AttemptOutcomes {
   }
 
   /**
-   * Delivers the result, frees the slot, writes RELEASED. `isReleased`: the last two are done. `isRecovered`: another instance
-   * may have begun with it. Rejects when the store is down.
+   * Delivers the result, frees the slot, writes RELEASED. `isReleased`: the last two are done. `written`: what was started
+   * with the end. `isRecovered`: another instance may have begun with it. Rejects when the store is down.
    */
   async conclude(
     end: JobEnd,
-    { isReleased, isRecovered = false }: { isReleased: boolean; isRecovered?: boolean },
+    { isReleased, isRecovered = false, written }: ConcludeOptions,
   ): Promise<void> {
     await failpoint("result.after-finished");
     const { jobId, tenant, isEvicted, result } = end;
@@ -198,7 +253,7 @@ export class AttemptOutcomes {
     const delivered = this.#with.results.deliver(end, { isRecovered });
     return this.#leaveAfter(
       { jobId, tenant, bytes },
-      Promise.all([delivered, isReleased ? undefined : this.#release(end)]),
+      Promise.all([delivered, isReleased ? undefined : this.#release(end, written?.released)]),
     );
   }
 
@@ -208,19 +263,25 @@ export class AttemptOutcomes {
     await this.#with.retention.ended(ended, { leaves: delivered === "out" });
   }
 
-  async #release(end: JobEnd): Promise<void> {
-    const { hot, instanceId, settings } = this.#parts;
+  async #release(end: JobEnd, released?: Promise<boolean>): Promise<void> {
+    const { hot, settings } = this.#parts;
     const { jobId, attemptId, nodeId } = end;
-    const keepMs = settings.retentionMs;
+    const isWritten = await released;
     // Before RELEASED: if the instance stops in between, the recovery worker does both again.
-    await Promise.all([
-      nodeId && this.#with.slots.free(nodeId, { jobId, attemptId }),
-      keepBinding(hot, end, keepMs),
-    ]);
+    if (!isWritten)
+      await Promise.all([
+        nodeId && this.#with.slots.free(nodeId, { jobId, attemptId }),
+        keepBinding(hot, end, settings.retentionMs),
+      ]);
     await failpoint("result.after-freed");
-    const steps = [{ event: "released", keepMs }] as const;
-    await advance(hot, { jobId, attemptId, instanceId, steps });
+    if (!isWritten) await advance(hot, this.#releasedStep(end));
     await failpoint("result.after-released");
+  }
+
+  #releasedStep({ jobId, attemptId }: JobAttempt): Advance {
+    const { instanceId, settings } = this.#parts;
+    const steps = [{ event: "released", keepMs: settings.retentionMs }] as const;
+    return { jobId, attemptId, instanceId, steps };
   }
 
   /** The limit of the job's state is over. */

@@ -52,7 +52,7 @@ test("while the store is down the newest progress reports of a job are kept, and
   };
   const reports = new NodeReports(
     parts as unknown as JobsParts,
-    { pendingReports: createPendingReports() } as never,
+    { outcomes: { startEnd: ignore }, pendingReports: createPendingReports() } as never,
     ignore,
   );
   const about = { type: "job_progress", job_id: jobId, attempt_id: 1 } as const;

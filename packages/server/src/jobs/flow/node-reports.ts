@@ -41,7 +41,7 @@ type Parts = Pick<
 >;
 
 interface Collaborators {
-  outcomes: Pick<AttemptOutcomes, "afterFailure" | "beginAttempt">;
+  outcomes: Pick<AttemptOutcomes, "afterFailure" | "beginAttempt" | "startEnd">;
   load: Adoption["load"];
   storm: StormGuard;
   pendingReports: PendingReports;
@@ -173,7 +173,9 @@ export class NodeReports {
     }
     // A duplicate of our own earlier call: no other instance does what follows from it.
     const isEnd = batch.result !== undefined || ending !== undefined;
-    const isOpen = advanced.jobOutcome !== undefined || advanced.state === "CREATED";
+    // A later attempt may have ended the job meanwhile: its end is not the end of this one.
+    const isOurEnd = advanced.jobOutcome !== undefined && advanced.attemptId === attemptId;
+    const isOpen = isOurEnd || advanced.state === "CREATED";
     const isOurs = isAgain && answers.at(-1) === "duplicate" && isOpen;
     const isWritten = isEnd && (answers.at(-1) === "applied" || isOurs);
     if (!isWritten) return this.#noteStates(batch, job, answers, { ...advanced, isAgain });
@@ -189,7 +191,11 @@ export class NodeReports {
     const { jobId, attemptId, node } = batch;
     const { hot, instanceId } = this.#parts;
     const call = { jobId, attemptId, nodeId: node.nodeId, instanceId, steps, result };
-    const advanced = await advance(hot, call);
+    const tracked = this.#parts.tracked.get(jobId);
+    const end = isAt(tracked, call) ? this.#with.outcomes.startEnd(tracked, call) : undefined;
+    batch.written = end?.written;
+    if (end) await failpoint("result.after-sent");
+    const advanced = await (end?.answer ?? advance(hot, call));
     if (advanced.outcome === "absent" || !advanced.answers.includes("unplaced")) return advanced;
     // The result overtook `dispatched`, or that was lost.
     const job = await this.#with.load(jobId);
@@ -239,8 +245,10 @@ export class NodeReports {
       this.#with.outcomes.beginAttempt(job, advanced, batch.failure.reason);
     const { jobOutcome: outcome, attemptId, listeners } = advanced;
     if (!outcome) return;
+    const { written } = batch;
     const { nodeId } = batch.node;
-    void this.#next({ do: "finish", job, end: { outcome, attemptId, nodeId, result, listeners } });
+    const end = { outcome, attemptId, nodeId, result, listeners };
+    void this.#next({ do: "finish", job, end, written });
   }
 
   /** The attempt continues: notifies the session, and sets the deadline of the state. */

@@ -5,6 +5,7 @@ import type { NodeConnection } from "../memory/connections.ts";
 import type { ReportKind } from "../metrics.ts";
 import type { JobStep } from "../policy/job-table.ts";
 import type { RetryReason } from "../policy/retry-policy.ts";
+import type { WrittenWithEnd } from "./step.ts";
 
 export type NodeReport = Extract<
   NodeMessage,
@@ -24,6 +25,8 @@ export interface ReportBatch {
   /** As `resultText` wrote it. */
   result: string | undefined;
   failure: { reason: RetryReason; error: NodeJobError } | undefined;
+  /** What was started together with the end of the job. */
+  written: WrittenWithEnd | undefined;
 }
 
 /** Progress of one attempt that is kept until the store answers. */
@@ -40,6 +43,7 @@ export const openBatch = (node: NodeConnection, report: NodeReport): ReportBatch
   progressLength: 0,
   result: undefined,
   failure: undefined,
+  written: undefined,
 });
 
 /** Adds a report. Ignored after a result: the end of an attempt is its last step. */

@@ -1,9 +1,9 @@
 import { batchPerTick } from "../../kernel/batch.ts";
-import type { JobAttempt } from "../job.ts";
 import type { PoolNode } from "../memory/node-pool.ts";
 import type { JobsParts } from "../parts.ts";
 import {
   countSlots,
+  type FreedSlot,
   freeSlots,
   reserveSlots,
   type SlotAnswer,
@@ -15,7 +15,7 @@ import type { Next } from "./step.ts";
 export interface Slots {
   reserve(node: PoolNode, job: WantedSlot): Promise<SlotAnswer>;
   /** Resolves when the slot is free, also if it was free before. */
-  free(nodeId: string, attempt: JobAttempt): Promise<void>;
+  free(nodeId: string, slot: FreedSlot): Promise<void>;
 }
 
 export function createSlots(
@@ -33,9 +33,13 @@ export function createSlots(
     nodePool.counted(nodeId, reserved);
     return answers;
   });
-  const free = batchPerTick<JobAttempt, void>(async (nodeId, slots) => {
-    const { reserved } = await freeSlots(hot, nodeId, slots);
-    nodePool.counted(nodeId, reserved);
+  const free = batchPerTick<FreedSlot, void>(async (nodeId, slots) => {
+    const { freed, isSkipped } = await freeSlots(hot, nodeId, slots);
+    if (isSkipped) return [];
+    // A slot that had expired was not in use any more; then only the store knows how many are.
+    const isExact = freed === slots.length;
+    const reserved = isExact ? nodePool.knownOf(nodeId) - freed : await countSlots(hot, nodeId);
+    nodePool.counted(nodeId, Math.max(0, reserved));
     void next({ do: "serve_node", nodeId });
     return [];
   });
@@ -46,7 +50,11 @@ export function createSlots(
       const answered = nodePool.requesting(node.nodeId, 1);
       return reserve(node.nodeId, job).finally(answered);
     },
-    free: (nodeId, { jobId, attemptId }) => free(nodeId, { jobId, attemptId }),
+    free(nodeId, { jobId, attemptId, onlyIf, onStarted }) {
+      const begin = () => free(nodeId, { jobId, attemptId, onlyIf, onStarted });
+      const before = onlyIf && hot.awaitedBy(onlyIf.call);
+      return before ? before.then(begin) : begin();
+    },
   };
 }
 

@@ -17,6 +17,12 @@ export interface PendingSlot {
   giveBack(): void;
 }
 
+/** What was started together with the end of a job. */
+export interface WrittenWithEnd {
+  /** Whether the slot is free and RELEASED is written. */
+  released: Promise<boolean>;
+}
+
 /** What happens to a job next. `jobs.ts` maps each step to the function that does it. */
 export type Step =
   /** Find a node for a tracked job, or let it wait. `reserved`: a slot that was requested ahead. */
@@ -29,8 +35,8 @@ export type Step =
   | { do: "serve_node"; nodeId: string }
   /** End this attempt, then begin another or end the job. */
   | { do: "retry"; job: TrackedJob; reason: RetryReason; detail?: string }
-  /** FINISHED is written: release, deliver the result, free the slot. */
-  | { do: "finish"; job: TrackedJob; end: AttemptEnd }
+  /** FINISHED is written: release, deliver the result, free the slot. `written`: what was started together with it. */
+  | { do: "finish"; job: TrackedJob; end: AttemptEnd; written?: WrittenWithEnd | undefined }
   | { do: "expire"; job: TrackedJob; deadline: DeadlineKind }
   /** Stop an attempt that is over on its node. */
   | { do: "cancel_on_node"; attempt: AttemptPlace & { jobId: string }; reason: string }

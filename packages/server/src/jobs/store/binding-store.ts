@@ -108,6 +108,19 @@ export async function keepBinding(
   await hot.run(keepScript, { binding }, { job: jobId, keep_ms: String(keepMs) });
 }
 
+/** The same on conditions. Returns the condition that it was done. */
+export function keepBindingIf(
+  hot: HotStore,
+  when: { all: readonly Condition[] },
+  { tenant, requestId, jobId, keepMs }: RequestName & { jobId: string; keepMs: number },
+): Condition {
+  const binding = jobKeys.binding(hot.prefix, { tenant, requestId });
+  const args = { job: jobId, keep_ms: String(keepMs) };
+  const call = hot.startIf(when, keepScript, { binding }, args);
+  call.reply.catch(() => {}); // then the condition does not hold
+  return { call, at: 0 };
+}
+
 function parseBinding(text: string | undefined): Binding | undefined {
   const [jobId, bodyHash] = text?.split(" ") ?? [];
   return jobId && bodyHash ? { jobId, bodyHash } : undefined;

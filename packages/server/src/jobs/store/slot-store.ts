@@ -1,4 +1,4 @@
-import type { Condition } from "../../store/call.ts";
+import { type Condition, SKIPPED } from "../../store/call.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
@@ -85,7 +85,7 @@ const renewScript = defineScript<
   return ["answered", ...answers];
 });
 
-const freeScript = defineScript<"reserved", { slots: string }, readonly ["freed", number, number]>({
+const freeScript = defineScript<"reserved", { slots: string }, readonly ["freed", number]>({
   file: new URL("./lua/free-slots.lua", import.meta.url),
   keys: ["reserved"],
   texts: ["slots"],
@@ -93,8 +93,7 @@ const freeScript = defineScript<"reserved", { slots: string }, readonly ["freed"
   reply: uncheckedReply(),
 }).inMemory((space, { reserved }, args) => {
   const slots = space.scores(reserved);
-  const freed = split(args.slots).filter((slot) => slots.delete(slot)).length;
-  return ["freed", freed, liveSlots(space, reserved).size];
+  return ["freed", split(args.slots).filter((slot) => slots.delete(slot)).length];
 });
 
 const countScript = defineScript<"reserved", object, readonly ["counted", number]>({
@@ -196,20 +195,34 @@ export async function renewSlots(
   return answers;
 }
 
-/** Returns how many of them were in use, and how many slots of the node still are. */
+/** A slot to free. */
+export interface FreedSlot extends JobAttempt {
+  /** Frees the slot only if this holds. */
+  onlyIf?: Condition | undefined;
+  /** Called when the call is started, with the condition that it was run. */
+  onStarted?: ((freed: Condition) => void) | undefined;
+}
+
+/** Returns how many of them were in use; `isSkipped`: no condition held. */
 export async function freeSlots(
   hot: HotStore,
   nodeId: string,
-  slots: readonly JobAttempt[],
-): Promise<{ freed: number; reserved: number }> {
+  slots: readonly FreedSlot[],
+): Promise<{ freed: number; isSkipped: boolean }> {
   const reserved = jobKeys.reserved(hot.prefix, nodeId);
-  const replies = await Promise.all(
-    inBatches(slots).map((batch) =>
-      hot.run(freeScript, { reserved }, { slots: batch.map(slotName).join(" ") }),
-    ),
-  );
+  const calls = inBatches(slots).map((batch) => {
+    const each = batch.map(({ onlyIf }) => onlyIf);
+    const words = { of: "slots", each } as const;
+    const args = { slots: batch.map(slotName).join(" ") };
+    const call = each.some((condition) => condition)
+      ? hot.startIf({ words }, freeScript, { reserved }, args)
+      : hot.start(freeScript, { reserved }, args);
+    for (const { onStarted } of batch) onStarted?.({ call, at: 0, is: "freed" });
+    return call.reply;
+  });
+  const replies = (await Promise.all(calls)).filter((reply) => reply !== SKIPPED);
   const freed = replies.reduce((sum, reply) => sum + reply[1], 0);
-  return { freed, reserved: replies.at(-1)?.[2] ?? 0 };
+  return { freed, isSkipped: replies.length === 0 };
 }
 
 export interface UsedSlot extends JobAttempt {

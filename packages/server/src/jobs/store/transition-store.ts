@@ -1,6 +1,6 @@
 import type { JobOutcome, JobState } from "@tenure/protocol";
 import * as z from "zod";
-import { type Call, SKIPPED, type Skipped, type When } from "../../store/call.ts";
+import { type Call, type Condition, SKIPPED, type Skipped, type When } from "../../store/call.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import type { MemorySpace } from "../../store/memory-space.ts";
 import { defineScript } from "../../store/script.ts";
@@ -102,6 +102,12 @@ export interface StartedAdvance<Answer extends AdvanceAnswer | Skipped = Advance
   readonly answer: Promise<Answer>;
 }
 
+export function startAdvance(hot: HotStore, call: Advance): StartedAdvance<AdvanceAnswer> {
+  const started = hot.start(advanceScript, keysOfJob(hot.prefix, call.jobId), call);
+  const answer = started.reply.then(advancedOf);
+  return { call: started, steps: call.steps.length, answer };
+}
+
 /** Applies the steps only if the conditions hold. */
 export function advanceIf(hot: HotStore, when: When, call: Advance): StartedAdvance {
   const keys = keysOfJob(hot.prefix, call.jobId);
@@ -109,6 +115,16 @@ export function advanceIf(hot: HotStore, when: When, call: Advance): StartedAdva
   const answer = started.reply.then((reply) => (reply === SKIPPED ? reply : advancedOf(reply)));
   return { call: started, steps: call.steps.length, answer };
 }
+
+/** The last step was applied. */
+export const isApplied = ({ call, steps }: StartedAdvance): Condition => ({
+  call,
+  at: ANSWERS_AT + steps - 1,
+  is: "applied",
+});
+
+/** The position of the first answer in the reply. */
+const ANSWERS_AT = 6;
 
 function advancedOf(reply: Reply): AdvanceAnswer {
   if (reply[0] === "absent") return { outcome: "absent" };
