@@ -10,7 +10,7 @@ import {
   type When,
   wordsLeft,
 } from "./call.ts";
-import { CLOCK, SCRIPTS, type SomeScript } from "./script.ts";
+import { SCRIPTS, SHARED, type SomeScript } from "./script.ts";
 
 /** One script with what it is called with. */
 export interface ScriptCall {
@@ -253,7 +253,7 @@ function libraryText(scripts: readonly SomeScript[]): string {
     ({ body, keys, texts }, at) =>
       `if name == '${at}' then return { ${keys.length}, ${1 + texts.length}, function(KEYS, ARGV)\n${body}\nend } end\n`,
   );
-  return `${CLOCK}local function find(name)\n${branches.join("")}end\n${RUN_BATCH}`;
+  return `${SHARED}local function find(name)\n${branches.join("")}end\nis_batch = true\n${RUN_BATCH}`;
 }
 
 const RUN_BATCH = readFileSync(new URL("./lua/run-batch.lua", import.meta.url), "utf8");

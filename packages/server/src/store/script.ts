@@ -42,7 +42,10 @@ export interface SomeScript {
 /** All defined scripts, in the order of their definition. */
 export const SCRIPTS: SomeScript[] = [];
 
-export const CLOCK = readFileSync(new URL("./lua/clock.lua", import.meta.url), "utf8");
+/** Stands once before the scripts that run together. */
+export const SHARED = ["clock", "deferred-writes"]
+  .map((name) => readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), "utf8"))
+  .join("");
 const PRELUDE = readFileSync(new URL("./lua/prelude.lua", import.meta.url), "utf8");
 
 /**
@@ -96,7 +99,7 @@ function register<Key extends string, Args, Reply>(
   memory: Script<Key, Args, Reply>["memory"],
 ): Script<Key, Args, Reply> {
   const body = PRELUDE + text;
-  const lua = CLOCK + body;
+  const lua = SHARED + body;
   const sha = createHash("sha1").update(lua).digest("hex");
   const defined = { ...script, lua, body, sha, memory };
   SCRIPTS.push(defined);

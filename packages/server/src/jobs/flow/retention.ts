@@ -42,8 +42,8 @@ export interface Shortage {
 /** Measured with tiny jobs, rounded up: record and binding of an ended job, then its result and timeline. */
 const BYTES: Record<HotStore["kind"], { record: number; body: number }> = {
   memory: { record: 2_000, body: 1_000 },
-  redis: { record: 1_500, body: 1_000 },
-  "redis-cluster": { record: 1_500, body: 1_000 },
+  redis: { record: 1_400, body: 500 },
+  "redis-cluster": { record: 1_400, body: 500 },
 };
 
 /** Records fill at most this share of `ended_bytes_max`, so that a job that has just ended has room for its result. */

@@ -10,9 +10,13 @@ import { NODE_LOST_TEXT } from "../policy/retry-policy.ts";
  *   at           attempt counted attempts_max persisted(0|1) node state_ms attempt_ms ended(event:outcome)
  *   steps        one line per step: event row outcome keep_ms affinity flags code reason
  *                row: one letter per state, see policy/job-table.ts · flags: r reserved, c counts, a avoid, l lost
- *   timeline     at_ms|state|attempt|node|instance|reason
+ *   timeline     one line per step: ms letter attempt node reason; ms since the job was created; the letter begins the name
+ *                of the state; node = is the node of the line before, ~ that of the record. A line @instance names who wrote
+ *                the lines after it, the first lines are of the origin. A first line + means that the list `timeline` has
+ *                lines as well. There an instance of 0.1 writes at_ms|state|attempt|node|instance|reason
  *   avoid        node ids, newest first, a space after each
  *   lost         attempt:node of counted attempts whose node was lost, a space after each
+ *   affinity     absent for a job without a turn
  *   last_reason  attempt:code of the attempt before this one · last_failure: the same as text
  */
 
@@ -52,7 +56,7 @@ export function parseAt(text: string): JobAt {
   };
 }
 
-/** The field `spec`: everything that never changes and that no script reads. */
+/** The field `spec`: everything that never changes. A released record has no longer what only an open job needs. */
 export const writeSpec = (job: JobSpec): string =>
   JSON.stringify({
     tenant: job.tenant,
@@ -90,6 +94,7 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
   const spec = JSON.parse(fields.get("spec")!) as Spec;
   const view = viewOf(fields);
   return {
+    ...RELEASED_SPEC,
     ...spec,
     ...view,
     jobId,
@@ -97,7 +102,10 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
     turnId: fields.get("turn_id"),
     createdMs: Number(fields.get("created_ms")),
     listeners: wordsOf(fields.get("listeners")),
-    affinity: fields.get("affinity") as AffinityOutcome | undefined,
+    affinity: affinityOf({
+      ...view,
+      affinity: fields.get("affinity") as AffinityOutcome | undefined,
+    }),
     lastFailure: fields.get("last_failure"),
     isSuspect: isSuspectOf({
       attemptId: view.attemptId,
@@ -110,6 +118,21 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
     timeline: [],
   };
 }
+
+/** What `advance-job.lua` removes from the spec of a released record. */
+const RELEASED_SPEC = {
+  bodyHash: "",
+  turn: false,
+  pendingTimeoutMs: 0,
+  ackTimeoutMs: 0,
+  runTimeoutMs: 0,
+} satisfies Partial<Spec>;
+
+/** A job that has been on a node has an affinity, also if it is not written. */
+export const affinityOf = (
+  job: Pick<JobAt, "nodeId" | "attemptId"> & { affinity: AffinityOutcome | undefined },
+): AffinityOutcome | undefined =>
+  job.affinity ?? (job.nodeId || job.attemptId > 1 ? "no_turn" : undefined);
 
 /**
  * Whether the job may have caused the loss of its last node. An instance of 0.1.0 writes `last_failure` alone: then
@@ -135,9 +158,19 @@ const NONE = "-";
 /** Entries kept of a job's timeline, the newest: a dozen complete attempts. */
 export const TIMELINE_MAX = 64;
 
-/** The timeline of a record in Redis. */
-export const timelineOf = (record: JobRecord, entries: readonly string[]): JobTimelineEntry[] =>
-  withEnds(record, entries.map(parseEntry));
+/**
+ * The timeline of a record in Redis. `text`: the field of the record; `listed`: what instances of 0.1 keep as a list.
+ */
+export function timelineOf(
+  record: JobRecord,
+  { text = "", listed }: { text?: string | undefined; listed: readonly string[] },
+): JobTimelineEntry[] {
+  const own = parseTimeline(record, text);
+  const entries = [...listed.map(parseEntry), ...own];
+  if (listed.length > 0 && own.length > 0)
+    entries.sort((a, b) => (a.at < b.at ? -1 : +(a.at > b.at)));
+  return withEnds(record, entries);
+}
 
 /** Adds the first and the last entry, which are made from the record. */
 export function withEnds(
@@ -167,15 +200,66 @@ const lastEntry = ({ stateMs, state, attemptId, nodeId }: JobRecord): JobTimelin
 /** Words with a space after each. A word without one was cut off at the length limit. */
 export const wordsOf = (text: string | undefined): string[] => (text ?? "").split(" ").slice(0, -1);
 
+const STATE_OF: Record<string, JobState> = {
+  C: "CREATED",
+  D: "DISPATCHED",
+  A: "ACCEPTED",
+  R: "RUNNING",
+  F: "FINISHED",
+};
+
+function parseTimeline(record: JobRecord, text: string): JobTimelineEntry[] {
+  const entries: JobTimelineEntry[] = [];
+  let instanceId = record.originInstanceId;
+  let nodeId = NONE;
+  for (const line of text.split("\n")) {
+    if (line === "" || line === "+") continue;
+    if (line.startsWith("@")) {
+      instanceId = line.slice(1);
+      continue;
+    }
+    const [ms, letter, attemptId, node, ...reason] = line.split(" ");
+    if (node === "~") nodeId = record.nodeId ?? NONE;
+    else if (node !== "=") nodeId = node!;
+    entries.push(
+      entryOf({
+        atMs: record.createdMs + Number(ms),
+        state: STATE_OF[letter!]!,
+        attemptId: Number(attemptId),
+        nodeId,
+        instanceId,
+        reason: reason.join(" "),
+      }),
+    );
+  }
+  return entries;
+}
+
 /** The reason comes last because it may contain the separator. */
 function parseEntry(text: string): JobTimelineEntry {
   const [atMs, state, attemptId, nodeId, instanceId, ...reason] = text.split("|");
-  return {
-    at: new Date(Number(atMs)).toISOString(),
+  return entryOf({
+    atMs: Number(atMs),
     state: state as JobState,
-    attempt_id: Number(attemptId),
-    ...(nodeId !== "-" && { node_id: nodeId }),
-    ...(instanceId && { instance_id: instanceId }),
-    ...(reason.some(Boolean) && { reason: reason.join("|") }),
-  };
+    attemptId: Number(attemptId),
+    nodeId: nodeId!,
+    instanceId: instanceId!,
+    reason: reason.join("|"),
+  });
 }
+
+const entryOf = (entry: {
+  atMs: number;
+  state: JobState;
+  attemptId: number;
+  nodeId: string;
+  instanceId: string;
+  reason: string;
+}): JobTimelineEntry => ({
+  at: new Date(entry.atMs).toISOString(),
+  state: entry.state,
+  attempt_id: entry.attemptId,
+  ...(entry.nodeId !== NONE && { node_id: entry.nodeId }),
+  ...(entry.instanceId && { instance_id: entry.instanceId }),
+  ...(entry.reason && { reason: entry.reason }),
+});

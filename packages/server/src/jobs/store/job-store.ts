@@ -234,8 +234,12 @@ export async function readJob(
   if (reply[0] === "absent") return undefined;
   if (reply[0] === "record") return reply[1];
   const [, payload, result, count, ...rest] = reply;
-  const record = recordOf(jobId, fieldsOf(rest.slice(count)), { payload, result });
-  if (wanted.timeline) record.timeline = timelineOf(record, rest.slice(0, count));
+  const fields = fieldsOf(rest.slice(count));
+  const record = recordOf(jobId, fields, { payload, result });
+  if (wanted.timeline) {
+    const listed = rest.slice(0, count);
+    record.timeline = timelineOf(record, { text: fields.get("timeline"), listed });
+  }
   return record;
 }
 

@@ -2,7 +2,7 @@ import type { AffinityOutcome, JobState, JobTimelineEntry } from "@tenure/protoc
 import type { MemorySpace } from "../../store/memory-space.ts";
 import type { JobRecord, JobSpec } from "../job.ts";
 import type { JobView } from "../policy/job-table.ts";
-import { isSuspectOf, TIMELINE_MAX, withEnds, wordsOf } from "./job-codec.ts";
+import { affinityOf, isSuspectOf, TIMELINE_MAX, withEnds, wordsOf } from "./job-codec.ts";
 
 /** A record of the store in memory: one object under the key `fsm`, with its texts. Nothing of it is written or parsed again. */
 export interface MemoryJob extends JobView {
@@ -131,7 +131,7 @@ export function recordIn(job: MemoryJob, wanted: MemoryParts, errorBytesMax: num
     stateMs: job.stateMs,
     persisted: job.persisted,
     listeners: wordsOf(job.listeners),
-    affinity: job.affinity,
+    affinity: affinityOf(job),
     lastFailure: job.lastFailure,
     isSuspect: isSuspectOf(job),
     avoid: wordsOf(job.avoid),

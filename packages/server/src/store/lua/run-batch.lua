@@ -4,13 +4,18 @@
 --   &argument call place word ...  of this argument, a list, keep only the words whose condition holds (call 0: none needed);
 --                              without one left, do not run it
 --
+-- What the scripts deferred is written at the end (deferred-writes.lua). A condition on a call whose write waits sees its
+-- reply: the script has read the record, so that its type is known to be right, and what Redis refuses as a whole (no memory,
+-- no disk, a replica) it refuses at the first write of a batch. If that write fails all the same, what depends on the call has
+-- run, with a reply of its own, and the call fails: its caller cannot know how far it came, as if the connection had broken.
+--
 -- Replies with their replies, an error for one that failed, nil for one that was not run.
 
 local found, replies, count, key, at = {}, {}, 0, 1, 1
 
 local function holds(call, place, word)
   local number = tonumber(call)
-  local reply = replies[number]
+  local reply = not unwritten[number] and replies[number]
   local held = type(reply) == 'table' and reply[tonumber(place)]
   return held and (word == '*' or tostring(held) == word)
 end
@@ -62,6 +67,7 @@ while at <= #ARGV do
     end
     if wanted then
       local ok
+      call_now = count + 1
       ok, reply = pcall(script[3], keys, argv)
       if not ok then reply = error_reply(reply) end
     end
@@ -70,4 +76,6 @@ while at <= #ARGV do
   count = count + 1
   replies[count] = reply
 end
+for each in pairs(deferred) do pcall(write_now, each) end
+for call, problem in pairs(unwritten) do replies[call] = error_reply(problem) end
 return replies

@@ -3,7 +3,8 @@
 --
 -- Texts instead of JSON, and one field for everything that changes: the script runs several times for every job, and
 -- names were three quarters of its cost. A step is a line: event, row, outcome, keep_ms, affinity, flags (r reserved,
--- c counts, a avoid, l lost), code, reason; - stands for none. The grammar is in store/job-codec.ts.
+-- c counts, a avoid, l lost), code, reason; - stands for none. The grammar is in store/job-codec.ts. The timeline is a
+-- field; instances up to 0.1 write the list `timeline`, and a field that begins with + stands beside such a list.
 --
 -- Replies { 'absent' } or { 'answered', state, at, former node, listeners, now_ms, answer of each step... };
 -- listeners are given to the call that ended the job, '' to others.
@@ -14,7 +15,8 @@ local attempt_id, node_id, instance_id, steps, result_text = ARGV[2], ARGV[3], A
 local STATES = 'CREATED    DISPATCHED ACCEPTED   RUNNING    FINISHED   RELEASED   '
 local ENTRIES_MAX, AVOID_MAX = 64, 400
 
-local held = redis.call('HMGET', fsm, 'state', 'at', 'listeners')
+local record = deferred[fsm]
+local held = record and record.held or redis.call('HMGET', fsm, 'state', 'at', 'listeners', 'timeline', 'created_ms', 'spec')
 if not held[2] then
   return { 'absent' }
 end
@@ -23,7 +25,68 @@ local attempt, counted, attempts_max, kept, node, state_ms, attempt_ms, ended =
   string.match(held[2], '(%d+) (%d+) (%d+) (%d) (%S+) (%d+) (%d+) (%S+)')
 local now = tostring(now_ms())
 local reply = { 'answered', '', '', node, '', now }
-local entries, went, keep_ms, changed = {}, nil, nil, false
+local went, keep_ms, changed, has_ended = nil, nil, false, false
+-- The field timeline, as it will be.
+local entries = held[4] or ''
+local created_ms, spec = tonumber(held[5]), held[6]
+
+-- An instance of 0.1 writes to the list: then the last entry here is not the state of the record.
+local last_ms, letter = string.match('\n' .. entries, '.*\n(%d+) (%u) ')
+local is_new_job = entries == '' and state == 'CREATED' and attempt == '1'
+local is_behind = not is_new_job
+  and not (last_ms and created_ms + last_ms == tonumber(state_ms) and letter == string.sub(state, 1, 1))
+if is_behind and string.sub(entries, 1, 1) ~= '+' then entries = '+\n' .. entries end
+local origin = string.match(spec, '"originInstanceId":"([^"]*)"')
+local writer = string.match('\n' .. entries, '.*\n@([^\n]*)\n') or origin
+
+-- Keep the newest entries. The first of them names its node and its instance, which may stand before it.
+local function shorten()
+  local _, lines = string.gsub(entries, '\n', '\n')
+  if lines <= ENTRIES_MAX then return end
+  local kept, node_there, by, from = {}, '-', '@' .. (origin or ''), nil
+  for line in string.gmatch(entries, '[^\n]+') do
+    local first = string.sub(line, 1, 1)
+    if first == '@' then
+      by = line
+    elseif first ~= '+' then
+      local before, node_word, after = string.match(line, '^(%d+ %u %d+ )(%S+)(.*)$')
+      if node_word ~= '=' then node_there = node_word end
+      kept[#kept + 1] = { by, before .. node_there .. after, line }
+    end
+  end
+  from = math.max(1, #kept - ENTRIES_MAX + 1)
+  local text = { string.sub(entries, 1, 1) == '+' and '+' or nil }
+  for index = from, #kept do
+    if index == from or kept[index][1] ~= kept[index - 1][1] then text[#text + 1] = kept[index][1] end
+    text[#text + 1] = kept[index][index == from and 2 or 3]
+  end
+  entries = table.concat(text, '\n') .. '\n'
+end
+
+local function note(to, former, reason)
+  if writer ~= instance_id then
+    writer = instance_id
+    entries = entries .. '@' .. writer .. '\n'
+  end
+  local words = { string.format('%d', now - created_ms), string.sub(to, 1, 1), attempt, node == former and not is_behind and '=' or node, reason }
+  is_behind = false
+  entries = entries .. table.concat(words, ' ') .. '\n'
+end
+
+-- Leave out of a released record what no reader needs, and its node, which is in the record.
+local function trim()
+  spec = string.gsub(spec, '"bodyHash":"[^"]*",', '')
+  spec = string.gsub(spec, '"turn":false,', '')
+  for _, name in ipairs({ 'pending', 'ack', 'run' }) do
+    spec = string.gsub(spec, ',"' .. name .. 'TimeoutMs":%d+', '')
+  end
+  local lines = {}
+  for line in string.gmatch(entries, '[^\n]+') do
+    local before, word, reason = string.match(line, '^(%d+ %u %d+ )(%S+)(.*)$')
+    lines[#lines + 1] = word == node and node ~= '-' and before .. '~' .. reason or line
+  end
+  entries = table.concat(lines, '\n') .. (#lines > 0 and '\n' or '')
+end
 
 local function judge(event, row, outcome, flags)
   if attempt_id ~= attempt then
@@ -52,15 +115,17 @@ for event, row, outcome, keep, affinity, flags, code, reason in
   local answer, to = judge(event, row, outcome, flags)
   reply[#reply + 1] = answer
   if to then
+    local former = node
     if event == 'dispatched' or event == 'result' then node = node_id end
     if affinity ~= '-' then went = affinity end
     if keep ~= '-' then keep_ms = keep end
     if outcome ~= '-' then
       ended = event .. ':' .. outcome
       reply[5] = held[3] or ''
-      redis.call('DEL', payload)
-      if result_text ~= '' then redis.call('SET', result, result_text) end
+      has_ended = true
     elseif event == 'reassign' then
+      write_now(fsm)
+      record = nil
       if node ~= '-' and string.find(flags, 'a') then
         local avoid = node .. ' ' .. (redis.call('HGET', fsm, 'avoid') or '')
         redis.call('HSET', fsm, 'avoid', string.sub(avoid, 1, AVOID_MAX))
@@ -74,31 +139,40 @@ for event, row, outcome, keep, affinity, flags, code, reason in
     end
     state, state_ms, changed = to, now, true
     -- The first state and the release are in the record itself.
-    if to ~= 'RELEASED' then
-      entries[#entries + 1] = now .. '|' .. to .. '|' .. attempt .. '|' .. node .. '|' .. instance_id .. '|' .. reason
-    end
+    if to ~= 'RELEASED' then note(to, former, reason) end
   end
 end
 
 local at = table.concat({ attempt, counted, attempts_max, '1', node, state_ms, attempt_ms, ended }, ' ')
 if changed then
-  if kept == '0' then
+  local is_new = record and record.expiry[fsm] and kept == '0'
+  if is_new then
+    record.expiry = {}
+  elseif kept == '0' then
     redis.call('PERSIST', fsm)
     redis.call('PERSIST', payload)
   end
-  if went then
-    redis.call('HSET', fsm, 'state', state, 'at', at, 'affinity', went)
-  else
-    redis.call('HSET', fsm, 'state', state, 'at', at)
+  record = record or { fields = {}, texts = {}, expiry = {} }
+  if has_ended then
+    if record.texts[payload] then record.texts[payload] = nil else redis.call('DEL', payload) end
+    if result_text ~= '' then record.texts[result] = result_text end
   end
-  if #entries > 0 and redis.call('RPUSH', timeline, unpack(entries)) > ENTRIES_MAX then
-    redis.call('LTRIM', timeline, -ENTRIES_MAX, -1)
+  shorten()
+  if state == 'RELEASED' then
+    trim()
+    record.fields.spec = spec
   end
+  record.held = { state, at, held[3], entries, held[5], spec }
+  record.fields.state, record.fields.at = state, at
+  if entries ~= (held[4] or '') then record.fields.timeline = entries end
+  -- Most jobs have no turn; the reader knows it without a field.
+  local has_turn = string.find(spec, '"turn":true', 1, true)
+  if went and (has_turn or went ~= 'no_turn') then record.fields.affinity = went end
   if keep_ms then
-    redis.call('PEXPIRE', fsm, keep_ms)
-    redis.call('PEXPIRE', result, keep_ms)
-    redis.call('PEXPIRE', timeline, keep_ms)
+    record.expiry[fsm], record.expiry[result] = keep_ms, keep_ms
+    if string.sub(entries, 1, 1) == '+' then record.expiry[timeline] = keep_ms end
   end
+  write_later(fsm, record)
 end
 reply[2], reply[3] = state, at
 return reply

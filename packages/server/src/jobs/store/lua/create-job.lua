@@ -8,13 +8,18 @@
 local fsm, payload = KEYS[1], KEYS[2]
 local spec, session_id, attempts_max, expiry_ms, payload_text = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
+write_now(fsm)
 local held = redis.call('HGET', fsm, 'state')
 if held then
   return { held == 'VOID' and 'void' or 'duplicate' }
 end
 local now = tostring(now_ms())
 local at = '1 0 ' .. attempts_max .. ' 0 - ' .. now .. ' ' .. now .. ' -'
-redis.call('HSET', fsm, 'state', 'CREATED', 'at', at, 'session_id', session_id, 'created_ms', now, 'spec', spec)
-redis.call('PEXPIRE', fsm, expiry_ms)
-redis.call('SET', payload, payload_text, 'PX', expiry_ms)
+-- A step of the same batch takes the expiry away before it is written.
+write_later(fsm, {
+  held = { 'CREATED', at, false, false, now, spec },
+  fields = { state = 'CREATED', at = at, session_id = session_id, created_ms = now, spec = spec },
+  texts = { [payload] = payload_text },
+  expiry = { [fsm] = expiry_ms, [payload] = expiry_ms },
+})
 return { 'created', now }

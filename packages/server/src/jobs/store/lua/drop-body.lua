@@ -6,12 +6,13 @@
 local fsm, result, timeline = KEYS[1], KEYS[2], KEYS[3]
 -- args { inline_max: number }
 
+write_now(fsm)
 local state = redis.call('HGET', fsm, 'state')
 if state and state ~= 'FINISHED' and state ~= 'RELEASED' then
   return { 'open' }
 end
 local text = state and redis.call('GET', result)
 if text and #text <= args.inline_max then redis.call('HSET', fsm, 'result', text) end
-if state then redis.call('HDEL', fsm, 'avoid', 'last_failure', 'last_reason', 'listeners') end
+if state then redis.call('HDEL', fsm, 'timeline', 'avoid', 'last_failure', 'last_reason', 'listeners') end
 redis.call('DEL', result, timeline)
 return { 'dropped' }

@@ -4,6 +4,7 @@
 
 local fsm, payload = KEYS[1], KEYS[2]
 
+write_now(fsm)
 local at = redis.call('HGET', fsm, 'at')
 if not at then
   return { 'absent' }

@@ -6,6 +6,7 @@
 local fsm = KEYS[1]
 -- args { attempt_id: number, node_id: string }
 
+write_now(fsm)
 local held = redis.call('HMGET', fsm, 'at', 'lost')
 if not held[1] or not held[2] then
   return { 'unchanged' }

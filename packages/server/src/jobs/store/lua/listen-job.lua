@@ -5,6 +5,7 @@
 local fsm = KEYS[1]
 -- args { instance: string, length_max: number }
 
+write_now(fsm)
 local held = redis.call('HMGET', fsm, 'state', 'at', 'listeners')
 if not held[2] then
   return { 'absent' }

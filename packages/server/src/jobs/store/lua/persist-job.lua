@@ -7,6 +7,7 @@
 local fsm, payload = KEYS[1], KEYS[2]
 local turn_id = ARGV[2]
 
+write_now(fsm)
 local held = redis.call('HMGET', fsm, 'at', 'state')
 if not held[1] then
   return { 'absent' }

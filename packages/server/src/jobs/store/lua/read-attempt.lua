@@ -4,6 +4,7 @@
 
 local fsm = KEYS[1]
 
+write_now(fsm)
 local held = redis.call('HMGET', fsm, 'state', 'at')
 if not held[2] then
   return { 'absent' }

@@ -8,6 +8,7 @@
 local fsm = KEYS[1]
 -- args { expiry_ms: number }
 
+write_now(fsm)
 local held = redis.call('HGET', fsm, 'state')
 if held and held ~= 'VOID' then
   return { 'exists' }
