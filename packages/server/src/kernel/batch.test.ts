@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { batchPerTick, batchWhileBusy } from "./batch.ts";
+import { createManualClock } from "../../testing/manual-clock.ts";
+import { batchPerPause, batchPerTick, batchWhileBusy } from "./batch.ts";
 
 test("calls of one tick run as one batch per key and are answered one by one", async () => {
   const asked: [string, number[]][] = [];
@@ -47,4 +48,31 @@ test("calls that come while a batch runs are the next batch", async () => {
   });
   expect(await Promise.all([1, 2, 3].map(double))).toEqual([2, 4, 6]);
   expect(batches).toEqual([[1], [2, 3]]);
+});
+
+test("calls of one pause run as one batch per key; a stop runs what was collected at once", async () => {
+  const clock = createManualClock();
+  const stopping = new AbortController();
+  const asked: [string, number[]][] = [];
+  const ask = batchPerPause<number, number>(
+    async (key, items) => {
+      asked.push([key, items]);
+      return items;
+    },
+    { clock, pauseMs: 100, signal: stopping.signal },
+  );
+  const first = [ask("a", 1), ask("b", 2)];
+  clock.advance(99);
+  const second = ask("a", 3);
+  expect(asked).toEqual([]);
+  clock.advance(1);
+  expect(await Promise.all([...first, second])).toEqual([1, 2, 3]);
+  expect(asked).toEqual([
+    ["a", [1, 3]],
+    ["b", [2]],
+  ]);
+  const last = ask("a", 4);
+  stopping.abort();
+  expect(await last).toBe(4);
+  expect(await ask("a", 5)).toBe(5);
 });

@@ -1,3 +1,4 @@
+import type { Clock } from "./clock.ts";
 import { atEndOfTick } from "./tick.ts";
 
 /** The items of a batch become the arguments of one script, and Lua's `unpack` takes a few thousand at most. */
@@ -34,9 +35,7 @@ export function batchPerTick<Item, Answer>(
   function flush(): void {
     const batches = tick ?? [];
     tick = undefined;
-    for (const [key, calls] of batches)
-      for (let from = 0; from < calls.length; from += BATCH_MAX)
-        void answerAll(calls.slice(from, from + BATCH_MAX), (items) => run(key, items));
+    runAll(batches, run);
   }
 
   return (key, item) =>
@@ -45,10 +44,54 @@ export function batchPerTick<Item, Answer>(
         tick = new Map();
         atEndOfTick("batch", flush);
       }
-      const calls = tick.get(key);
-      if (calls) calls.push({ item, resolve, reject });
-      else tick.set(key, [{ item, resolve, reject }]);
+      add(tick, key, { item, resolve, reject });
     });
+}
+
+/**
+ * As `batchPerTick`, for work that no caller waits for: collects the calls of `pauseMs`. When `signal` aborts, it runs what it has
+ * collected at once.
+ */
+export function batchPerPause<Item, Answer>(
+  run: (key: string, items: Item[]) => Promise<readonly Answer[]>,
+  { clock, pauseMs, signal }: { clock: Clock; pauseMs: number; signal: AbortSignal },
+): (key: string, item: Item) => Promise<Answer> {
+  let collected: Map<string, Call<Item, Answer>[]> | undefined;
+
+  async function flushLater(): Promise<void> {
+    await clock.sleep(pauseMs, signal);
+    const batches = collected ?? [];
+    collected = undefined;
+    runAll(batches, run);
+  }
+
+  return (key, item) =>
+    new Promise((resolve, reject) => {
+      if (!collected) {
+        collected = new Map();
+        void flushLater();
+      }
+      add(collected, key, { item, resolve, reject });
+    });
+}
+
+function add<Item, Answer>(
+  batches: Map<string, Call<Item, Answer>[]>,
+  key: string,
+  call: Call<Item, Answer>,
+): void {
+  const calls = batches.get(key);
+  if (calls) calls.push(call);
+  else batches.set(key, [call]);
+}
+
+function runAll<Item, Answer>(
+  batches: Iterable<[string, Call<Item, Answer>[]]>,
+  run: (key: string, items: Item[]) => Promise<readonly Answer[]>,
+): void {
+  for (const [key, calls] of batches)
+    for (let from = 0; from < calls.length; from += BATCH_MAX)
+      void answerAll(calls.slice(from, from + BATCH_MAX), (items) => run(key, items));
 }
 
 /**

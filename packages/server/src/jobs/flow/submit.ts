@@ -53,6 +53,8 @@ const ORPHANS_MAX = 10_000;
  * tries; the bound keeps a binding that never gives way from blocking a submit.
  */
 const TRIES_MAX = 8;
+/** How often the list of recent jobs is cut to its bound; between two cuts it holds the jobs of that time on top. */
+const TRIM_INTERVAL_MS = 1_000;
 /** Submits that are written at once. More of them are not faster, and results would wait behind them. */
 const WRITING_MAX = 256;
 
@@ -82,13 +84,17 @@ export class Submit {
     this.#parts = parts;
     this.#with = collaborators;
     this.#next = next;
-    const { hot, settings } = parts;
+    const { hot, settings, clock } = parts;
     this.#enterIndex = batchPerTick<RecoveryEntry, void>(async (_, entries) => {
       await enterRecoveryIndex(hot, entries);
       return [];
     });
+    let trimmedMs = Number.NEGATIVE_INFINITY;
     this.#list = batchPerTick<NewRecentJob, void>(async (_, jobs) => {
-      await addRecent(hot, jobs, { keepMs: settings.retentionMs });
+      const nowMs = clock.monotonicMs();
+      const trims = nowMs - trimmedMs >= TRIM_INTERVAL_MS;
+      if (trims) trimmedMs = nowMs;
+      await addRecent(hot, jobs, { keepMs: settings.retentionMs, trims });
       return [];
     });
   }

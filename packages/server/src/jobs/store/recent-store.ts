@@ -24,6 +24,7 @@ const addScript = defineScript<
   const listed = space.scores(recent);
   for (const job of split(jobs)) listed.set(job.replace(":", " "), 0);
   // Ids of one instance are in order, so the first entry is the oldest.
+  if (length_max === "") return ["added"];
   const surplus = listed.size - Number(length_max);
   const oldest = listed.keys();
   for (let count = 0; count < surplus; count++) listed.delete(oldest.next().value!);
@@ -56,10 +57,11 @@ export interface NewRecentJob extends RecentJob {
   onlyIf?: Condition | undefined;
 }
 
+/** `trims`: also drops the oldest above the bound and moves the expiry of the list. */
 export async function addRecent(
   hot: HotStore,
   jobs: readonly NewRecentJob[],
-  { keepMs }: { keepMs: number },
+  { keepMs, trims = true }: { keepMs: number; trims?: boolean },
 ): Promise<void> {
   const recent = jobKeys.recent(hot.prefix);
   await Promise.all(
@@ -67,7 +69,7 @@ export async function addRecent(
       const each = batch.map(({ onlyIf }) => onlyIf);
       const args = {
         jobs: batch.map(wordOf).join(" "),
-        length_max: String(RECENT_MAX),
+        length_max: trims ? String(RECENT_MAX) : "",
         keep_ms: String(keepMs),
       };
       return each.some((condition) => condition)

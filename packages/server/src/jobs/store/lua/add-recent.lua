@@ -1,5 +1,7 @@
 -- List new jobs, given as words job:tenant. All have the score 0, so that they sort by id, and later ids sort later.
 --
+-- Trimmed now and then, when the caller gives a length; '' otherwise.
+--
 -- Replies { 'added' }.
 
 local recent = KEYS[1]
@@ -11,8 +13,8 @@ for job, tenant in string.gmatch(jobs, '([^: ]+):(%S+)') do
   call[#call + 1] = job .. ' ' .. tenant
 end
 redis.call(unpack(call))
-if redis.call('ZCARD', recent) > tonumber(length_max) then
+if length_max ~= '' then
   redis.call('ZREMRANGEBYRANK', recent, 0, -1 - length_max)
+  redis.call('PEXPIRE', recent, keep_ms)
 end
-redis.call('PEXPIRE', recent, keep_ms)
 return { 'added' }

@@ -13,14 +13,25 @@ local jobs, sizes, tenants, keep_ms, leave = ARGV[2], ARGV[3], ARGV[4], ARGV[5],
 
 local until_s = math.ceil((now_ms() + keep_ms) / 1000)
 local next_size, next_tenant = string.gmatch(sizes, '%d+'), string.gmatch(tenants, '%S+')
-local left, count, units, counts = { 'ZREM', due }, 0, 0, {}
+local left, listed, sized, seen = { 'ZREM', due }, { 'ZMSCORE', bodies }, {}, {}
 for job in string.gmatch(jobs, '%S+') do
   left[#left + 1] = job
   local size, tenant = tonumber(next_size()), next_tenant()
-  local score = string.format('%.0f', until_s * 1048576 + size)
-  if size > 0 and redis.call('ZADD', bodies, 'NX', score, job) == 1 then
-    count, units = count + 1, units + size
-    counts[tenant] = (counts[tenant] or 0) + 1
+  if size > 0 and not seen[job] then
+    seen[job] = true
+    listed[#listed + 1] = job
+    sized[#sized + 1] = { job, size, tenant }
+  end
+end
+local count, units, counts, add = 0, 0, {}, { 'ZADD', bodies, 'NX' }
+-- Two calls for all of them, not one for each.
+local known = #sized > 0 and redis.call(unpack(listed))
+for index, each in ipairs(sized) do
+  if not known[index] then
+    count, units = count + 1, units + each[2]
+    counts[each[3]] = (counts[each[3]] or 0) + 1
+    add[#add + 1] = string.format('%.0f', until_s * 1048576 + each[2])
+    add[#add + 1] = each[1]
   end
 end
 if leave == '1' then redis.call(unpack(left)) end
@@ -29,12 +40,16 @@ if count > 0 then
     local bucket_s = math.max(1, math.ceil(keep_ms / 1000 / buckets))
     return string.format('%.0f', math.ceil(until_s / bucket_s) * bucket_s)
   end
-  redis.call('HINCRBY', ended, bucket(64), count)
+  redis.call(unpack(add))
+  local is_first = redis.call('HINCRBY', ended, bucket(64), count) == count
   for tenant, jobs_of in pairs(counts) do
     redis.call('HINCRBY', ended, bucket(16) .. ' ' .. tenant, jobs_of)
   end
-  redis.call('HINCRBY', ended, 'units', units)
-  redis.call('PEXPIRE', ended, keep_ms * 2)
-  redis.call('PEXPIRE', bodies, keep_ms * 2)
+  -- No expiry is older than a bucket, and a list that was empty has none.
+  local was_empty = redis.call('HINCRBY', ended, 'units', units) <= units
+  if is_first or was_empty then
+    redis.call('PEXPIRE', ended, keep_ms * 2)
+    redis.call('PEXPIRE', bodies, keep_ms * 2)
+  end
 end
 return { 'counted', count }

@@ -11,8 +11,8 @@ local capacity, ttl_ms, keep_ms, slots, services = ARGV[2], ARGV[3], ARGV[4], AR
 local now = now_ms()
 local expires = tostring(now + ttl_ms)
 local room = tonumber(capacity)
-redis.call('ZREMRANGEBYSCORE', reserved, '-inf', tostring(now))
 local used = redis.call('ZCARD', reserved)
+if used > 0 then used = used - redis.call('ZREMRANGEBYSCORE', reserved, '-inf', tostring(now)) end
 local reply = { 'answered', used }
 -- Gathered, and added in one call: as long as there is room for all of them, it does not matter which were reserved already. Lua
 -- takes some thousands of arguments, no more.
