@@ -13,7 +13,7 @@ import {
 } from "./formats.ts";
 import { JobError, JobOutcome, JobSpec, JobState } from "./job.ts";
 import { FinalizeReason } from "./session.ts";
-import { ErrorMessage, GoAway } from "./shared-messages.ts";
+import { ErrorMessage, Features, GoAway } from "./shared-messages.ts";
 
 // Unknown fields are dropped by `z.object`; unknown types and wrong known fields are errors.
 
@@ -25,6 +25,7 @@ const SessionInit = z.object({
   session_id: SessionId.optional(),
   resume_token: RandomToken.optional(),
   turn_pause_ms: DurationMs.optional(),
+  features: Features.optional(),
 });
 
 const JobSubmit = JobSpec.extend({
@@ -32,8 +33,17 @@ const JobSubmit = JobSpec.extend({
   turn: z.boolean().optional(),
   finalize: FinalizeReason.optional(),
   again: z.boolean().optional(),
+  /** With `updates_on_request`: the session wants the states of this job. */
+  updates: z.boolean().optional(),
 });
 export type JobSubmit = z.infer<typeof JobSubmit>;
+
+/** With `updates_on_request`: asks for the states of a job that was submitted without `updates`. */
+const JobWatch = z.object({
+  type: z.literal("job_watch"),
+  request_id: RequestId,
+  job_id: JobId.optional(),
+});
 
 const SessionResultAck = z.object({ type: z.literal("job_result_ack"), job_id: JobId });
 const TurnFinalize = z.object({
@@ -51,6 +61,7 @@ const SessionClose = z.object({ type: z.literal("session_close") });
 export const SessionToServer = z.discriminatedUnion("type", [
   SessionInit,
   JobSubmit,
+  JobWatch,
   SessionResultAck,
   TurnFinalize,
   SessionJobCancel,
@@ -67,6 +78,8 @@ const SessionInitAck = z.object({
   protocol_version: z.int(),
   /** True: `session_ping` is answered with `session_pong`. */
   session_ping: z.boolean().optional(),
+  /** The granted ones. */
+  features: Features.optional(),
 });
 
 const JobAccepted = z.object({

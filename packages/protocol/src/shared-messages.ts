@@ -1,7 +1,7 @@
 import * as z from "zod";
 import { fromErrorInfo, toErrorInfo } from "./error-body.ts";
 import type { TenureError } from "./errors.ts";
-import { DurationMs, JobId, RequestId } from "./formats.ts";
+import { ClientId, DurationMs, JobId, RequestId } from "./formats.ts";
 
 // Messages that a server sends to sessions and to nodes.
 
@@ -58,3 +58,21 @@ export type CloseCode = (typeof CLOSE_CODES)[keyof typeof CLOSE_CODES];
 
 /** So many bad frames are answered with an error; then the socket is closed. */
 export const BAD_FRAMES_MAX = 3;
+
+/**
+ * What a session may ask for in `session_init`. The acknowledgement names the features that the server grants on this
+ * connection; a session that asks for none gets the frames of a server that knows none.
+ */
+export const SESSION_FEATURES = ["updates_on_request"] as const;
+export type SessionFeature = (typeof SESSION_FEATURES)[number];
+
+const FEATURES_MAX = 64;
+
+/** Names, also of features that this release does not know. */
+export const Features = z.array(ClientId).max(FEATURES_MAX);
+
+/** The features among `asked` that this release knows. */
+export const grantedOf = <Feature extends string>(
+  known: readonly Feature[],
+  asked: readonly string[] | undefined,
+): Feature[] => known.filter((feature) => asked?.includes(feature));

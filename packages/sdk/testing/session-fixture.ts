@@ -69,7 +69,11 @@ function start(options: SessionOptions): Client {
 }
 
 /** The server takes the client in. */
-export async function welcome(peer: Peer, client: Client): Promise<PeerSocket> {
+export async function welcome(
+  peer: Peer,
+  client: Client,
+  features?: string[],
+): Promise<PeerSocket> {
   const socket = await peer.accept();
   await socket.receive();
   socket.send({
@@ -77,6 +81,7 @@ export async function welcome(peer: Peer, client: Client): Promise<PeerSocket> {
     ...RESUME,
     instance_id: "instance-1",
     protocol_version: 1,
+    ...(features && { features }),
   });
   await client.ready.next();
   return socket;

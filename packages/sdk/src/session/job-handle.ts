@@ -63,8 +63,8 @@ interface Reader {
   wake(): void;
 }
 
-/** Distributes the events of one job to its readers. Without readers it keeps nothing. */
-export function createJobFeed(): JobFeed {
+/** Distributes the events of one job to its readers. Without readers it keeps nothing. `onReader`: there is one more. */
+export function createJobFeed(onReader: () => void): JobFeed {
   const readers = new Set<Reader>();
   let isOver = false;
 
@@ -100,6 +100,7 @@ export function createJobFeed(): JobFeed {
       // Registered now and not at the first `next`, so that events in between are kept.
       const reader: Reader = { unread: [], wake: () => {} };
       readers.add(reader);
+      onReader();
       return read(reader);
     },
   };

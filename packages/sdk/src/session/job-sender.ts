@@ -3,7 +3,7 @@ import type { Clock } from "../clock.ts";
 import { unsentError } from "../connection/link.ts";
 import type { OpenJobs } from "./open-jobs.ts";
 import type { SessionConnection } from "./session-connection.ts";
-import { resendFrame, type Submission } from "./submission.ts";
+import { type Submission, type SubmitFlags, withFields } from "./submission.ts";
 import type { Turns } from "./turns.ts";
 
 const PAUSE_MS = { base: 50, cap: 5_000 } as const;
@@ -14,7 +14,7 @@ interface JobSenderOptions {
   clock: Clock;
   /** At least 0, below 1. */
   random: () => number;
-  connection: Pick<SessionConnection, "send" | "sendFrame">;
+  connection: Pick<SessionConnection, "send" | "sendFrame" | "isGranted">;
   open: OpenJobs;
   turns: Turns;
   /** The frame of the job is larger than the protocol allows. */
@@ -50,16 +50,35 @@ export class JobSender {
 
   send(submission: Submission): void {
     const { clock, connection, turns, onTooLarge } = this.#options;
-    const { place, frame, sentAtMs, state, isNew } = submission;
+    const { place, frame, state, isNew } = submission;
     if (this.#isPaused || state === "paused" || state === "queued") return;
     if (place && isNew && !turns.maySend(place.turn, place.finalize !== undefined)) return;
-    const outcome = connection.sendFrame(sentAtMs === undefined ? frame : resendFrame(frame));
+    const outcome = connection.sendFrame(withFields(frame, this.#flagsOf(submission)));
     submission.state = outcome === "sent" ? "sent" : "waiting";
     if (outcome === "sent") {
       submission.sentAtMs = clock.monotonicMs();
       if (place) place.turn.isSent = true;
     } else if (outcome === "queue_full") this.#waitForBuffer();
     else if (outcome === "too_large") onTooLarge(submission, unsentError(outcome));
+  }
+
+  #flagsOf({ sentAtMs, isWatched }: Submission): SubmitFlags {
+    const wantsUpdates = isWatched && this.#options.connection.isGranted("updates_on_request");
+    return {
+      ...(sentAtMs !== undefined && { again: true }),
+      ...(wantsUpdates && { updates: true }),
+    };
+  }
+
+  /** The job has got its first reader. Before it is sent, the submit itself asks for its states. */
+  watch(submission: Submission): void {
+    const { connection } = this.#options;
+    const { requestId, jobId, state } = submission;
+    submission.isWatched = true;
+    if (state !== "sent" && state !== "accepted") return;
+    if (!connection.isGranted("updates_on_request")) return;
+    const job = jobId !== undefined && { job_id: jobId };
+    connection.send({ type: "job_watch", request_id: requestId, ...job });
   }
 
   sendWaiting(): void {

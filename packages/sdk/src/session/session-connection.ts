@@ -1,7 +1,10 @@
 import {
   type ErrorCode,
+  grantedOf,
   PROTOCOL_VERSION,
+  SESSION_FEATURES,
   ServerToSession,
+  type SessionFeature,
   type SessionToServer,
   type TenureError,
 } from "@tenure/protocol";
@@ -55,12 +58,16 @@ export interface SessionConnectionOptions extends ConnectionTuning {
   resume?: SessionResume | undefined;
   /** The server ends a turn with `timeout` after a pause of so long. */
   turnPauseMs?: number | undefined;
+  /** Features to ask the server for (docs/protocol.md). Without them it sends what every client understands. */
+  features?: readonly SessionFeature[] | undefined;
   on?: SessionEvents;
 }
 
 export interface SessionConnection {
   readonly state: ConnectionState;
   readonly resume: SessionResume | undefined;
+  /** Whether the server grants the feature on the present connection. */
+  isGranted(feature: SessionFeature): boolean;
   start(): void;
   send(message: SessionOutgoing): SendOutcome;
   /** Like `send`, for a message that is serialized already. */
@@ -74,6 +81,7 @@ export interface SessionConnection {
 export function createSessionConnection(options: SessionConnectionOptions): SessionConnection {
   const { on = {} } = options;
   let { resume } = options;
+  let granted: readonly SessionFeature[] = [];
   /** The credentials of the handshake that is under way. */
   let offered: SessionResume | undefined;
   /** They were refused. The next handshake goes without them, which shows whether the token was the cause. */
@@ -102,7 +110,8 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
     },
     on: {
       ready(ack) {
-        const { session_id, resume_token } = ack;
+        const { session_id, resume_token, features } = ack;
+        granted = grantedOf(SESSION_FEATURES, features);
         const origin = originOf(session_id, resume);
         const moved = resume?.session_id !== session_id || resume.resume_token !== resume_token;
         resume = { session_id, resume_token };
@@ -134,6 +143,7 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
     get resume() {
       return resume;
     },
+    isGranted: (feature) => granted.includes(feature),
     start: connection.start,
     send: connection.send,
     sendFrame: connection.sendFrame,
@@ -144,7 +154,7 @@ export function createSessionConnection(options: SessionConnectionOptions): Sess
 
 async function init(
   { send, expect }: Greeting<ServerToSession, SessionToServer>,
-  { token, resume, turnPauseMs }: SessionConnectionOptions,
+  { token, resume, turnPauseMs, features }: SessionConnectionOptions,
 ): Promise<SessionAck> {
   send({
     type: "session_init",
@@ -152,6 +162,7 @@ async function init(
     ...(token !== undefined && { token }),
     ...resume,
     ...(turnPauseMs !== undefined && { turn_pause_ms: turnPauseMs }),
+    ...(features && { features: [...features] }),
   });
   return expect("session_init_ack");
 }

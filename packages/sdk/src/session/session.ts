@@ -1,4 +1,9 @@
-import { type FinalizeReason, fromErrorMessage, TenureError } from "@tenure/protocol";
+import {
+  type FinalizeReason,
+  fromErrorMessage,
+  SESSION_FEATURES,
+  TenureError,
+} from "@tenure/protocol";
 import { systemClock } from "../clock.ts";
 import type { ConnectionState, ConnectionTuning, Down } from "../connection/connection.ts";
 import type { LossKind } from "../connection/retry.ts";
@@ -65,6 +70,7 @@ export class Session {
     this.#connection = createSessionConnection({
       ...tuning,
       urls: urlsOf(options.url),
+      features: SESSION_FEATURES,
       on: {
         ...on,
         ready: (ack, origin) => {

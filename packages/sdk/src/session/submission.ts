@@ -74,6 +74,8 @@ export interface Submission {
   isExtended: boolean;
   cancelSentAtMs: number | undefined;
   isCancelled: boolean;
+  /** It has, or had, a reader of its events: the server should send its states. */
+  isWatched: boolean;
   lastError: TenureError | undefined;
   cancelPause: Cancel;
   resolve(result: JobResult): void;
@@ -97,14 +99,29 @@ interface SubmitFrame {
   frame: string;
 }
 
-/** The frame of a resend. The flag saves the server work for jobs it has, which after a reconnect are most of them. */
-export const resendFrame = (frame: string): string => `${frame.slice(0, -1)},"again":true}`;
+/** The frame with more fields. `again` saves the server work for jobs it has, which after a reconnect are most of them. */
+export const withFields = (frame: string, fields: SubmitFlags): string => {
+  const more = JSON.stringify(fields).slice(1);
+  return more === "}" ? frame : `${frame.slice(0, -1)},${more}`;
+};
+
+export type SubmitFlags = Pick<JobSubmit, "again" | "updates">;
 
 export function createSubmission(
   { requestId, frame }: SubmitFrame,
-  { place, nowMs, cancel }: { place: TurnPlace | undefined; nowMs: number; cancel: () => void },
+  {
+    place,
+    nowMs,
+    cancel,
+    onReader = () => {},
+  }: {
+    place: TurnPlace | undefined;
+    nowMs: number;
+    cancel: () => void;
+    onReader?: () => void;
+  },
 ): Submission {
-  const feed = createJobFeed();
+  const feed = createJobFeed(onReader);
   let resolve: Submission["resolve"] = () => {};
   let reject: Submission["reject"] = () => {};
   const promise = new Promise<JobResult>((onResult, onError) => {
@@ -139,6 +156,7 @@ export function createSubmission(
     isExtended: false,
     cancelSentAtMs: undefined,
     isCancelled: false,
+    isWatched: false,
     lastError: undefined,
     cancelPause: () => {},
     resolve,

@@ -47,7 +47,7 @@ export class Submissions {
   readonly turns: Turns;
   readonly #clock: Clock;
   readonly #limits: SubmissionLimits;
-  readonly #connection: Pick<SessionConnection, "send" | "sendFrame">;
+  readonly #connection: Pick<SessionConnection, "send" | "sendFrame" | "isGranted">;
   readonly #open: OpenJobs;
   readonly #sender: JobSender;
   readonly #sweep: JobSweep;
@@ -62,7 +62,7 @@ export class Submissions {
     clock: Clock;
     random: () => number;
     limits: SubmissionLimits;
-    connection: Pick<SessionConnection, "send" | "sendFrame">;
+    connection: Pick<SessionConnection, "send" | "sendFrame" | "isGranted">;
   }) {
     this.#clock = clock;
     this.#limits = limits;
@@ -113,7 +113,8 @@ export class Submissions {
     if (options.signal?.aborted) throw cancelledBeforeSubmit(requestId);
     const cancel = () => this.#cancel(submission);
     const nowMs = this.#clock.monotonicMs();
-    const submission = createSubmission(frame, { place, nowMs, cancel });
+    const onReader = () => this.#watch(submission);
+    const submission = createSubmission(frame, { place, nowMs, cancel, onReader });
     cancelOnAbort(options.signal, submission, cancel);
     this.#open.add(submission);
     if (place?.finalize) place.turn.endedBy = "job";
@@ -145,6 +146,10 @@ export class Submissions {
     if (submission.sentAtMs === undefined)
       this.#finish(submission, { error: cancelledBeforeSubmit(submission.requestId) });
     else this.#sender.sendCancel(submission);
+  }
+
+  #watch(submission: Submission): void {
+    if (!submission.isWatched && this.#open.has(submission)) this.#sender.watch(submission);
   }
 
   // --- messages of the server ---

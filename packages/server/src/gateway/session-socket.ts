@@ -2,7 +2,9 @@ import type { Duplex } from "node:stream";
 import {
   ANY_TENANT,
   CLOSE_CODES,
+  grantedOf,
   PROTOCOL_VERSION,
+  SESSION_FEATURES,
   type ServerToSession,
   TenureError,
   toErrorMessage,
@@ -10,6 +12,7 @@ import {
 import type { WebSocket } from "ws";
 import { parseSessionMessage, type SessionMessage } from "../jobs/api/raw-json.ts";
 import type { SessionJobs } from "../jobs/api/session-api.ts";
+import { UpdateRequests } from "../jobs/memory/update-requests.ts";
 import type { SessionConnection, Sessions } from "../membership/sessions.ts";
 import { closeCodeOf, type SocketPrincipal } from "./admission.ts";
 import { type FrameLimits, openMessageSocket } from "./message-socket.ts";
@@ -71,7 +74,10 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
       const { tenant, name: token } = principal;
       const { session_id, resume_token = "" } = message;
       const resume = session_id ? { sessionId: session_id, resumeToken: resume_token } : undefined;
-      const joined = await sessions.join({ tenant, token, resume }, link);
+      const features = grantedOf(SESSION_FEATURES, message.features);
+      const updates = features.includes("updates_on_request") ? new UpdateRequests() : undefined;
+      const jobLink = { ...link, updates };
+      const joined = await sessions.join({ tenant, token, resume }, jobLink);
       if (socket.readyState !== socket.OPEN) return await joined.left();
       session = joined;
       clearTimeout(impatience);
@@ -82,6 +88,7 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         instance_id: instanceId,
         protocol_version: PROTOCOL_VERSION,
         session_ping: true,
+        ...(features.length > 0 && { features }),
       });
       jobs.joined(joined, { turnPauseMs: message.turn_pause_ms }).catch(() => {}); // With the store down: the recovery loop sends the results again.
     } catch (error) {
@@ -104,6 +111,9 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         return end(current);
       case "job_submit":
         jobs.submit(current, message);
+        return undefined;
+      case "job_watch":
+        jobs.watch(current, message);
         return undefined;
       case "job_result_ack":
         jobs.resultAcked(current, message.job_id);

@@ -12,6 +12,8 @@ import type { JobSubmitText } from "./raw-json.ts";
 /** Jobs for sessions on their sockets. Outcomes and errors are sent over the connection. */
 export interface SessionJobs {
   submit(session: SessionConnection, message: JobSubmitText): void;
+  /** With `updates_on_request`: from now on the session gets the states of this job, and at once the one it is in. */
+  watch(session: SessionConnection, job: Watched): void;
   cancel(session: SessionConnection, jobId: string): Promise<void>;
   resultAcked(session: SessionConnection, jobId: string): void;
   finalizeTurn(session: SessionConnection, reason: FinalizeReason): Promise<void>;
@@ -24,8 +26,19 @@ export interface SessionJobs {
   closed(session: SessionConnection): Promise<void>;
 }
 
+export interface Watched {
+  request_id: string;
+  job_id?: string | undefined;
+}
+
 export function createSessionJobs(
-  { connections, metrics, log }: Pick<JobsParts, "connections" | "metrics" | "log">,
+  {
+    connections,
+    tracked,
+    notifier,
+    metrics,
+    log,
+  }: Pick<JobsParts, "connections" | "tracked" | "notifier" | "metrics" | "log">,
   {
     submit,
     results,
@@ -42,6 +55,7 @@ export function createSessionJobs(
 ): SessionJobs {
   function submitFor(session: SessionConnection, spec: JobSubmitText): void {
     const { link, sessionId, tenant, token } = session;
+    if (spec.updates) link.updates?.add(spec.request_id);
     submit
       .submit({ ...spec, tenant, token, sessionId }, (submitted) =>
         sendAccepted(session, submitted),
@@ -83,6 +97,12 @@ export function createSessionJobs(
 
   return {
     submit: submitFor,
+    watch({ sessionId, link: { updates } }, { request_id, job_id = "" }) {
+      if (!updates || updates.has(request_id)) return;
+      updates.add(request_id);
+      const job = tracked.get(job_id);
+      if (job?.sessionId === sessionId && job.state !== "CREATED") notifier.update(job, job.state);
+    },
     async cancel(session, jobId) {
       try {
         await cancellation.cancel(

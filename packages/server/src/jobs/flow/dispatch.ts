@@ -1,6 +1,5 @@
 import { failpoint } from "#failpoint";
 import { SKIPPED, type When } from "../../store/call.ts";
-import { updateFrame } from "../api/frames.ts";
 import type { TrackedJob } from "../job.ts";
 import type { PoolNode } from "../memory/node-pool.ts";
 import type { JobsParts } from "../parts.ts";
@@ -70,8 +69,7 @@ export async function dispatch(
   metrics.affinity(job.affinity);
   tracing.attemptBegun(job);
   turns.placedOrEnded(job);
-  if (job.sessionId)
-    notifier.send(job.sessionId, updateFrame({ jobId, state: "DISPATCHED", attemptId, nodeId }));
+  notifier.update(job, "DISPATCHED");
   await send(dispatching, job, node);
 }
 

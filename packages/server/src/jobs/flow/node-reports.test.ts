@@ -44,6 +44,7 @@ test("while the store is down the newest progress reports of a job are kept, and
     ...{ hot, clock, tracked, connections, instanceId: "i", settings: {} },
     metrics: { reported: () => {} },
     notifier: {
+      update: ignore,
       send(_: string, frame: string) {
         const message = JSON.parse(frame);
         if (message.type === "job_progress") sent.push(message);

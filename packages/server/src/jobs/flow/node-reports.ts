@@ -1,7 +1,7 @@
 import { serves, TenureError, toErrorMessage } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { atEndOfTick } from "../../kernel/tick.ts";
-import { progressFrame, updateFrame } from "../api/frames.ts";
+import { progressFrame } from "../api/frames.ts";
 import { isAt, resultText, type TrackedJob } from "../job.ts";
 import type { NodeConnection } from "../memory/connections.ts";
 import type { PendingReports } from "../memory/pending-reports.ts";
@@ -253,14 +253,13 @@ export class NodeReports {
 
   /** The attempt continues: notifies the session, and sets the deadline of the state. */
   #noteStates(
-    { jobId, attemptId, kinds, progress }: ReportBatch,
+    { attemptId, kinds, progress }: ReportBatch,
     job: TrackedJob | undefined,
     answers: readonly Answer[],
     { state, isAgain }: { state: Advanced["state"]; isAgain: boolean },
   ): void {
     const { tracked, notifier } = this.#parts;
     if (!job || job.attemptId !== attemptId) return;
-    const { nodeId, sessionId } = job;
     if (state === "FINISHED" || state === "RELEASED") {
       // Another instance has ended the job, and concludes it.
       tracked.release(job);
@@ -272,9 +271,7 @@ export class NodeReports {
     for (const [index, kind] of kinds.entries()) {
       // A duplicate of an earlier call of ours: the session was not notified after it.
       const isNew = answers[index] === "applied" || (isAgain && answers[index] === "duplicate");
-      if (!isNew || !sessionId) continue;
-      const reached = kind === "ack" ? "ACCEPTED" : "RUNNING";
-      notifier.send(sessionId, updateFrame({ jobId, state: reached, attemptId, nodeId }));
+      if (isNew) notifier.update(job, kind === "ack" ? "ACCEPTED" : "RUNNING");
     }
     if (answers.at(-1) === "applied" || answers.at(-1) === "duplicate")
       for (const body of progress) this.#sendProgress(job, body);

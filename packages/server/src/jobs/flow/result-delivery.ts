@@ -149,6 +149,7 @@ export class ResultDelivery {
   /** Sent at once if the socket has room. If it closes before the acknowledgement, `sessionLeft` takes over. */
   #sendTo(session: SessionConnection, end: JobEnd, isRecovered: boolean): Promise<Delivered> {
     const { jobId } = end;
+    session.link.updates?.remove(end.requestId);
     const frame = resultFrame(end);
     return new Promise((resolve) => {
       const entry = { kept: false, isRecovered, isCopy: false, resolve };

@@ -1,5 +1,6 @@
 import type { ServerToNode, ServerToSession } from "@tenure/protocol";
 import type { ResultLink } from "./result-queue.ts";
+import type { UpdateRequests } from "./update-requests.ts";
 
 /** A node connected to this instance. */
 export interface NodeConnection {
@@ -17,7 +18,11 @@ export interface SessionConnection {
   /** Name of its token. */
   readonly token?: string | undefined;
   readonly epoch: number;
-  readonly link: ResultLink & { send(message: ServerToSession): void };
+  readonly link: ResultLink & {
+    send(message: ServerToSession): void;
+    /** With `updates_on_request`. Absent: the session gets the states of all its jobs. */
+    readonly updates?: UpdateRequests | undefined;
+  };
 }
 
 /** The nodes and sessions connected to this instance. A newer connection replaces the older one of the same id. */

@@ -1,0 +1,49 @@
+import { describe, expect, vi } from "vitest";
+
+import { accepted, JOBS, reconnect, test, welcome } from "../../testing/session-fixture.ts";
+import type { JobHandle } from "./job-handle.ts";
+
+const [ONE] = JOBS;
+const UPDATES = ["updates_on_request"];
+const listen = (job: JobHandle) => void job[Symbol.asyncIterator]();
+
+describe("updates_on_request", () => {
+  test("asks for states once, when the first reader comes, and again with every resend", async ({
+    peer,
+    open,
+    clock,
+  }) => {
+    const client = open();
+    const early = client.session.submit({ pool: "asr", payload: 1, requestId: "early" });
+    early.catch(() => {});
+    listen(early);
+    const socket = await welcome(peer, client, UPDATES);
+    expect(await socket.receive()).toMatchObject({ request_id: "early", updates: true });
+
+    const late = client.session.submit({ pool: "asr", payload: 2, requestId: "late" });
+    late.catch(() => {});
+    listen(late);
+    expect(await socket.receive()).not.toHaveProperty("updates");
+    expect(await socket.receive()).toEqual({ type: "job_watch", request_id: "late" });
+    const { session } = client;
+    const alone = session.submit({ pool: "asr", payload: 3, requestId: "alone" });
+    alone.catch(() => {});
+    expect(await socket.receive()).not.toHaveProperty("updates");
+    socket.send(accepted("alone", ONE));
+    await vi.waitFor(() => expect(alone.jobId).toBe(ONE));
+    listen(alone);
+    listen(alone);
+    expect(await socket.receive()).toEqual({
+      ...{ type: "job_watch", request_id: "alone", job_id: ONE },
+    });
+    expect(socket.unread()).toEqual([]);
+
+    const again = await reconnect(peer, client, { socket, clock });
+    const resent = [await again.receive(), await again.receive(), await again.receive()];
+    // This server grants nothing, and gets the frames of a client without features.
+    for (const message of resent) {
+      expect(message).toMatchObject({ type: "job_submit", again: true });
+      expect(message).not.toHaveProperty("updates");
+    }
+  });
+});
