@@ -1,3 +1,4 @@
+export * from "./ack-list.ts";
 export * from "./base58.ts";
 export * from "./calls.ts";
 export * from "./cluster.ts";

@@ -33,7 +33,7 @@ import {
   Tags,
   ViewState,
 } from "./node.ts";
-import { ErrorMessage, GoAway } from "./shared-messages.ts";
+import { ACKS_MAX, ErrorMessage, Features, GoAway } from "./shared-messages.ts";
 
 // Unknown fields are dropped by `z.object`; unknown types and wrong known fields are errors.
 
@@ -65,6 +65,7 @@ const NodeRegister = z.object({
   claim_policy: ClaimPolicyName.optional(),
   trusted_package_regexp: text(PATTERN_LENGTH_MAX).optional(),
   custom_command: z.boolean().optional(),
+  features: Features.optional(),
 });
 export type NodeRegister = z.infer<typeof NodeRegister>;
 
@@ -124,6 +125,8 @@ const NodeRegisterAck = z.object({
   protocol_version: z.int(),
   /** Labels that the node's token sets, under `token/`. */
   labels: Labels.optional(),
+  /** The granted ones. */
+  features: Features.optional(),
 });
 
 const NodeHeartbeatAck = z.object({
@@ -133,6 +136,12 @@ const NodeHeartbeatAck = z.object({
   presence_ok: z.boolean(),
   epoch: Epoch,
 });
+
+/** What the server did with a result. It implies nothing about other results. */
+const NodeAck = JobAttempt.extend({ outcome: z.enum(["applied", "duplicate", "stale"]) });
+export type NodeAck = z.infer<typeof NodeAck>;
+const NodeAckList = z.array(NodeAck).max(ACKS_MAX);
+const NodeAcks = z.object({ type: z.literal("acks"), acks: NodeAckList });
 
 const JobAssign = z.object({
   type: z.literal("job_assign"),
@@ -145,15 +154,14 @@ const JobAssign = z.object({
   payload: Json,
   timeout_ms: TimeoutMs,
   trace_id: TraceId.optional(),
+  /** With `ack_lists`. */
+  acks: NodeAckList.optional(),
 });
 export type JobAssign = z.infer<typeof JobAssign>;
 
 const NodeJobCancel = JobAttempt.extend({ type: z.literal("job_cancel"), reason: z.string() });
 
-const NodeResultAck = JobAttempt.extend({
-  type: z.literal("job_result_ack"),
-  outcome: z.enum(["applied", "duplicate", "stale"]),
-});
+const NodeResultAck = NodeAck.extend({ type: z.literal("job_result_ack") });
 
 /**
  * The members. INIT has `members`; TERMINAL_CHANGE has `new` (JOIN), `new` and `old` (UPDATE) or `old` (LEAVE). After a gap
@@ -193,6 +201,7 @@ export const ServerToNode = z.discriminatedUnion("type", [
   JobAssign,
   NodeJobCancel,
   NodeResultAck,
+  NodeAcks,
   HostEvent,
   DeploymentsChanged,
   NodeControl,

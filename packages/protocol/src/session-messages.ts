@@ -13,7 +13,7 @@ import {
 } from "./formats.ts";
 import { JobError, JobOutcome, JobSpec, JobState } from "./job.ts";
 import { FinalizeReason } from "./session.ts";
-import { ErrorMessage, Features, GoAway } from "./shared-messages.ts";
+import { ACKS_MAX, ErrorMessage, Features, GoAway } from "./shared-messages.ts";
 
 // Unknown fields are dropped by `z.object`; unknown types and wrong known fields are errors.
 
@@ -28,6 +28,12 @@ const SessionInit = z.object({
   features: Features.optional(),
 });
 
+/** A result that has arrived. It implies nothing about other results. */
+const SessionAck = z.object({ job_id: JobId, attempt_id: AttemptId, outcome: JobOutcome });
+export type SessionAck = z.infer<typeof SessionAck>;
+const SessionAckList = z.array(SessionAck).max(ACKS_MAX);
+const SessionAcks = z.object({ type: z.literal("acks"), acks: SessionAckList });
+
 const JobSubmit = JobSpec.extend({
   type: z.literal("job_submit"),
   turn: z.boolean().optional(),
@@ -35,6 +41,8 @@ const JobSubmit = JobSpec.extend({
   again: z.boolean().optional(),
   /** With `updates_on_request`: the session wants the states of this job. */
   updates: z.boolean().optional(),
+  /** With `ack_lists`. */
+  acks: SessionAckList.optional(),
 });
 export type JobSubmit = z.infer<typeof JobSubmit>;
 
@@ -63,6 +71,7 @@ export const SessionToServer = z.discriminatedUnion("type", [
   JobSubmit,
   JobWatch,
   SessionResultAck,
+  SessionAcks,
   TurnFinalize,
   SessionJobCancel,
   SessionPing,

@@ -60,13 +60,18 @@ export type CloseCode = (typeof CLOSE_CODES)[keyof typeof CLOSE_CODES];
 export const BAD_FRAMES_MAX = 3;
 
 /**
- * What a session may ask for in `session_init`. The acknowledgement names the features that the server grants on this
- * connection; a session that asks for none gets the frames of a server that knows none.
+ * What a session may ask for in `session_init` and a node in `node_register`. The acknowledgement names the features that the
+ * server grants on this connection; a client that asks for none gets the frames of a server that knows none.
  */
-export const SESSION_FEATURES = ["updates_on_request"] as const;
+export const SESSION_FEATURES = ["updates_on_request", "ack_lists"] as const;
 export type SessionFeature = (typeof SESSION_FEATURES)[number];
+export const NODE_FEATURES = ["ack_lists"] as const;
+export type NodeFeature = (typeof NODE_FEATURES)[number];
 
 const FEATURES_MAX = 64;
+
+/** Acknowledgements in one frame. */
+export const ACKS_MAX = 1_024;
 
 /** Names, also of features that this release does not know. */
 export const Features = z.array(ClientId).max(FEATURES_MAX);

@@ -1,4 +1,4 @@
-import type { TenureError } from "@tenure/protocol";
+import type { AckList, SessionAck, TenureError } from "@tenure/protocol";
 import type { Clock } from "../clock.ts";
 import { unsentError } from "../connection/link.ts";
 import type { OpenJobs } from "./open-jobs.ts";
@@ -15,6 +15,8 @@ interface JobSenderOptions {
   /** At least 0, below 1. */
   random: () => number;
   connection: Pick<SessionConnection, "send" | "sendFrame" | "isGranted">;
+  /** Acknowledgements of results, which go along with submits. */
+  acks: AckList<SessionAck>;
   open: OpenJobs;
   turns: Turns;
   /** The frame of the job is larger than the protocol allows. */
@@ -49,11 +51,14 @@ export class JobSender {
   }
 
   send(submission: Submission): void {
-    const { clock, connection, turns, onTooLarge } = this.#options;
+    const { clock, connection, acks, turns, onTooLarge } = this.#options;
     const { place, frame, state, isNew } = submission;
     if (this.#isPaused || state === "paused" || state === "queued") return;
     if (place && isNew && !turns.maySend(place.turn, place.finalize !== undefined)) return;
-    const outcome = connection.sendFrame(withFields(frame, this.#flagsOf(submission)));
+    const flagged = withFields(frame, this.#flagsOf(submission));
+    const whole = acks.onto(flagged);
+    const outcome = connection.sendFrame(whole);
+    if (outcome === "sent") acks.tookAlong(whole, flagged);
     submission.state = outcome === "sent" ? "sent" : "waiting";
     if (outcome === "sent") {
       submission.sentAtMs = clock.monotonicMs();

@@ -131,6 +131,7 @@ export class Session {
   }
 
   async #leave(how: string, leave: () => Promise<void>): Promise<void> {
+    this.#submissions.flushAcks();
     const gone = leave();
     if (!this.#isClosed) {
       this.#isClosed = true;

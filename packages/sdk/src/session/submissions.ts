@@ -1,4 +1,10 @@
-import { type ErrorMessage, fromErrorMessage, TenureError } from "@tenure/protocol";
+import {
+  AckList,
+  type ErrorMessage,
+  fromErrorMessage,
+  type SessionAck,
+  TenureError,
+} from "@tenure/protocol";
 import type { Clock } from "../clock.ts";
 import { type JobEvent, JobFailed, type JobHandle, type JobResult } from "./job-handle.ts";
 import { JobSender } from "./job-sender.ts";
@@ -48,6 +54,7 @@ export class Submissions {
   readonly #clock: Clock;
   readonly #limits: SubmissionLimits;
   readonly #connection: Pick<SessionConnection, "send" | "sendFrame" | "isGranted">;
+  readonly #acks: AckList<SessionAck>;
   readonly #open: OpenJobs;
   readonly #sender: JobSender;
   readonly #sweep: JobSweep;
@@ -75,8 +82,12 @@ export class Submissions {
       onUnblocked: () => this.#sender.sendWaiting(),
       onEnding: () => this.#sweep.startIfNeeded(),
     });
+    this.#acks = new AckList({
+      after: clock.after,
+      send: (frame) => connection.sendFrame(frame),
+    });
     this.#sender = new JobSender({
-      ...{ clock, random, connection },
+      ...{ clock, random, connection, acks: this.#acks },
       open: this.#open,
       turns: this.turns,
       onTooLarge: (submission, error) => this.#finish(submission, { error }),
@@ -133,6 +144,8 @@ export class Submissions {
 
   /** The connection is ready. */
   ready(): void {
+    // Those that wait are as good on the new connection, if it knows lists; else the results come again.
+    if (!this.#connection.isGranted("ack_lists")) this.#acks.clear();
     this.#sender.resendAll();
     this.turns.resend("new");
     this.#sweep.startIfNeeded();
@@ -204,7 +217,7 @@ export class Submissions {
 
   /** Acknowledges unknown jobs too: otherwise the server would resend their results until they expire. */
   #ended(message: Extract<SessionIncoming, { type: "job_result" }>): void {
-    this.#connection.send({ type: "job_result_ack", job_id: message.job_id });
+    this.#acknowledge(message);
     const submission = this.#open.get(message.request_id);
     if (!submission) return;
     const { type: _, ...fields } = message;
@@ -214,6 +227,16 @@ export class Submissions {
       submission,
       result.success ? { result } : { error: new JobFailed(result, result) },
     );
+  }
+
+  #acknowledge({ job_id, attempt_id, outcome }: SessionAck): void {
+    if (this.#connection.isGranted("ack_lists")) this.#acks.add({ job_id, attempt_id, outcome });
+    else this.#connection.send({ type: "job_result_ack", job_id });
+  }
+
+  /** Sends the acknowledgements that wait for a submit: the connection is about to be closed. */
+  flushAcks(): void {
+    this.#acks.flush();
   }
 
   /** A frame that is not a message. A result that cannot be parsed ends its job, because a resend would be the same. */

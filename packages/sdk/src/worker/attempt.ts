@@ -2,7 +2,7 @@ import { CAPACITY_MAX, type JobAssign, type JobAttempt, type TenureError } from 
 import type { Cancel } from "../clock.ts";
 
 /** A job as `run` gets it. */
-export interface WorkerJob<Payload = unknown> extends Omit<JobAssign, "type" | "payload"> {
+export interface WorkerJob<Payload = unknown> extends Omit<JobAssign, "type" | "acks" | "payload"> {
   /** As `JSON.parse` reads it: a number is the nearest double, though the exact text was sent. */
   payload: Payload;
 }

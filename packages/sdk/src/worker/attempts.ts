@@ -78,15 +78,21 @@ export class Attempts {
     return listed([...this.#owned.values(), ...this.#stopping.keys()]);
   }
 
-  receive(
-    message: Extract<NodeIncoming, { type: "job_assign" | "job_cancel" | "job_result_ack" }>,
-  ): void {
+  receive(message: Exclude<NodeIncoming, { type: "deployments_changed" }>): void {
+    if (message.type === "job_assign" || message.type === "acks")
+      for (const ack of message.acks ?? []) this.#acknowledged(ack);
+    if (message.type === "job_result_ack") this.#acknowledged(message);
+    if (message.type === "acks" || message.type === "job_result_ack") return;
     const attempt = this.#owned.get(message.job_id);
     if (message.type === "job_assign") this.#assigned(message, attempt);
     else if (attempt?.job.attempt_id !== message.attempt_id) return;
     else if (message.type === "job_cancel")
       this.#stop(attempt, new TenureError("JOB_CANCELLED", { job_id: message.job_id }));
-    else if (attempt.state === "done") this.#release(attempt);
+  }
+
+  #acknowledged({ job_id, attempt_id }: JobAttempt): void {
+    const attempt = this.#owned.get(job_id);
+    if (attempt?.job.attempt_id === attempt_id && attempt.state === "done") this.#release(attempt);
   }
 
   /** The server refused a result. The outbox retries what is retryable; the rest would be refused again. */
@@ -128,7 +134,7 @@ export class Attempts {
 
   // --- starting ---
 
-  #assigned({ type: _, ...job }: JobAssign, known: Attempt | undefined): void {
+  #assigned({ type: _, acks: __, ...job }: JobAssign, known: Attempt | undefined): void {
     if (known && known.job.attempt_id > job.attempt_id) return; // a late message about a replaced attempt
     if (known?.job.attempt_id === job.attempt_id) this.#report(known);
     else this.#take(job, known);

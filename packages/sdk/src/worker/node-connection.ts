@@ -3,6 +3,7 @@ import {
   type ErrorMessage,
   fromErrorMessage,
   type JobAttempt,
+  type NodeFeature,
   type NodeRegister,
   type NodeToServer,
   PROTOCOL_VERSION,
@@ -38,6 +39,7 @@ export type NodeDescription = Omit<
   | "signature"
   | "token"
   | "member_pages"
+  | "features"
   | "running"
 >;
 
@@ -46,7 +48,7 @@ export type NodeRegistration = Extract<ServerToNode, { type: "node_register_ack"
 /** Messages about jobs and deployments. The connection handles all others itself. */
 export type NodeIncoming = Extract<
   ServerToNode,
-  { type: "job_assign" | "job_cancel" | "job_result_ack" | "deployments_changed" }
+  { type: "job_assign" | "job_cancel" | "job_result_ack" | "acks" | "deployments_changed" }
 >;
 export type NodeOutgoing = Extract<
   NodeToServer,
@@ -77,6 +79,8 @@ export interface NodeConnectionOptions extends ConnectionTuning {
   /** The boot id of the former process, if it is known to have ended. */
   formerBootId?: string | undefined;
   token?: string | undefined;
+  /** Features to ask the server for (docs/protocol.md). Without them it sends what every node understands. */
+  features?: readonly NodeFeature[] | undefined;
   /** Called at every connect; `restart` applies a change. */
   describe(): NodeDescription;
   /** Attempts of this node. Called at every connect and for every heartbeat. */
@@ -98,6 +102,8 @@ export interface NodeConnection extends Pick<Calls, "call"> {
   /** Monotonic send time of the newest heartbeat that reached Postgres; undefined before the first. */
   readonly lastContactMs: number | undefined;
   readonly members: MembersView | undefined;
+  /** Whether the server grants the feature on the present connection. */
+  isGranted(feature: NodeFeature): boolean;
   start(): void;
   send(message: NodeOutgoing): SendOutcome;
   /** Like `send`, for a message that is serialized already. */
@@ -194,6 +200,7 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     job_assign: (message) => on.message?.(message),
     job_cancel: (message) => on.message?.(message),
     job_result_ack: (message) => on.message?.(message),
+    acks: (message) => on.message?.(message),
     deployments_changed: (message) => on.message?.(message),
     // Part of the handshake, or handled by the connection.
     node_challenge: () => {},
@@ -214,6 +221,7 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     get members() {
       return members.current;
     },
+    isGranted: (feature) => registration?.features?.includes(feature) ?? false,
     call: calls.call,
     start: connection.start,
     send,
@@ -236,7 +244,7 @@ type Receiver = (message: ServerToNode) => void;
 
 async function register(
   { send, expect }: Greeting<ServerToNode, NodeToServer>,
-  { key, bootId, formerBootId, token, describe, running }: NodeConnectionOptions,
+  { key, bootId, formerBootId, token, features, describe, running }: NodeConnectionOptions,
 ): Promise<NodeRegistration> {
   const { nonce, server_id } = await expect("node_challenge");
   const names = { address: key.address, boot_id: bootId };
@@ -250,6 +258,7 @@ async function register(
     ...(formerBootId !== undefined && { former_boot_id: formerBootId }),
     signature: btoa(String.fromCharCode(...signature)),
     member_pages: true,
+    ...(features && { features: [...features] }),
     ...(token !== undefined && { token }),
     ...(running && { running: [...running()] }),
   });

@@ -125,6 +125,7 @@ export class Worker<Payload = unknown> {
       key,
       token,
       bootId: randomId(),
+      features: ["ack_lists"],
       describe: () => describe(options),
       running: () => this.#attempts.inUse(),
       draining: () => this.#isDraining,

@@ -1,9 +1,13 @@
 import type { Duplex } from "node:stream";
 import {
+  AckList,
   areTraitsSmall,
   CLOSE_CODES,
+  grantedOf,
   isTenureError,
   type JobAttempt,
+  NODE_FEATURES,
+  type NodeAck,
   type NodeRegister,
   type NodeRequest,
   PROTOCOL_VERSION,
@@ -96,6 +100,7 @@ class NodeSocket {
   /** Set once the node is registered. */
   #node: NodeConnection | undefined;
   #budget: CallBudget | undefined;
+  #acks: AckList<NodeAck> | undefined;
   #leaveToken = () => {};
 
   constructor(socket: WebSocket, options: NodeSocketOptions) {
@@ -130,6 +135,7 @@ class NodeSocket {
     clearTimeout(this.#registerTimer);
     this.#rpc.end();
     this.#calls.end();
+    this.#acks?.clear();
     this.#leaveToken();
     if (this.#node) void this.#left(this.#node, how);
   }
@@ -162,7 +168,10 @@ class NodeSocket {
       throw new TenureError("FORBIDDEN", { reason: TRAITS_TOO_LARGE });
     const running = (message.running ?? []).map(attemptOf);
     await this.#reserveSlots(message, running);
-    const link = { ...this.#link, call: this.#rpc.call, follow: this.#rpc.follow };
+    const features = grantedOf(NODE_FEATURES, message.features);
+    if (features.includes("ack_lists")) this.#acks = createAckList(this.#link.sendText);
+    const calls = { call: this.#rpc.call, follow: this.#rpc.follow };
+    const link = { ...this.#link, ...calls, acks: this.#acks };
     const { tenant, tenants = [tenant] } = principal;
     const joined = await nodes.join({ ...message, labels }, link, { tenants });
     if (this.#socket.readyState !== this.#socket.OPEN)
@@ -177,6 +186,7 @@ class NodeSocket {
       heartbeat_interval_ms: this.#options.heartbeatIntervalMs,
       protocol_version: PROTOCOL_VERSION,
       ...(given && { labels: given }),
+      ...(features.length > 0 && { features }),
     });
     if (joined.snapshot.draining) this.#link.send({ type: "node_control", command: "drain" });
     nodes.introduce(joined);
@@ -266,6 +276,15 @@ class NodeSocket {
     }
   }
 }
+
+const createAckList = (send: (frame: string) => void): AckList<NodeAck> =>
+  new AckList({
+    send,
+    after(ms, act) {
+      const timer = setTimeout(act, ms).unref();
+      return () => clearTimeout(timer);
+    },
+  });
 
 const attemptOf = ({ job_id, attempt_id }: JobAttempt) => ({
   jobId: job_id,

@@ -109,7 +109,11 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
         throw new TenureError("INVALID_MESSAGE", { reason: "duplicate session_init" });
       case "session_close":
         return end(current);
+      case "acks":
+        for (const ack of message.acks) jobs.resultAcked(current, ack.job_id);
+        return undefined;
       case "job_submit":
+        for (const ack of message.acks ?? []) jobs.resultAcked(current, ack.job_id);
         jobs.submit(current, message);
         return undefined;
       case "job_watch":

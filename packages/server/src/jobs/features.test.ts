@@ -53,4 +53,61 @@ describe.each([
     const late = await run({ payload: 4 }, "late");
     expect(late).toEqual(instances === 1 ? ["ACCEPTED", "RUNNING"] : ["RUNNING"]);
   });
+
+  test("acknowledgements are lists for a node and a session that were granted ack_lists", async () => {
+    const granted = { features: ["ack_lists"] };
+    const node = await fleet.node(nodeAt(), { capacity: 8, ...granted });
+    const session = await fleet.session(sessionAt(), granted);
+    const end = async (payload: number, words: object = {}) => {
+      const { job_id } = await session.accepted(session.submit({ payload, ...words }));
+      const assigned = await node.assigned(1, job_id);
+      node.finish(assigned);
+      const { attempt_id, outcome } = await session.result({ job_id });
+      return { assigned, ack: { job_id, attempt_id, outcome } };
+    };
+    // Alone, the acknowledgement comes by itself.
+    const one = await end(1);
+    const isFirst = (acks: { job_id: string }[] = []) => acks[0]?.job_id === one.ack.job_id;
+    const first = await node.receive("acks", ({ acks }) => isFirst(acks));
+    expect(first.acks).toEqual([{ ...attemptOf(one.assigned), outcome: "applied" }]);
+    // The session's goes with its next submit, and a list that repeats one changes nothing.
+    const two = await end(2, { acks: [one.ack] });
+    await fleet.reached(one.ack.job_id, "RELEASED");
+    session.send({ type: "acks", acks: [one.ack, two.ack] });
+    // A result that comes again and one of an attempt that never was: each has an answer of its own.
+    node.finish(one.assigned);
+    node.finish({ ...two.assigned, attempt_id: 7 });
+    const outcomes = () => {
+      const all = node.received.flatMap((message) =>
+        message.type === "acks" || message.type === "job_assign" ? (message.acks ?? []) : [],
+      );
+      return all.map(({ job_id, attempt_id, outcome }) =>
+        [job_id === one.ack.job_id ? "one" : "two", attempt_id, outcome].join(" "),
+      );
+    };
+    await until(() => outcomes().length === 4, { what: "four acknowledgements" });
+    expect(outcomes().sort()).toEqual([
+      "one 1 applied",
+      "one 1 duplicate",
+      "two 1 applied",
+      "two 7 stale",
+    ]);
+    expect(node.count("job_result_ack")).toBe(0);
+    await session.close();
+    // Nothing comes again on the next connection of the session: both were acknowledged.
+    const back = await fleet.session(sessionAt(), {
+      ...granted,
+      session_id: session.sessionId,
+      resume_token: session.resumeToken,
+    });
+    const last = await back.accepted(back.submit({ payload: 3 }));
+    node.finish(await node.assigned(1, last.job_id));
+    await back.result(last);
+    expect(back.results()).toHaveLength(1);
+  });
+});
+
+const attemptOf = ({ job_id, attempt_id }: { job_id: string; attempt_id: number }) => ({
+  job_id,
+  attempt_id,
 });

@@ -131,12 +131,17 @@ export class NodeLifecycle implements Service {
     nodePool.leaving(nodeId, draining);
     const answers = await renewSlots(hot, { nodeId, ttlMs: settings.slotTtlMs, slots: running });
     const absent = running.filter((_, at) => answers[at] === "absent");
-    const over = absent.length === 0 ? [] : await this.#outdated(nodeId, absent);
+    const now = absent.length === 0 ? [] : await readAttempts(hot, absent);
+    const over = absent.filter((attempt, at) => !isCurrent(nodeId, attempt, now[at]));
+    // The acknowledgement of its result is in a list that has not left yet, or is on its way.
+    const knows = (attempt: JobAttempt) =>
+      node.link.acks !== undefined && isResultOf(nodeId, attempt, now[absent.indexOf(attempt)]);
     const before = this.#overBefore.get(node);
     // Named once, the attempt may have ended while the heartbeat was on its way; named again, it still runs.
     const isStuck = (attempt: JobAttempt) => before?.has(nameOf(attempt)) ?? false;
     this.#overBefore.set(node, new Set(over.map(nameOf)));
-    for (const attempt of over) if (!this.#isTracked(nodeId, attempt)) sendCancel(node, attempt);
+    for (const attempt of over)
+      if (!this.#isTracked(nodeId, attempt) && !knows(attempt)) sendCancel(node, attempt);
     await this.#forgive(
       nodeId,
       over.filter((attempt) => !isStuck(attempt)),
@@ -260,6 +265,9 @@ const isCurrent = (nodeId: string, slot: JobAttempt, now: AttemptNow | undefined
   now.nodeId === nodeId &&
   now.state !== "FINISHED" &&
   now.state !== "RELEASED";
+
+const isResultOf = (nodeId: string, { attemptId }: JobAttempt, now?: AttemptNow): boolean =>
+  now?.hasResult === true && now.attemptId === attemptId && now.nodeId === nodeId;
 
 function sendCancel({ link }: NodeConnection, { jobId, attemptId }: JobAttempt): void {
   const reason = "this attempt is over";

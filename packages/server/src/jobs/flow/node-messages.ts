@@ -15,7 +15,10 @@ export async function sendAssign(
 ): Promise<boolean> {
   const payload = job.payload ?? (await readJob(hot, job.jobId, { payload: true }))?.payload;
   if (payload === undefined) return false;
-  link.sendText(assignText(job, payload));
+  const frame = assignText(job, payload);
+  const whole = link.acks?.onto(frame) ?? frame;
+  link.sendText(whole);
+  link.acks?.tookAlong(whole, frame);
   job.payload = undefined;
   return true;
 }

@@ -297,7 +297,8 @@ function answerNode(
   if (kinds.at(-1) === "result") {
     const answer = answers.at(-1);
     const outcome = answer === "applied" || answer === "duplicate" ? answer : "stale";
-    node.link.send({ type: "job_result_ack", ...about, outcome });
+    if (node.link.acks) node.link.acks.add({ ...about, outcome });
+    else node.link.send({ type: "job_result_ack", ...about, outcome });
   } else if (isRefused) {
     node.link.send(toErrorMessage(new TenureError("STALE_ATTEMPT", about), { job_id: jobId }));
   }

@@ -1,4 +1,4 @@
-import type { ServerToNode, ServerToSession } from "@tenure/protocol";
+import type { AckList, NodeAck, ServerToNode, ServerToSession } from "@tenure/protocol";
 import type { ResultLink } from "./result-queue.ts";
 import type { UpdateRequests } from "./update-requests.ts";
 
@@ -8,7 +8,12 @@ export interface NodeConnection {
   readonly epoch: number;
   /** Tenants whose jobs it runs. */
   readonly snapshot?: { readonly tenants?: readonly string[] | undefined };
-  readonly link: { send(message: ServerToNode): void; sendText(message: string): void };
+  readonly link: {
+    send(message: ServerToNode): void;
+    sendText(message: string): void;
+    /** With `ack_lists`. Absent: each result is acknowledged in a frame of its own. */
+    readonly acks?: AckList<NodeAck> | undefined;
+  };
 }
 
 /** A session connected to this instance. */

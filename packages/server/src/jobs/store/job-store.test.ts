@@ -111,8 +111,14 @@ describe.each(HOT_STORES)("job records and bindings: %s", (kind) => {
     expect(await dropJob(store.hot, dispatched.jobId)).toBe("kept");
     expect(await readAttempts(store.hot, [loser, winner, dispatched])).toEqual([
       undefined,
-      { jobId: winner.jobId, state: "CREATED", attemptId: 1, nodeId: undefined },
-      { jobId: dispatched.jobId, state: "DISPATCHED", attemptId: 1, nodeId: NODE_A },
+      { jobId: winner.jobId, state: "CREATED", attemptId: 1, nodeId: undefined, hasResult: false },
+      {
+        jobId: dispatched.jobId,
+        state: "DISPATCHED",
+        attemptId: 1,
+        nodeId: NODE_A,
+        hasResult: false,
+      },
     ]);
   });
 

@@ -247,6 +247,8 @@ export async function readJob(
 export interface AttemptNow extends JobAttempt {
   state: JobState;
   nodeId: string | undefined;
+  /** The node's own result has ended the job. */
+  hasResult: boolean;
 }
 
 /** In the order of the argument; `undefined` for a job without a record. */
@@ -288,8 +290,8 @@ const foundIn = (job: MemoryJob): AttemptReply => [
 function attemptOf(jobId: string, reply: AttemptReply): AttemptNow | undefined {
   if (reply[0] === "absent") return undefined;
   const [, state, now] = reply;
-  const { attemptId, nodeId } = typeof now === "string" ? parseAt(now) : now;
-  return { jobId, state, attemptId, nodeId };
+  const { attemptId, nodeId, endedBy } = typeof now === "string" ? parseAt(now) : now;
+  return { jobId, state, attemptId, nodeId, hasResult: endedBy === "result" };
 }
 
 function fieldsOf(pairs: readonly string[]): Map<string, string> {
