@@ -22,7 +22,7 @@ export interface JobLoad {
  */
 export function startLoad(
   sessions: readonly Session[],
-  { perSecond, workMs }: { perSecond: number; workMs: number },
+  { perSecond, workMs, pool = POOL }: { perSecond: number; workMs: number; pool?: string },
 ): JobLoad {
   const stopping = new AbortController();
   const jobs: Promise<Ended>[] = [];
@@ -34,7 +34,7 @@ export function startLoad(
     const payload = { say, work_ms: workMs };
     open += 1;
     try {
-      const result = await sessions[n % sessions.length]!.submit<Answer>({ pool: POOL, payload });
+      const result = await sessions[n % sessions.length]!.submit<Answer>({ pool, payload });
       assert.equal(result.body.say, say, "the answer belongs to the question");
       return { result, tookMs: performance.now() - startedMs };
     } catch (error) {

@@ -12,8 +12,10 @@ const worker = new Worker({
   async run({ job_id, attempt_id, payload }, { signal }) {
     const beganMs = Date.now();
     console.log(`ran ${job_id} ${attempt_id}`);
-    const { say, work_ms = 0, poison = false, result_chars = 0 } = payload ?? {};
+    const { say, work_ms = 0, block_ms = 0, poison = false, result_chars = 0 } = payload ?? {};
     if (poison) process.kill(process.pid, "SIGKILL");
+    // The event loop, too: nothing is sent or received meanwhile.
+    if (block_ms > 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, block_ms);
     if (work_ms > 0) await wait(work_ms, undefined, { signal });
     const filling = result_chars > 0 ? { filling: "r".repeat(result_chars) } : {};
     return { say, beganMs, pid: process.pid, ...filling };

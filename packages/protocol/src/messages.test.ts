@@ -142,7 +142,7 @@ const EXAMPLES: Record<string, { schema: z.ZodType; messages: Message[] }> = {
         draining: true,
       },
       { type: "job_ack", ...job },
-      { type: "job_started", ...job },
+      { type: "job_started", ...job, accepted_ms_ago: 1, started_ms_ago: 0 },
       { type: "job_progress", ...job, body: "half" },
       {
         type: "job_result",
@@ -150,6 +150,8 @@ const EXAMPLES: Record<string, { schema: z.ZodType; messages: Message[] }> = {
         success: false,
         body: 1,
         error: { code: "E", message: "m", retryable: true, service: "s" },
+        accepted_ms_ago: 2,
+        started_ms_ago: 1,
       },
       { type: "request", id: 1, method: "member.list", params: {} },
       { type: "request", id: "c-2", method: "deployment.list", params: { revision: "a:1" } },

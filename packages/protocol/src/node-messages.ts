@@ -82,7 +82,13 @@ const NodeHeartbeat = z.object({
 });
 
 const JobAck = JobAttempt.extend({ type: z.literal("job_ack") });
-const JobStarted = JobAttempt.extend({ type: z.literal("job_started") });
+/** Steps that this report implies, and how long ago they were by the node's clock. With `deferred_start`. */
+const Deferred = z.object({
+  accepted_ms_ago: DurationMs.optional(),
+  started_ms_ago: DurationMs.optional(),
+});
+export type Deferred = z.infer<typeof Deferred>;
+const JobStarted = JobAttempt.extend({ type: z.literal("job_started"), ...Deferred.shape });
 const JobProgressToServer = JobAttempt.extend({ type: z.literal("job_progress"), body: Json });
 
 const JobResultToServer = JobAttempt.extend({
@@ -90,6 +96,7 @@ const JobResultToServer = JobAttempt.extend({
   success: z.boolean(),
   body: Json.optional(),
   error: NodeJobError.optional(),
+  ...Deferred.shape,
 });
 export type JobResultToServer = z.infer<typeof JobResultToServer>;
 

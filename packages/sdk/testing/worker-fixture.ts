@@ -101,6 +101,7 @@ function start(options: Partial<WorkerOptions> & Pick<WorkerOptions, "url">): Hi
 export async function admit(
   peer: Peer,
   { ready }: Hired,
+  features?: string[],
 ): Promise<{ socket: PeerSocket; registered: Record<string, unknown> }> {
   const socket = await peer.accept();
   socket.send(challenge);
@@ -112,6 +113,7 @@ export async function admit(
     epoch: 1,
     heartbeat_interval_ms: 5_000,
     protocol_version: 1,
+    ...(features && { features }),
   });
   await ready.next();
   const first = await socket.receive();

@@ -1,4 +1,10 @@
-import { CAPACITY_MAX, type JobAssign, type JobAttempt, type TenureError } from "@tenure/protocol";
+import {
+  CAPACITY_MAX,
+  type Deferred,
+  type JobAssign,
+  type JobAttempt,
+  type TenureError,
+} from "@tenure/protocol";
 import type { Cancel } from "../clock.ts";
 
 /** A job as `run` gets it. */
@@ -28,6 +34,13 @@ export type Run<Payload> = (job: WorkerJob<Payload>, context: RunContext) => unk
 export interface Attempt {
   readonly job: WorkerJob;
   state: "queued" | "running" | "done";
+  /** By the monotonic clock. */
+  readonly assignedAtMs: number;
+  startedAtMs: number | undefined;
+  /** Whether the server was sent an acknowledgement, or a report that implies one. */
+  isAcknowledged: boolean;
+  /** Whether the server was sent a report of the start. */
+  isReported: boolean;
   /** Made on the first access to `signal`: most jobs never use it. */
   controller: AbortController | undefined;
   /** Why it was stopped; set also when `signal` was never used. */
@@ -41,12 +54,23 @@ export function abort(attempt: Attempt, reason: TenureError): void {
   attempt.controller?.abort(attempt.stopped);
 }
 
+/** The steps that the next report of the attempt implies, for a server that granted `deferred_start`. */
+export const impliedBy = (
+  { assignedAtMs, startedAtMs, isAcknowledged, isReported }: Attempt,
+  nowMs: number,
+): Deferred => ({
+  ...(!isAcknowledged && { accepted_ms_ago: Math.round(nowMs - assignedAtMs) }),
+  ...(!isReported &&
+    startedAtMs !== undefined && { started_ms_ago: Math.round(nowMs - startedAtMs) }),
+});
+
 export const listed = (attempts: readonly Attempt[]): JobAttempt[] =>
   attempts
     .slice(0, CAPACITY_MAX)
     .map(({ job: { job_id, attempt_id } }) => ({ job_id, attempt_id }));
 
-export const createAttempt = (job: WorkerJob): Attempt => ({
-  ...{ job, state: "queued" },
+export const createAttempt = (job: WorkerJob, assignedAtMs: number): Attempt => ({
+  ...{ job, state: "queued", assignedAtMs, startedAtMs: undefined },
+  ...{ isAcknowledged: false, isReported: false },
   ...{ controller: undefined, stopped: undefined, cancelTimer: () => {} },
 });

@@ -12,6 +12,7 @@ import {
   type Attempt,
   abort,
   createAttempt,
+  impliedBy,
   listed,
   type Run,
   type RunContext,
@@ -20,6 +21,7 @@ import {
 import { DRAINING, failureOf, NO_SLOT } from "./job-failure.ts";
 import type { NodeIncoming, NodeOutgoing } from "./node-connection.ts";
 import { type JobEnd, ResultOutbox } from "./result-outbox.ts";
+import { SilentStarts } from "./silent-starts.ts";
 
 interface AttemptsOptions {
   clock: Clock;
@@ -35,6 +37,8 @@ interface AttemptsOptions {
   onProblem: (error: TenureError) => void;
   /** Stopped runs do not end, or have ended at last: the server should learn of it before the next heartbeat. */
   onStuck: () => void;
+  /** Whether the server grants `deferred_start` on the present connection. */
+  isDeferring: () => boolean;
   /** A run is about to begin, or has ended. */
   onRun?: (() => void) | undefined;
 }
@@ -55,6 +59,7 @@ const STUCK_MS = 1_000;
 export class Attempts {
   readonly #options: AttemptsOptions;
   readonly #outbox: ResultOutbox;
+  readonly #silent: SilentStarts;
   readonly #owned = new Map<string, Attempt>();
   readonly #queue: Attempt[] = [];
   readonly #stopping = new Map<Attempt, { isStuck: boolean }>();
@@ -65,6 +70,7 @@ export class Attempts {
   constructor(options: AttemptsOptions) {
     const { clock, outboxMax: max, sendFrame } = options;
     this.#options = options;
+    this.#silent = new SilentStarts({ clock, report: (attempt) => this.#reportStart(attempt) });
     this.#outbox = new ResultOutbox({ clock, max, sendFrame, onDropped: (id) => this.#drop(id) });
   }
 
@@ -141,17 +147,34 @@ export class Attempts {
   }
 
   #take(job: WorkerJob, older: Attempt | undefined): void {
-    const { capacity, send } = this.#options;
+    const { capacity, clock, isDeferring } = this.#options;
     if (older) this.#stop(older, new TenureError("STALE_ATTEMPT", older.job));
-    const attempt = createAttempt(job);
+    const attempt = createAttempt(job, clock.monotonicMs());
     this.#owned.set(job.job_id, attempt);
     if (this.#onDrained) {
       this.#fail(attempt, DRAINING);
       return;
     }
-    send({ type: "job_ack", job_id: job.job_id, attempt_id: job.attempt_id });
-    if (this.#running < capacity) this.#start(attempt);
+    const startsNow = this.#running < capacity;
+    // With `deferred_start` the report of the start, or the result, implies the acknowledgement.
+    if (!startsNow || !isDeferring()) this.#acknowledge(attempt);
+    if (startsNow) this.#start(attempt);
     else this.#enqueue(attempt);
+  }
+
+  #acknowledge(attempt: Attempt): void {
+    const { job_id, attempt_id } = attempt.job;
+    attempt.isAcknowledged = true;
+    this.#options.send({ type: "job_ack", job_id, attempt_id });
+  }
+
+  #reportStart(attempt: Attempt): void {
+    const { clock, send, isDeferring } = this.#options;
+    const { job_id, attempt_id } = attempt.job;
+    const implied = isDeferring() ? impliedBy(attempt, clock.monotonicMs()) : {};
+    attempt.isAcknowledged = true;
+    attempt.isReported = true;
+    send({ type: "job_started", job_id, attempt_id, ...implied });
   }
 
   #enqueue(attempt: Attempt): void {
@@ -161,15 +184,17 @@ export class Attempts {
   }
 
   #start(attempt: Attempt): void {
-    const { clock, send, onRun } = this.#options;
-    const { job_id, attempt_id, timeout_ms } = attempt.job;
+    const { clock, isDeferring, onRun } = this.#options;
+    const { job_id, pool, timeout_ms } = attempt.job;
     attempt.cancelTimer();
     attempt.state = "running";
+    attempt.startedAtMs = clock.monotonicMs();
     attempt.cancelTimer = clock.after(timeout_ms + TIMEOUT_GRACE_MS, () =>
       abort(attempt, new TenureError("JOB_TIMEOUT", { job_id })),
     );
     this.#running += 1;
-    send({ type: "job_started", job_id, attempt_id });
+    if (isDeferring() && this.#silent.isFast(pool)) this.#silent.add(attempt);
+    else this.#reportStart(attempt);
     onRun?.();
     nextTick(() => void this.#perform(attempt));
   }
@@ -178,6 +203,7 @@ export class Attempts {
     // An attempt that was stopped before it began does not begin.
     const end = attempt.stopped ? undefined : await this.#run(attempt);
     this.#running -= 1;
+    this.#silent.ended(attempt);
     const wasStuck = this.#stopping.get(attempt)?.isStuck;
     this.#stopping.delete(attempt);
     if (wasStuck) this.#options.onStuck();
@@ -206,8 +232,9 @@ export class Attempts {
       },
       progress: (body) => {
         const { job_id, attempt_id } = attempt.job;
-        if (this.#isRunning(attempt))
-          this.#options.send({ type: "job_progress", job_id, attempt_id, body: body ?? null });
+        if (!this.#isRunning(attempt)) return;
+        if (this.#silent.remove(attempt)) this.#reportStart(attempt);
+        this.#options.send({ type: "job_progress", job_id, attempt_id, body: body ?? null });
       },
     };
   }
@@ -222,7 +249,11 @@ export class Attempts {
   #finish(attempt: Attempt, end: JobEnd): void {
     attempt.cancelTimer();
     attempt.state = "done";
-    this.#outbox.add(attempt.job, end);
+    this.#silent.remove(attempt);
+    const { clock, isDeferring } = this.#options;
+    this.#outbox.add(attempt.job, end, () =>
+      isDeferring() ? impliedBy(attempt, clock.monotonicMs()) : {},
+    );
   }
 
   #drop(jobId: string): void {
@@ -242,6 +273,7 @@ export class Attempts {
     this.#owned.delete(job_id);
     this.#outbox.remove(job_id);
     attempt.cancelTimer();
+    this.#silent.remove(attempt);
     this.#leaveQueue(attempt);
     if (this.#owned.size === 0) this.#onDrained?.();
   }
@@ -278,11 +310,12 @@ export class Attempts {
 
   /** Sends the state of an attempt, to a server that assigned it again or that is new. */
   #report(attempt: Attempt): void {
-    const { job_id, attempt_id } = attempt.job;
-    if (attempt.state === "done") this.#outbox.resend(job_id);
-    else if (attempt.state === "running")
-      this.#options.send({ type: "job_started", job_id, attempt_id });
-    else this.#options.send({ type: "job_ack", job_id, attempt_id });
+    if (attempt.state === "done") this.#outbox.resend(attempt.job.job_id);
+    else if (attempt.state === "queued") this.#acknowledge(attempt);
+    else {
+      this.#silent.remove(attempt);
+      this.#reportStart(attempt);
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-import type { JobAttempt, JobResultToServer } from "@tenure/protocol";
+import type { Deferred, JobAttempt, JobResultToServer } from "@tenure/protocol";
 import type { Cancel, Clock } from "../clock.ts";
 import type { SendOutcome } from "../connection/link.ts";
 
@@ -13,6 +13,8 @@ interface UnackedResult {
   readonly job: JobAttempt;
   /** The `job_result` as JSON. */
   frame: string;
+  /** Steps that it implies. Made for each send: they are durations until then. */
+  readonly fields: () => Deferred;
   sentAtMs: number;
   tries: number;
 }
@@ -39,10 +41,10 @@ export class ResultOutbox {
     this.#options = options;
   }
 
-  add({ job_id, attempt_id }: JobAttempt, end: JobEnd): void {
+  add({ job_id, attempt_id }: JobAttempt, end: JobEnd, fields: () => Deferred = () => ({})): void {
     const { clock, max, onDropped } = this.#options;
     const job = { job_id, attempt_id };
-    const result = { job, frame: resultFrame(job, end), sentAtMs: 0, tries: 0 };
+    const result = { job, frame: resultFrame(job, end), fields, sentAtMs: 0, tries: 0 };
     this.#unacked.set(job_id, result);
     this.#send(result);
     const [oldest] = this.#unacked.keys();
@@ -70,7 +72,9 @@ export class ResultOutbox {
   #send(result: UnackedResult): void {
     const { clock, sendFrame } = this.#options;
     result.sentAtMs = clock.monotonicMs();
-    if (sendFrame(result.frame) !== "too_large") return;
+    const fields = JSON.stringify(result.fields()).slice(1);
+    const frame = fields === "}" ? result.frame : `${result.frame.slice(0, -1)},${fields}`;
+    if (sendFrame(frame) !== "too_large") return;
     const error = { code: "PAYLOAD_TOO_LARGE", message: "the result is too large to be sent" };
     result.frame = resultFrame(result.job, { success: false, error });
     sendFrame(result.frame);

@@ -1,5 +1,5 @@
 import type { NodeRegister } from "@tenure/protocol";
-import { TenureError } from "@tenure/protocol";
+import { type NodeFeature, TenureError } from "@tenure/protocol";
 import { openBlockingSocket } from "#websocket";
 import { type Clock, systemClock } from "../clock.ts";
 import type { ConnectionState, ConnectionTuning } from "../connection/connection.ts";
@@ -72,6 +72,7 @@ export class Worker<Payload = unknown> {
       run: options.run as Run<never>,
       send: (message) => this.#connection?.send(message) ?? "not_connected",
       sendFrame: (frame) => this.#connection?.sendFrame(frame) ?? "not_connected",
+      isDeferring: () => this.#connection?.isGranted("deferred_start") ?? false,
       onProblem: (error) => options.on?.problem?.(error),
       onStuck: () => this.#connection?.heartbeat(),
       // The socket thread repeats the last heartbeat while a run blocks this thread, so it must list that run.
@@ -125,7 +126,7 @@ export class Worker<Payload = unknown> {
       key,
       token,
       bootId: randomId(),
-      features: ["ack_lists"],
+      features: featuresOf(options),
       describe: () => describe(options),
       running: () => this.#attempts.inUse(),
       draining: () => this.#isDraining,
@@ -192,6 +193,11 @@ function limitsOf({ capacity, outboxMax = OUTBOX_MAX }: WorkerOptions<never>) {
       reason: `capacity: must be an integer of at least 1, got ${String(capacity)}`,
     });
   return { capacity, outboxMax, slotWithinMs: SLOT_WITHIN_MS };
+}
+
+/** A run that blocks this thread would keep its start, and the jobs behind it, from being reported. */
+function featuresOf({ blocking }: WorkerOptions<never>): NodeFeature[] {
+  return blocking ? ["ack_lists"] : ["ack_lists", "deferred_start"];
 }
 
 function servicesOf({ services }: WorkerOptions<never>): (() => readonly string[]) | undefined {

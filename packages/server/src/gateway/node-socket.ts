@@ -171,7 +171,8 @@ class NodeSocket {
     const features = grantedOf(NODE_FEATURES, message.features);
     if (features.includes("ack_lists")) this.#acks = createAckList(this.#link.sendText);
     const calls = { call: this.#rpc.call, follow: this.#rpc.follow };
-    const link = { ...this.#link, ...calls, acks: this.#acks };
+    const takesAs = features.includes("deferred_start") ? message.boot_id : undefined;
+    const link = { ...this.#link, ...calls, acks: this.#acks, takesAs };
     const { tenant, tenants = [tenant] } = principal;
     const joined = await nodes.join({ ...message, labels }, link, { tenants });
     if (this.#socket.readyState !== this.#socket.OPEN)

@@ -1,5 +1,6 @@
 import { until } from "@tenure/testing/until";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { holdNextAt } from "../../testing/hold-next.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 
 let fleet: JobFleet;
@@ -104,6 +105,108 @@ describe.each([
     node.finish(await node.assigned(1, last.job_id));
     await back.result(last);
     expect(back.results()).toHaveLength(1);
+  });
+
+  test("with deferred_start one result implies the steps before it, placed between dispatch and now", async () => {
+    const node = await fleet.node(nodeAt(), { capacity: 8, features: ["deferred_start"] });
+    const session = await fleet.session(sessionAt());
+    const run = async (more: object) => {
+      const { job_id } = await session.accepted(session.submit());
+      node.say("job_result", await node.assigned(1, job_id), { success: true, ...more });
+      await session.result({ job_id });
+      const { body } = await fleet.ask(nodeAt(), "GET", `/jobs/${job_id}`);
+      const timeline = body.timeline as { state: string; at: string }[];
+      const times = timeline.map(({ at }) => at);
+      expect(times).toEqual(times.toSorted());
+      return timeline.map(({ state, at }) => ({ state, atMs: Date.parse(at) }));
+    };
+    const all = ["CREATED", "DISPATCHED", "ACCEPTED", "RUNNING", "FINISHED"];
+    const far = await run({ accepted_ms_ago: 2_147_483_647, started_ms_ago: 0 });
+    expect(far.map(({ state }) => state).slice(0, 5)).toEqual(all);
+    expect(far[2]!.atMs).toBe(far[1]!.atMs);
+    expect(far[3]!.atMs).toBe(far[4]!.atMs);
+    // The loss of what implies nothing is that of today: no start is made up.
+    expect((await run({})).map(({ state }) => state).slice(1, 3)).toEqual([
+      "DISPATCHED",
+      "FINISHED",
+    ]);
+  });
+
+  test("a node with deferred_start that is lost in DISPATCHED costs an attempt, any other does not", async () => {
+    const session = await fleet.session(sessionAt());
+    for (const features of [["deferred_start"], []]) {
+      const { job_id } = await session.accepted(session.submit());
+      for (let attempt = 1; attempt <= 3; attempt++) {
+        const node = await fleet.node(nodeAt(), { features });
+        await node.assigned(1, job_id);
+        await node.close();
+        if (attempt < 3) await fleet.reached(job_id, "CREATED", attempt + 1);
+      }
+      if (features.length === 0) await fleet.reached(job_id, "CREATED", 4);
+      else
+        expect(await session.result({ job_id })).toMatchObject({ outcome: "attempts_exhausted" });
+      session.send({ type: "job_cancel", job_id });
+    }
+  });
+
+  test("a process that is replaced under its address loses what it took, the same process gets it again", async () => {
+    const session = await fleet.session(sessionAt());
+    const features = ["deferred_start"];
+    const first = await fleet.node(nodeAt(), { features });
+    const { job_id } = await session.accepted(session.submit());
+    await first.assigned(1, job_id);
+    first.socket.terminate();
+    const { key, bootId } = first;
+    const again = await fleet.node(nodeAt(), { of: key, bootId, features });
+    expect(await again.assigned(1, job_id)).toMatchObject({ attempt_id: 1 });
+    await again.close();
+    const other = await fleet.node(nodeAt(), { of: key, features });
+    expect(await other.assigned(1, job_id)).toMatchObject({ attempt_id: 2 });
+    other.finish(await other.assigned(1, job_id));
+    expect(await session.result({ job_id })).toMatchObject({ success: true, attempt_id: 2 });
+  });
+
+  test.each([
+    "the same instance",
+    "another instance",
+  ])("another process under its address at %s, with the loss not handled, does not get what it took", async (where) => {
+    const session = await fleet.session(sessionAt());
+    const features = ["deferred_start"];
+    const first = await fleet.node(nodeAt(), { features });
+    const { job_id } = await session.accepted(session.submit());
+    await first.assigned(1, job_id);
+    // Its presence is withdrawn by then, and no attempt is ended.
+    const leaving = holdNextAt("node.after-leave");
+    onTestFinished(() => leaving.letGo());
+    first.socket.terminate();
+    await leaving.reached;
+    const at = where === "the same instance" ? nodeAt() : sessionAt();
+    const other = await fleet.node(at, { of: first.key, features });
+    expect(await other.assigned(1, job_id)).toMatchObject({ attempt_id: 2 });
+    leaving.letGo();
+    other.finish(await other.assigned(1, job_id));
+    await session.result({ job_id });
+    const { body } = await fleet.ask(nodeAt(), "GET", `/jobs/${job_id}`);
+    const timeline = body.timeline as { reason?: string }[];
+    const reasons = timeline.flatMap(({ reason }) => reason ?? []);
+    expect(reasons).toEqual(["its node was lost: the node came back without it"]);
+  });
+
+  test("a silent attempt outlives the ack timeout on a node with deferred_start", async () => {
+    const env = { TENURE_JOB_TIMEOUT_ACK_TIMEOUT_SECONDS: "1" };
+    const impatient = await openJobFleet(kind, { env });
+    onTestFinished(() => impatient.stop());
+    const [app] = impatient.apps;
+    const node = await impatient.node(app!, { features: ["deferred_start"], pools: ["silent"] });
+    const plain = await impatient.node(app!, { pools: ["plain"] });
+    const session = await impatient.session(app!);
+    const { job_id } = await session.accepted(session.submit({ pool: "silent" }));
+    const assigned = await node.assigned(1, job_id);
+    const witness = await session.accepted(session.submit({ pool: "plain" }));
+    // The ack timeout of the younger job passes, and costs it its attempt.
+    await plain.assigned(2, witness.job_id);
+    node.say("job_result", assigned, { success: true, accepted_ms_ago: 9, started_ms_ago: 8 });
+    expect(await session.result({ job_id })).toMatchObject({ success: true, attempt_id: 1 });
   });
 });
 

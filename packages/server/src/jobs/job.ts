@@ -53,6 +53,8 @@ export interface JobRecord extends JobSpec, JobView {
   lastFailure?: string | undefined;
   /** The job may have caused the loss of its last node. */
   isSuspect: boolean;
+  /** The boot id of the process that took this attempt without a word. */
+  takenBy?: string | undefined;
   /** Nodes of earlier attempts, newest first. */
   avoid: string[];
   /** JSON texts, if requested and present. */
@@ -90,6 +92,11 @@ export interface TrackedJob extends JobSpec {
   need: string;
   /** The job may have caused the loss of its last node. */
   isSuspect: boolean;
+  /**
+   * The process that takes this attempt without a word, because its node starts short jobs in silence. From the write of
+   * `job_assign` the attempt counts as started: the process may have run it, and be lost by it.
+   */
+  takenBy: string | undefined;
 }
 
 /** How a job ended. */
@@ -155,6 +162,7 @@ export const newTrackedJob = (
     sinceMs: nowMs,
     attemptSinceMs: nowMs,
     isSuspect: false,
+    takenBy: undefined,
   });
 
 /** A job from its record: its instance is lost, its node connected here, or only this call needs it. */
@@ -175,6 +183,7 @@ export const trackedJobOf = (
     sinceMs: nowMs,
     attemptSinceMs: nowMs - Math.max(0, storeNowMs - record.attemptMs),
     isSuspect: record.isSuspect,
+    takenBy: record.takenBy,
   });
 
 /** Field by field: V8 keeps an object of this size that is made by spreading as a dictionary, which costs 14 µs a job. */
@@ -214,6 +223,7 @@ function trackedJob(
     attemptSinceMs: at.attemptSinceMs,
     need: needOf(spec.service, at),
     isSuspect: at.isSuspect,
+    takenBy: at.takenBy,
   };
 }
 
@@ -274,13 +284,14 @@ export function evictedError(jobId: string, outcome: JobOutcome): JobError {
 
 /** How long a job may stay in its state before an instance has to act; `undefined` for a job that has ended. */
 export function stateLimitMs(
-  job: Pick<JobRecord, "state" | "pendingTimeoutMs" | "ackTimeoutMs" | "runTimeoutMs">,
+  job: Pick<JobRecord, "state" | "pendingTimeoutMs" | "ackTimeoutMs" | "runTimeoutMs" | "takenBy">,
 ): number | undefined {
   switch (job.state) {
     case "CREATED":
       return job.pendingTimeoutMs;
     case "DISPATCHED":
-      return job.ackTimeoutMs;
+      // A process that took it in silence reports it at the latest with its result.
+      return job.ackTimeoutMs + (job.takenBy === undefined ? 0 : job.runTimeoutMs);
     case "ACCEPTED":
     case "RUNNING":
       return job.runTimeoutMs;

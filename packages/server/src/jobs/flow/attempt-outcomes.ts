@@ -138,6 +138,7 @@ export class AttemptOutcomes {
     job.attemptId = advanced.attemptId;
     job.countedAttempts = advanced.countedAttempts;
     job.nodeId = undefined;
+    job.takenBy = undefined;
     job.need = needOf(job.service, job);
     job.affinity = "no_turn";
     job.attemptSinceMs = clock.monotonicMs();
@@ -306,7 +307,7 @@ export class AttemptOutcomes {
   async #endOverdue(job: TrackedJob): Promise<void> {
     const { tracked, clock, nodePool, storeClock } = this.#parts;
     if (job.state !== "CREATED")
-      return this.retry(job, job.state === "DISPATCHED" ? "ack_timeout" : "run_timeout");
+      return this.retry(job, isUnanswered(job) ? "ack_timeout" : "run_timeout");
     const outageMs = storeClock.lastOutageMs();
     if (outageMs > job.attemptSinceMs) {
       // While the store was down no node could be reserved. The full limit counts from the outage.
@@ -326,3 +327,6 @@ export class AttemptOutcomes {
     void this.#next({ do: "cancel_on_node", attempt, reason });
   }
 }
+
+const isUnanswered = ({ state, takenBy }: TrackedJob): boolean =>
+  state === "DISPATCHED" && takenBy === undefined;

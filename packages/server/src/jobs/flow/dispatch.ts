@@ -1,6 +1,6 @@
 import { failpoint } from "#failpoint";
 import { SKIPPED, type When } from "../../store/call.ts";
-import type { TrackedJob } from "../job.ts";
+import { stateLimitMs, type TrackedJob } from "../job.ts";
 import type { PoolNode } from "../memory/node-pool.ts";
 import type { JobsParts } from "../parts.ts";
 import { type Advance, type AdvanceAnswer, advance, advanceIf } from "../store/transition-store.ts";
@@ -21,20 +21,24 @@ type Placed = Pick<TrackedJob, "jobId" | "attemptId" | "affinity">;
 
 /** Writes DISPATCHED together with the steps that it depends on. `dispatch` continues when they have answered. */
 export function dispatchIf(
-  parts: Pick<JobsParts, "hot" | "instanceId">,
+  parts: Pick<JobsParts, "hot" | "instanceId" | "connections">,
   when: When,
   { job, nodeId }: { job: Placed; nodeId: string },
 ): StartedDispatch {
-  return advanceIf(parts.hot, when, dispatchedStep(parts, job, nodeId));
+  const takenBy = parts.connections.node(nodeId)?.link.takesAs;
+  return {
+    ...advanceIf(parts.hot, when, dispatchedStep(parts, job, { nodeId, takenBy })),
+    takenBy,
+  };
 }
 
 const dispatchedStep = (
   { instanceId }: Pick<JobsParts, "instanceId">,
   { jobId, attemptId, affinity }: Placed,
-  nodeId: string,
+  { nodeId, takenBy }: { nodeId: string; takenBy: string | undefined },
 ): Advance => ({
   ...{ jobId, attemptId, nodeId, instanceId },
-  steps: [{ event: "dispatched", affinity }],
+  steps: [{ event: "dispatched", affinity, takenBy }],
 });
 
 /** Writes DISPATCHED, then sends the job to the node, whose slot is reserved. `begun`: it was written with the slot. */
@@ -50,9 +54,10 @@ export async function dispatch(
   await failpoint("dispatch.after-reserve");
   const written = await begun?.answer;
   const isBegun = written !== undefined && written !== SKIPPED;
+  const takenBy = isBegun ? begun?.takenBy : parts.connections.node(nodeId)?.link.takesAs;
   const advanced: AdvanceAnswer = isBegun
     ? written
-    : await advance(hot, dispatchedStep(parts, job, nodeId));
+    : await advance(hot, dispatchedStep(parts, job, { nodeId, takenBy }));
   const answer = advanced.outcome === "absent" ? "absent" : advanced.answers[0];
   if (answer !== "applied" && answer !== "duplicate") {
     // The job ended while it waited, or another instance placed it first.
@@ -64,7 +69,8 @@ export async function dispatch(
   if (!tracked.has(job)) return; // cancelled meanwhile; the cancel frees the slot
   job.state = "DISPATCHED";
   job.nodeId = nodeId;
-  tracked.setDeadline(job, "state", job.ackTimeoutMs);
+  job.takenBy = takenBy;
+  tracked.setDeadline(job, "state", stateLimitMs(job) ?? job.ackTimeoutMs);
   metrics.dispatched((clock.monotonicMs() - job.sinceMs) / 1_000);
   metrics.affinity(job.affinity);
   tracing.attemptBegun(job);
@@ -86,6 +92,7 @@ async function send(dispatching: Dispatching, job: TrackedJob, node: PoolNode): 
 async function sendFar(dispatching: Dispatching, job: TrackedJob, node: PoolNode): Promise<void> {
   const { instanceId, send, storeClock, tracked, tracing } = dispatching.parts;
   const { jobId, attemptId, ackTimeoutMs } = job;
+  job.takenBy = undefined; // It was not sent from here.
   if (!node.instanceId || node.instanceId === instanceId)
     return retry(dispatching, job, "node_lost");
   const sent = await send(node.instanceId, {

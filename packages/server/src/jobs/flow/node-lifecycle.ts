@@ -167,8 +167,10 @@ export class NodeLifecycle implements Service {
     const at = { attemptId: slot.attemptId, nodeId: node.nodeId };
     const job = await this.#adoption.adopt(slot.jobId, at, node);
     if (!job || isKnown) return;
-    // Dispatched, and unknown to the node: the message was lost with the instance that sent it.
-    if (job.state === "DISPATCHED") {
+    // Dispatched, and unknown to the node: the message was lost with the instance that sent it. If another process under
+    // this address may have taken it, that process was lost with it.
+    const isSame = job.takenBy === undefined || job.takenBy === node.link.takesAs;
+    if (job.state === "DISPATCHED" && isSame) {
       await sendAssign(this.#parts, node, job);
       return;
     }

@@ -1,20 +1,31 @@
 import { cutText, TenureError, toErrorMessage } from "@tenure/protocol";
 import { assignText } from "../api/frames.ts";
-import type { AttemptPlace, TrackedJob } from "../job.ts";
+import { type AttemptPlace, stateLimitMs, type TrackedJob } from "../job.ts";
 import type { NodeConnection } from "../memory/connections.ts";
 import type { JobsParts } from "../parts.ts";
 import { readJob } from "../store/job-store.ts";
+import { takeAttempt } from "../store/transition-store.ts";
 
 const CANCEL_LIMIT_MS = 60_000;
 
 /** Sends `job_assign`. `false`: the job has ended meanwhile, and its payload is gone. */
 export async function sendAssign(
-  { hot }: Pick<JobsParts, "hot">,
+  { hot, tracked }: Pick<JobsParts, "hot" | "tracked">,
   { link }: NodeConnection,
   job: TrackedJob,
 ): Promise<boolean> {
   const payload = job.payload ?? (await readJob(hot, job.jobId, { payload: true }))?.payload;
   if (payload === undefined) return false;
+  const { takesAs } = link;
+  if (job.takenBy !== takesAs) {
+    // Another instance wrote DISPATCHED, or another process has connected since.
+    job.takenBy = takesAs;
+    tracked.setDeadline(job, "state", stateLimitMs(job) ?? job.ackTimeoutMs);
+    const { jobId, attemptId } = job;
+    // If this is lost, the loss of the node counts no attempt.
+    if (takesAs !== undefined)
+      takeAttempt(hot, { jobId, attemptId, bootId: takesAs }).catch(() => {});
+  }
   const frame = assignText(job, payload);
   const whole = link.acks?.onto(frame) ?? frame;
   link.sendText(whole);

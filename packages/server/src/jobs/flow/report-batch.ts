@@ -54,12 +54,14 @@ export function addReport(batch: ReportBatch, report: NodeReport, resultBytesMax
       addStep(batch, "ack", { event: "ack" });
       break;
     case "job_started":
-      addStep(batch, "started", { event: "started" });
+      addImplied(batch, { ...report, started_ms_ago: undefined });
+      addStep(batch, "started", { event: "started", agoMs: report.started_ms_ago });
       break;
     case "job_progress":
       addProgress(batch, report.body.text);
       break;
     case "job_result":
+      addImplied(batch, report);
       addResult(batch, report, resultBytesMax);
   }
 }
@@ -67,6 +69,18 @@ export function addReport(batch: ReportBatch, report: NodeReport, resultBytesMax
 function addStep(batch: ReportBatch, kind: ReportKind, step: JobStep): void {
   batch.kinds.push(kind);
   batch.steps.push(step);
+}
+
+/** The acknowledgement and the start of a node that defers them, if the report carries their times. */
+function addImplied(
+  batch: ReportBatch,
+  report: Pick<ResultReport, "accepted_ms_ago" | "started_ms_ago">,
+): void {
+  const { accepted_ms_ago, started_ms_ago } = report;
+  if (accepted_ms_ago !== undefined)
+    addStep(batch, "ack", { event: "ack", agoMs: accepted_ms_ago });
+  if (started_ms_ago !== undefined)
+    addStep(batch, "started", { event: "started", agoMs: started_ms_ago });
 }
 
 /** Any number of progress reports is one step of the record. */

@@ -5,8 +5,10 @@ import type { RetryReason } from "../policy/retry-policy.ts";
 import type { SlotAnswer } from "../store/slot-store.ts";
 import type { StartedAdvance } from "../store/transition-store.ts";
 
-/** DISPATCHED, written on condition. */
-export type StartedDispatch = StartedAdvance;
+/** DISPATCHED, written on condition. `takenBy`: as it was written; the node may have reconnected since. */
+export interface StartedDispatch extends StartedAdvance {
+  readonly takenBy: string | undefined;
+}
 
 /** A slot that was requested before its job was tracked. */
 export interface PendingSlot {

@@ -11,6 +11,8 @@ export interface NodeConnection {
   readonly link: {
     send(message: ServerToNode): void;
     sendText(message: string): void;
+    /** With `deferred_start`: the boot id of the process that starts short jobs in silence. */
+    readonly takesAs?: string | undefined;
     /** With `ack_lists`. Absent: each result is acknowledged in a frame of its own. */
     readonly acks?: AckList<NodeAck> | undefined;
   };

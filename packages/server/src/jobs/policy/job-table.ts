@@ -77,10 +77,16 @@ export function rowText(event: JobEvent): string {
 /** An event of a job with its details. The attempt and the node it is about belong to the call. */
 export type JobStep =
   /** Written before `job_assign` is sent, by the instance that reserved the slot. */
-  | { event: "dispatched"; affinity?: AffinityOutcome | undefined }
-  | { event: "ack" }
+  /** `takenBy`: the process that takes the attempt without a word, because its node starts short jobs in silence. */
+  | {
+      event: "dispatched";
+      affinity?: AffinityOutcome | undefined;
+      takenBy?: string | undefined;
+    }
+  /** `agoMs`: how long before this call it happened, by the node. The entry lies between the dispatch and now. */
+  | { event: "ack"; agoMs?: number | undefined }
   /** Written for `job_started` and for the first progress. */
-  | { event: "started" }
+  | { event: "started"; agoMs?: number | undefined }
   /**
    * `reserved`: the caller has checked that this node has the slot of this attempt. Only then may a result end a job whose
    * record names no node, because `dispatched` was never written or was lost with a failed-over Redis.

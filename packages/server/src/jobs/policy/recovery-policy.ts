@@ -37,7 +37,8 @@ export function recoveryAction(record: JobRecord | undefined, nowMs: number): Re
   // The tracking instance acts at the deadline; the others come a little later.
   if (leftMs > -GRACE_MS) return { do: "check_slot", inMs };
   // No instance was there to send it again or to wait for the answer: the attempt does not count.
-  return { do: "retry", reason: state === "DISPATCHED" ? "instance_lost" : "run_timeout" };
+  const isSilent = state === "DISPATCHED" && record.takenBy === undefined;
+  return { do: "retry", reason: isSilent ? "instance_lost" : "run_timeout" };
 }
 
 const GRACE_MS = 1_000;

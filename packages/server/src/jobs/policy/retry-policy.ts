@@ -42,9 +42,9 @@ const TEXTS: Record<RetryReason, string> = {
 export const reasonText = (reason: RetryReason, detail: string): string =>
   detail === "" ? TEXTS[reason] : `${TEXTS[reason]}: ${detail}`;
 
-/** A node that is lost before it accepts a job was not lost because of the job. */
-export const isNodeLostByJob = ({ state }: TrackedJob, reason: RetryReason): boolean =>
-  reason === "node_lost" && state !== "DISPATCHED";
+/** A node that is lost before it accepts a job was not lost because of the job, unless it starts jobs in silence. */
+export const isNodeLostByJob = ({ state, takenBy }: TrackedJob, reason: RetryReason): boolean =>
+  reason === "node_lost" && (state !== "DISPATCHED" || takenBy !== undefined);
 
 /** Whether an attempt that ends for this reason counts against `attemptsMax`. */
 export const isCounted = (job: TrackedJob, reason: RetryReason): boolean =>

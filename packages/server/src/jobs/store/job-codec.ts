@@ -10,6 +10,8 @@ import { NODE_LOST_TEXT } from "../policy/retry-policy.ts";
  *   at           attempt counted attempts_max persisted(0|1) node state_ms attempt_ms ended(event:outcome)
  *   steps        one line per step: event row outcome keep_ms affinity flags code reason
  *                row: one letter per state, see policy/job-table.ts · flags: r reserved, c counts, a avoid, l lost
+ *                code: of reassign its reason as a word, of dispatched the boot id of the process that takes the attempt,
+ *                of ack and started how many ms ago it was
  *   timeline     one line per step: ms letter attempt node reason; ms since the job was created; the letter begins the name
  *                of the state; node = is the node of the line before, ~ that of the record. A line @instance names who wrote
  *                the lines after it, the first lines are of the origin. A first line + means that the list `timeline` has
@@ -17,6 +19,7 @@ import { NODE_LOST_TEXT } from "../policy/retry-policy.ts";
  *   avoid        node ids, newest first, a space after each
  *   lost         attempt:node of counted attempts whose node was lost, a space after each
  *   affinity     absent for a job without a turn
+ *   taken        attempt:boot_id of the process that took this attempt without a word; empty or absent in a released record
  *   last_reason  attempt:code of the attempt before this one · last_failure: the same as text
  */
 
@@ -112,6 +115,7 @@ export function recordOf(jobId: string, fields: Fields, parts: JobParts): JobRec
       lastFailure: fields.get("last_failure"),
       lastReason: fields.get("last_reason"),
     }),
+    takenBy: takenByOf({ attemptId: view.attemptId, taken: fields.get("taken") }),
     avoid: wordsOf(fields.get("avoid")),
     payload: parts.payload || undefined,
     result: parts.result || fields.get("result"),
@@ -133,6 +137,20 @@ export const affinityOf = (
   job: Pick<JobAt, "nodeId" | "attemptId"> & { affinity: AffinityOutcome | undefined },
 ): AffinityOutcome | undefined =>
   job.affinity ?? (job.nodeId || job.attemptId > 1 ? "no_turn" : undefined);
+
+/** The process that takes this attempt without a word; `taken` may be of an earlier one. */
+export function takenByOf({
+  attemptId,
+  taken = "",
+}: {
+  attemptId: number;
+  taken: string | undefined;
+}): string | undefined {
+  const [attempt, bootId] = taken.split(":");
+  return Number(attempt) === attemptId ? bootId : undefined;
+}
+
+export const takenWord = (attemptId: number, bootId: string): string => `${attemptId}:${bootId}`;
 
 /**
  * Whether the job may have caused the loss of its last node. An instance of 0.1.0 writes `last_failure` alone: then

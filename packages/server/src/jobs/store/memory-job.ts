@@ -2,7 +2,14 @@ import type { AffinityOutcome, JobState, JobTimelineEntry } from "@tenure/protoc
 import type { MemorySpace } from "../../store/memory-space.ts";
 import type { JobRecord, JobSpec } from "../job.ts";
 import type { JobView } from "../policy/job-table.ts";
-import { affinityOf, isSuspectOf, TIMELINE_MAX, withEnds, wordsOf } from "./job-codec.ts";
+import {
+  affinityOf,
+  isSuspectOf,
+  TIMELINE_MAX,
+  takenByOf,
+  withEnds,
+  wordsOf,
+} from "./job-codec.ts";
 
 /** A record of the store in memory: one object under the key `fsm`, with its texts. Nothing of it is written or parsed again. */
 export interface MemoryJob extends JobView {
@@ -19,6 +26,7 @@ export interface MemoryJob extends JobView {
   listeners: string;
   avoid: string;
   lost: string;
+  taken: string | undefined;
   /** JSON texts, as they came. */
   payload: string | undefined;
   result: string | undefined;
@@ -76,6 +84,7 @@ export const newMemoryJob = (spec: JobSpec, payload: string, nowMs: number): Mem
   listeners: "",
   avoid: "",
   lost: "",
+  taken: undefined,
   payload,
   result: undefined,
   timeline: [],
@@ -134,6 +143,7 @@ export function recordIn(job: MemoryJob, wanted: MemoryParts, errorBytesMax: num
     affinity: affinityOf(job),
     lastFailure: job.lastFailure,
     isSuspect: isSuspectOf(job),
+    takenBy: takenByOf(job),
     avoid: wordsOf(job.avoid),
     payload: wanted.payload ? job.payload : undefined,
     result: resultIn(job, wanted, errorBytesMax),

@@ -13,7 +13,7 @@ import {
   type StepAnswer,
   stateAfter,
 } from "../policy/job-table.ts";
-import { parseAt, wordsOf } from "./job-codec.ts";
+import { parseAt, takenWord, wordsOf } from "./job-codec.ts";
 import { type JobKey, jobKeys, keysOfJob } from "./keys.ts";
 import { jobIn, type MemoryJob, noteIn, persistIn } from "./memory-job.ts";
 import { unchecked, uncheckedReply } from "./unchecked.ts";
@@ -153,9 +153,23 @@ function writeStep(step: JobStep): string {
   const outcome = "outcome" in step ? step.outcome : NONE;
   const keepMs = "keepMs" in step ? step.keepMs : NONE;
   const affinity = (step.event === "dispatched" && step.affinity) || NONE;
-  const code = (step.event === "reassign" && step.code) || NONE;
+  const code = codeOf(step) ?? NONE;
   const reason = "reason" in step ? shortText(step.reason ?? "") : "";
   return `${step.event} ${ROWS[step.event]} ${outcome} ${keepMs} ${affinity} ${flagsOf(step)} ${code} ${reason}\n`;
+}
+
+function codeOf(step: JobStep): string | undefined {
+  switch (step.event) {
+    case "reassign":
+      return step.code;
+    case "dispatched":
+      return step.takenBy;
+    case "ack":
+    case "started":
+      return step.agoMs === undefined ? undefined : String(step.agoMs);
+    default:
+      return undefined;
+  }
 }
 
 function flagsOf(step: JobStep): string {
@@ -209,11 +223,16 @@ interface Applying {
 function applyStep({ space, fsm, call, job, step }: Applying): void {
   const nowMs = space.nowMs();
   const reason = "reason" in step ? shortText(step.reason ?? "") : "";
+  const agoMs = (step.event === "ack" || step.event === "started") && step.agoMs;
+  const sinceMs = typeof agoMs === "number" ? Math.max(job.stateMs, nowMs - agoMs) : nowMs;
   job.state = stateAfter(job.state, step.event);
   if (!job.persisted) persistIn(space, fsm, job);
-  job.stateMs = nowMs;
+  job.stateMs = sinceMs;
   if (step.event === "dispatched" || step.event === "result") job.nodeId = call.nodeId;
-  if (step.event === "dispatched" && step.affinity) job.affinity = step.affinity;
+  if (step.event === "dispatched") {
+    if (step.affinity) job.affinity = step.affinity;
+    if (step.takenBy) job.taken = takenWord(job.attemptId, step.takenBy);
+  }
   if (step.event === "reassign") {
     if (step.avoid && job.nodeId)
       job.avoid = `${job.nodeId} ${job.avoid}`.slice(0, AVOID_LENGTH_MAX);
@@ -233,11 +252,12 @@ function applyStep({ space, fsm, call, job, step }: Applying): void {
     if (call.result) job.result = call.result;
   }
   if (step.event === "released") {
+    job.taken = undefined;
     space.expire(fsm, step.keepMs);
     return;
   }
   const { state, attemptId, nodeId } = job;
-  noteIn(job, { atMs: nowMs, state, attemptId, nodeId, instanceId: call.instanceId, reason });
+  noteIn(job, { atMs: sinceMs, state, attemptId, nodeId, instanceId: call.instanceId, reason });
 }
 
 const lostWord = (attemptId: number, nodeId: string): string => `${attemptId}:${nodeId} `;
@@ -271,4 +291,25 @@ export async function forgiveAttempt(
   const args = { attempt_id: attemptId, node_id: nodeId };
   const reply = await hot.run(forgiveScript, { fsm }, args);
   return reply[0] === "forgiven" ? reply[1] : undefined;
+}
+
+const takeScript = defineScript({
+  file: new URL("./lua/take-attempt.lua", import.meta.url),
+  keys: ["fsm"],
+  args: z.object({ attempt_id: z.int().positive(), boot_id: z.string() }),
+  reply: z.union([z.tuple([z.literal("taken")]), z.tuple([z.literal("unchanged")])]),
+}).inMemory((space, { fsm }, { attempt_id, boot_id }) => {
+  const job = jobIn(space, fsm);
+  if (job?.state !== "DISPATCHED" || job.attemptId !== attempt_id) return ["unchanged"];
+  job.taken = takenWord(attempt_id, boot_id);
+  return ["taken"];
+});
+
+/** Notes the process that takes a dispatched attempt, for an instance that did not know it when it wrote DISPATCHED. */
+export async function takeAttempt(
+  hot: HotStore,
+  { jobId, attemptId, bootId }: { jobId: string; attemptId: number; bootId: string },
+): Promise<void> {
+  const fsm = jobKeys.fsm(hot.prefix, jobId);
+  await hot.run(takeScript, { fsm }, { attempt_id: attemptId, boot_id: bootId });
 }

@@ -3,7 +3,7 @@
 --
 -- Texts instead of JSON, and one field for everything that changes: the script runs several times for every job, and
 -- names were three quarters of its cost. A step is a line: event, row, outcome, keep_ms, affinity, flags (r reserved,
--- c counts, a avoid, l lost), code, reason; - stands for none. The grammar is in store/job-codec.ts. The timeline is a
+-- c counts, a avoid, l lost), code, reason; - stands for none. The grammar is in store/job-codec.ts, also what code is. The timeline is a
 -- field; instances up to 0.1 write the list `timeline`, and a field that begins with + stands beside such a list.
 --
 -- Replies { 'absent' } or { 'answered', state, at, former node, listeners, now_ms, answer of each step... };
@@ -16,7 +16,7 @@ local STATES = 'CREATED    DISPATCHED ACCEPTED   RUNNING    FINISHED   RELEASED 
 local ENTRIES_MAX, AVOID_MAX = 64, 400
 
 local record = deferred[fsm]
-local held = record and record.held or redis.call('HMGET', fsm, 'state', 'at', 'listeners', 'timeline', 'created_ms', 'spec')
+local held = record and record.held or redis.call('HMGET', fsm, 'state', 'at', 'listeners', 'timeline', 'created_ms', 'spec', 'taken')
 if not held[2] then
   return { 'absent' }
 end
@@ -25,7 +25,7 @@ local attempt, counted, attempts_max, kept, node, state_ms, attempt_ms, ended =
   string.match(held[2], '(%d+) (%d+) (%d+) (%d) (%S+) (%d+) (%d+) (%S+)')
 local now = tostring(now_ms())
 local reply = { 'answered', '', '', node, '', now }
-local went, keep_ms, changed, has_ended = nil, nil, false, false
+local went, taken, keep_ms, changed, has_ended = nil, nil, nil, false, false
 -- The field timeline, as it will be.
 local entries = held[4] or ''
 local created_ms, spec = tonumber(held[5]), held[6]
@@ -63,12 +63,12 @@ local function shorten()
   entries = table.concat(text, '\n') .. '\n'
 end
 
-local function note(to, former, reason)
+local function note(to, former, reason, since)
   if writer ~= instance_id then
     writer = instance_id
     entries = entries .. '@' .. writer .. '\n'
   end
-  local words = { string.format('%d', now - created_ms), string.sub(to, 1, 1), attempt, node == former and not is_behind and '=' or node, reason }
+  local words = { string.format('%d', since - created_ms), string.sub(to, 1, 1), attempt, node == former and not is_behind and '=' or node, reason }
   is_behind = false
   entries = entries .. table.concat(words, ' ') .. '\n'
 end
@@ -118,6 +118,12 @@ for event, row, outcome, keep, affinity, flags, code, reason in
     local former = node
     if event == 'dispatched' or event == 'result' then node = node_id end
     if affinity ~= '-' then went = affinity end
+    local since = now
+    if event == 'dispatched' and code ~= '-' then
+      taken = attempt .. ':' .. code
+    elseif code ~= '-' and (event == 'ack' or event == 'started') then
+      since = string.format('%.0f', math.max(tonumber(state_ms), tonumber(now) - tonumber(code)))
+    end
     if keep ~= '-' then keep_ms = keep end
     if outcome ~= '-' then
       ended = event .. ':' .. outcome
@@ -137,9 +143,9 @@ for event, row, outcome, keep, affinity, flags, code, reason in
       if string.find(flags, 'c') then counted = tostring(counted + 1) end
       attempt, node, attempt_ms = tostring(attempt + 1), '-', now
     end
-    state, state_ms, changed = to, now, true
+    state, state_ms, changed = to, since, true
     -- The first state and the release are in the record itself.
-    if to ~= 'RELEASED' then note(to, former, reason) end
+    if to ~= 'RELEASED' then note(to, former, reason, since) end
   end
 end
 
@@ -161,9 +167,12 @@ if changed then
   if state == 'RELEASED' then
     trim()
     record.fields.spec = spec
+    -- Emptied with the same HSET; HDEL would be one more command for each job.
+    if (taken or held[7] or '') ~= '' then taken = '' end
   end
-  record.held = { state, at, held[3], entries, held[5], spec }
+  record.held = { state, at, held[3], entries, held[5], spec, taken or held[7] }
   record.fields.state, record.fields.at = state, at
+  if taken then record.fields.taken = taken end
   if entries ~= (held[4] or '') then record.fields.timeline = entries end
   -- Most jobs have no turn; the reader knows it without a field.
   local has_turn = string.find(spec, '"turn":true', 1, true)
