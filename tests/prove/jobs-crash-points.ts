@@ -44,7 +44,7 @@ const POINTS: readonly (CrashPoint & { action?: string })[] = [
   { step: "result.after-freed", here: "both" },
   { step: "result.after-released", here: "both" },
   { step: "result.after-delivered", here: "both" },
-  // The end of a job without a turn is one call with its release.
+  // The end of a job without a turn is one call with its release, and with the message to the session's instance.
   { step: "result.before-finished", here: "worker", alone: true },
   { step: "result.after-sent", here: "both", alone: true, action: SENT },
   { step: "result.after-sent", here: "worker", alone: true, action: SENT },

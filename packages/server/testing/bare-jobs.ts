@@ -1,4 +1,4 @@
-import { createJobs, type Jobs } from "../src/jobs/jobs.ts";
+import { createJobs, type Jobs, type JobsOptions } from "../src/jobs/jobs.ts";
 import type { JobMetrics } from "../src/jobs/metrics.ts";
 import type { JobsSettings } from "../src/jobs/parts.ts";
 import { type Clock, systemClock } from "../src/kernel/clock.ts";
@@ -53,22 +53,31 @@ const SILENT_METRICS: JobMetrics = {
 export function openBareJobs(
   hot: HotStore,
   {
+    instanceId = "i1",
     settings = {},
     clock = systemClock,
     metrics = {},
-  }: { settings?: Partial<JobsSettings>; clock?: Clock; metrics?: Partial<JobMetrics> } = {},
+    delivery = {
+      send: async () => ({ outcome: "sent", id: "1" }),
+      sendIf: async () => ({ outcome: "skipped" }),
+      nowMs: async () => clock.wallMs(),
+    },
+  }: {
+    instanceId?: string;
+    settings?: Partial<JobsSettings>;
+    clock?: Clock;
+    metrics?: Partial<JobMetrics>;
+    delivery?: JobsOptions["delivery"];
+  } = {},
 ): Jobs {
   return createJobs({
     hot,
-    instanceId: "i1",
+    instanceId,
     settings: { ...SETTINGS, ...settings },
     clock,
     random: systemRandom,
     log: silentLog,
     metrics: { ...SILENT_METRICS, ...metrics },
-    delivery: {
-      send: async () => ({ outcome: "sent", id: "1" }),
-      nowMs: async () => clock.wallMs(),
-    },
+    delivery,
   });
 }

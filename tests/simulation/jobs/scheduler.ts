@@ -1,8 +1,10 @@
 import type { NodeView, ServerToNode, ServerToSession } from "@tenure/protocol";
+import type { Delivery } from "../../../packages/server/src/delivery/contract.ts";
 import type { Jobs } from "../../../packages/server/src/jobs/jobs.ts";
 import type { JobMetrics } from "../../../packages/server/src/jobs/metrics.ts";
 import type { JobsSettings } from "../../../packages/server/src/jobs/parts.ts";
 import type { Log } from "../../../packages/server/src/kernel/log.ts";
+import { holds } from "../../../packages/server/src/store/call.ts";
 import type { HotStore } from "../../../packages/server/src/store/hot-store.ts";
 import type { Chance } from "../chance.ts";
 import type { Timeline } from "../timeline.ts";
@@ -80,6 +82,11 @@ export function createScheduler({
   let isAlive = true;
   const clock = serverClock(timeline, () => isAlive);
   const hot = store.open(() => isAlive);
+  const send: Delivery["send"] = async (to, message) => {
+    await clock.sleep(chance.between(0.3, 3));
+    bus.send(scheduler, to, message);
+    return { outcome: "sent", id: "1" };
+  };
   const jobs = parts.createJobs({
     hot,
     instanceId: id,
@@ -92,10 +99,12 @@ export function createScheduler({
     log: logOf(problem),
     metrics: SILENT,
     delivery: {
-      async send(to, message) {
-        await clock.sleep(chance.between(0.3, 3));
-        bus.send(scheduler, to, message);
-        return { outcome: "sent", id: "1" };
+      send,
+      // As where no call can depend on another: the message is sent by the next call.
+      async sendIf(conditions, to, message) {
+        await Promise.allSettled(conditions.map(({ call }) => call.reply));
+        if (!isAlive || !conditions.every(holds)) return { outcome: "skipped" };
+        return send(to, message);
       },
       async nowMs() {
         await clock.sleep(chance.between(0.3, 3));

@@ -1,6 +1,7 @@
 import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
+import type { Condition } from "../store/call.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import type { DeliveryMetrics } from "../telemetry.ts";
 import type { Doorbell, NewDoorbell } from "./doorbell.ts";
@@ -9,6 +10,12 @@ import type { Backlog } from "./inbox-store.ts";
 export interface Delivery {
   /** Resolves when the message is in that inbox, or was refused. After a rejection the outcome is unknown. */
   send(instanceId: string, message: NewDoorbell): Promise<Sent>;
+  /** Sends the message only if the conditions hold. */
+  sendIf(
+    conditions: readonly Condition[],
+    instanceId: string,
+    message: NewDoorbell,
+  ): Promise<Sent | { outcome: "skipped" }>;
   start(): void;
   /** Stops reading, finishes the messages in flight, and takes this instance off the list if its inbox is empty. */
   stop(): Promise<void>;

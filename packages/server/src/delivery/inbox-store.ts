@@ -1,4 +1,5 @@
 import * as z from "zod";
+import { type Condition, SKIPPED } from "../store/call.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { defineScript } from "../store/script.ts";
 import { deliveryKeys, onlyOnRedis } from "./delivery-keys.ts";
@@ -104,12 +105,16 @@ export type Accepted =
   | { outcome: "full"; length: number }
   | { outcome: "closed" };
 
+/** `conditions`: the message is sent only if they hold. */
 export async function sendMessage(
   hot: HotStore,
   { instanceId, text, lengthMax }: { instanceId: string; text: string; lengthMax: number },
-): Promise<Accepted> {
+  conditions: readonly Condition[] = [],
+): Promise<Accepted | { outcome: "skipped" }> {
   const inbox = deliveryKeys.inbox(hot.prefix, instanceId);
-  const reply = await hot.run(sendScript, { inbox }, { message: text, length_max: lengthMax });
+  const args = { message: text, length_max: lengthMax };
+  const reply = await hot.startIf({ all: conditions }, sendScript, { inbox }, args).reply;
+  if (reply === SKIPPED) return { outcome: "skipped" };
   switch (reply[0]) {
     case "sent":
       return { outcome: "sent", id: reply[1] };

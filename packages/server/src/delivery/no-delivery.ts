@@ -3,9 +3,8 @@ import type { Delivery } from "./contract.ts";
 
 /** Delivery of an instance without Redis. It has no peers, so there is nothing to send, receive or redrive. */
 export const createNoDelivery = (clock: Clock): Delivery => ({
-  async send(instanceId) {
-    throw new Error(`cannot send to instance ${instanceId}: without Redis there are no peers`);
-  },
+  send: refuse,
+  sendIf: (_, instanceId) => refuse(instanceId),
   start() {},
   async stop() {},
   backlog: async () => ({ messages: 0, letters: 0 }),
@@ -17,3 +16,7 @@ export const createNoDelivery = (clock: Clock): Delivery => ({
     discard: async () => false,
   },
 });
+
+async function refuse(instanceId: string): Promise<never> {
+  throw new Error(`cannot send to instance ${instanceId}: without Redis there are no peers`);
+}

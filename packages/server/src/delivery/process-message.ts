@@ -5,7 +5,8 @@ import type { DeliveryMetrics } from "../telemetry.ts";
 import type { Delivery, DeliveryOptions, DeliverySettings, Received } from "./contract.ts";
 import { type Doorbell, HOPS_MAX } from "./doorbell.ts";
 import { acknowledge, bury, countDelivery, type InboxView } from "./inbox-store.ts";
-import { type BuryReason, checkMessage, type InboxEntry } from "./message-policy.ts";
+import { type BuryReason, type Checked, checkMessage, type InboxEntry } from "./message-policy.ts";
+import type { StoreTime } from "./store-time.ts";
 
 export interface ProcessContext {
   hot: HotStore;
@@ -22,8 +23,8 @@ export interface ProcessContext {
 export interface InboxMessage {
   inbox: InboxView;
   entry: InboxEntry;
-  /** The store's time of the read. A promise when the read itself does not return it. */
-  nowMs: number | Promise<number>;
+  /** The store's time of the read, or where to get it when the read itself does not return it. */
+  nowMs: number | StoreTime;
 }
 
 /** `left` stays pending until the next scan. */
@@ -57,8 +58,7 @@ async function apply(
   { inbox, entry, nowMs }: InboxMessage,
 ): Promise<Outcome> {
   const { instanceId, settings } = context;
-  const limits = { nowMs: await nowMs, deliveriesMax: settings.dlq_max_deliveries };
-  const checked = checkMessage(entry, limits);
+  const checked = await check(entry, nowMs, settings.dlq_max_deliveries);
   if (checked.outcome === "bury") return { bury: checked.reason };
   const { message } = checked;
   if (inbox.instanceId !== instanceId) return forward(context, { inbox, entry }, message);
@@ -67,6 +67,24 @@ async function apply(
     ? forward(context, { inbox, entry }, message)
     : outcomeOf(received);
 }
+
+/** Most messages are far from their deadline: the store is asked for its time only in doubt. */
+async function check(
+  entry: InboxEntry,
+  nowMs: number | StoreTime,
+  deliveriesMax: number,
+): Promise<Checked> {
+  if (typeof nowMs === "number") return checkMessage(entry, { nowMs, deliveriesMax });
+  const estimateMs = nowMs.estimateMs();
+  if (estimateMs !== undefined) {
+    const checked = checkMessage(entry, { nowMs: estimateMs + DOUBT_MS, deliveriesMax });
+    if (checked.outcome !== "bury" || checked.reason !== "deadline") return checked;
+  }
+  return checkMessage(entry, { nowMs: await nowMs.read(), deliveriesMax });
+}
+
+/** More than an estimate of the store's time is wrong. */
+const DOUBT_MS = 1_000;
 
 type Position = Pick<InboxMessage, "inbox" | "entry">;
 

@@ -12,6 +12,7 @@ import { type InboxView, readBacklog, readTime } from "./inbox-store.ts";
 import { expireLetters } from "./letter-store.ts";
 import { createReader } from "./reader.ts";
 import { createSender } from "./sender.ts";
+import { createStoreTime } from "./store-time.ts";
 
 const ERROR_PAUSE_MS = 200;
 
@@ -20,9 +21,10 @@ export function createRedisDelivery(options: DeliveryOptions & { store: RedisSto
   const { store, instanceId, settings, clock, log, telemetry, receive, route } = options;
   const { stream_group: group, dlq_scan_interval_ms: scanIntervalMs } = settings;
   const inbox: InboxView = { instanceId, group, consumer: instanceId };
-  const nowMs = () => readTime(store, instanceId);
+  const time = createStoreTime(clock, () => readTime(store, instanceId));
+  const nowMs = () => time.read();
 
-  const send = createSender({ hot: store, settings, telemetry });
+  const { send, sendIf } = createSender({ hot: store, settings, telemetry });
   const inFlight = createInFlight(settings.stream_count);
   const context = { hot: store, instanceId, settings, log, telemetry, receive, route, send };
   const scan = createInboxScan({ context, inFlight, idleMinMs: scanIntervalMs });
@@ -32,9 +34,6 @@ export function createRedisDelivery(options: DeliveryOptions & { store: RedisSto
     const entries = await reader.read(await inFlight.room());
     if (entries === "closed") return openInbox(store, { instanceId, group });
     if (entries.length === 0) return;
-    // The entries are in flight before the time is known: otherwise a scan finds them pending and processes them too.
-    const time = nowMs();
-    time.catch(() => {}); // handled by each entry; here only against an unhandled rejection
     await scan.processAll(inbox, { entries, nowMs: time });
   }
 
@@ -101,6 +100,7 @@ export function createRedisDelivery(options: DeliveryOptions & { store: RedisSto
 
   return {
     send,
+    sendIf,
     nowMs,
     backlog: (of) => readBacklog(store, of),
     dlq: createDeadLetters({ store, telemetry, route, send, nowMs }),

@@ -20,7 +20,7 @@ export interface AppJobsOptions {
   random: Random;
   log: Log;
   telemetry: Telemetry;
-  delivery: Pick<Delivery, "send" | "nowMs">;
+  delivery: Pick<Delivery, "send" | "sendIf" | "nowMs">;
 }
 
 /** After so many missed heartbeats the slots of a node expire. */

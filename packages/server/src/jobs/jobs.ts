@@ -47,7 +47,7 @@ export interface JobsOptions {
   random: Random;
   log: Log;
   metrics: JobMetrics;
-  delivery: Pick<Delivery, "send" | "nowMs">;
+  delivery: Pick<Delivery, "send" | "sendIf" | "nowMs">;
 }
 
 /** Jobs, from a session to a node and back. */
@@ -210,6 +210,7 @@ function createParts(
     ...{ hot, storeClock, tracked, nodePool, connections, notifier },
     tracing: createTracing(log),
     send: delivery.send,
+    sendIf: delivery.sendIf,
   };
   return { parts, handover };
 }

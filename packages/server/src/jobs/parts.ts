@@ -61,4 +61,6 @@ export interface JobsParts {
   storeClock: StoreClock;
   /** Sends a message to another instance. */
   send: Delivery["send"];
+  /** Sends it on conditions. */
+  sendIf: Delivery["sendIf"];
 }

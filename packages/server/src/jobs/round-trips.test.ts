@@ -1,15 +1,28 @@
 import type { NodeView } from "@tenure/protocol";
+import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { until } from "@tenure/testing/until";
+import { Registry } from "prom-client";
 import { afterEach, expect, onTestFinished, test, vi } from "vitest";
 import { openBareJobs } from "../../testing/bare-jobs.ts";
-import { HOT_STORES, openTestHot } from "../../testing/hot-stores.ts";
+import { HOT_STORES, openTestHot, openTestPeer } from "../../testing/hot-stores.ts";
 import { NODE_A, newJobId } from "../../testing/jobs.ts";
+import { readConfig } from "../config.ts";
+import type { Delivery } from "../delivery/contract.ts";
+import { createDelivery } from "../delivery/delivery.ts";
+import { deliveryKeys } from "../delivery/delivery-keys.ts";
+import { systemClock } from "../kernel/clock.ts";
+import { silentLog } from "../kernel/log.ts";
+import { claimOwner, ownerKeys } from "../membership/store/owner-store.ts";
 import { type Call, SKIPPED } from "../store/call.ts";
 import type { RedisStore } from "../store/redis.ts";
+import { SCRIPTS } from "../store/script.ts";
+import { deliveryMetrics, metricsIn } from "../telemetry.ts";
 import type { Jobs } from "./jobs.ts";
+import { UpdateRequests } from "./memory/update-requests.ts";
 import { readJob } from "./store/job-store.ts";
 import { fillSlots, hasSlot } from "./store/slot-store.ts";
 import { advance } from "./store/transition-store.ts";
+import { listUndelivered } from "./store/undelivered-store.ts";
 
 afterEach(() => vi.restoreAllMocks());
 
@@ -104,6 +117,119 @@ test("jobs of one tick share the calls of their entry and their slots", async ()
   const assigned = await find("job_assign", 100);
   expect(assigned.at(-1)!.commands - before).toBe(1);
 });
+
+/** A session at one instance and a node at another, with the messages between them. */
+async function openPair(kind: (typeof PAIRS)[number]) {
+  const prefix = uniqueKeyPrefix();
+  const frames: Frame[] = [];
+  /** What each command to Redis ran: a script, or several of one tick. */
+  const trips: string[] = [];
+  const open = async (instanceId: string) => {
+    const hot = (await openTestPeer(kind, prefix)) as RedisStore;
+    const evaluate = hot.client.evalsha.bind(hot.client) as (...args: unknown[]) => never;
+    vi.spyOn(hot.client, "evalsha").mockImplementation((sha, ...args) => {
+      trips.push(SCRIPTS.find((script) => script.sha === sha)?.name ?? "several");
+      return evaluate(sha, ...args);
+    });
+    const delivery: Delivery = createDelivery({
+      ...{ store: hot, instanceId, clock: systemClock, log: silentLog },
+      settings: readConfig({ env: {} }).scheduler.phase2,
+      telemetry: deliveryMetrics(metricsIn(new Registry())),
+      receive: (message) => jobs.receive(message),
+      route: (message) => jobs.route(message),
+    });
+    const announced = vi.spyOn(delivery, "sendIf");
+    const jobs: Jobs = openBareJobs(hot, { instanceId, delivery });
+    delivery.start();
+    onTestFinished(async () => {
+      await delivery.stop();
+      await hot.close();
+    });
+    return { hot, jobs, announced };
+  };
+  const [a, b] = [await open("i1"), await open("i2")];
+  const link = {
+    send: (message: object) => void frames.push(message as Frame),
+    sendText: (text: string) => void frames.push(JSON.parse(text) as Frame),
+    unsentBytes: () => 0,
+    whenDrained: () => {},
+    updates: new UpdateRequests(), // as the SDK: it asks for no states
+  };
+  const node = { nodeId: NODE_A, epoch: 1, link } as never;
+  const session = { sessionId: "s1", tenant: "default", link } as never;
+  const own = (key: string, instanceId: string) =>
+    claimOwner(a.hot, { key, owner: { instanceId, epoch: 1 }, ttlMs: 60_000 });
+  await own(ownerKeys.session(prefix, "s1"), "i1");
+  await own(ownerKeys.node(prefix, NODE_A), "i2");
+  await b.jobs.nodes.joined(node, []);
+  await a.jobs.sessions.joined(session, { turnPauseMs: undefined });
+  for (const { jobs } of [a, b])
+    jobs.fleetSeen([{ ...viewOf({ capacity: 4 }), instance_id: "i2" }]);
+  const find = async (type: string) => {
+    const found = () => frames.find((frame) => frame.type === type);
+    await until(() => found() !== undefined, { what: type });
+    return found()!;
+  };
+  return { a, b, node, session, frames, trips, find, own };
+}
+
+test("on two instances the session has the result after five round trips", async () => {
+  const { a, b, node, session, frames, trips, find } = await openPair("redis");
+  const run = async () => {
+    frames.length = 0;
+    trips.length = 0;
+    submit(a.jobs, session);
+    const { job_id, attempt_id } = await find("job_assign");
+    const about = { job_id, attempt_id, success: true, body: { text: "1", isCompact: true } };
+    b.jobs.nodes.reported(node, { type: "job_result", ...about } as never);
+    await find("job_result");
+    const counted = [...trips];
+    a.jobs.sessions.resultAcked(session, job_id);
+    return counted;
+  };
+  await run(); // caches the scripts, opens the inboxes
+
+  const isOver = () => trips.includes("leave-due") && trips.includes("end-due");
+  await until(isOver, { what: "the end of the first job" });
+  // The message is acknowledged when it has taken effect: no step waits for that.
+  const steps = (await run()).filter((ran) => ran !== "acknowledge-message");
+  expect(steps.length, steps.join(", ")).toBeLessThanOrEqual(5);
+});
+
+const PAIRS = ["redis", "redis-cluster"] as const;
+
+test.each(
+  PAIRS,
+)("on %s the result of a session that is at a third instance is announced there", async (kind) => {
+  const { a, b, node, session, find, own } = await openPair(kind);
+  submit(a.jobs, session);
+  const { job_id, attempt_id } = await find("job_assign");
+  await own(ownerKeys.session(a.hot.prefix, "s1"), "i3");
+  const about = { job_id, attempt_id, success: true, body: { text: "1", isCompact: true } };
+  b.jobs.nodes.reported(node, { type: "job_result", ...about } as never);
+  const inboxOf = (instanceId: string) =>
+    a.hot.client.xrange(deliveryKeys.inbox(a.hot.prefix, instanceId), "-", "+");
+  await until(async () => (await inboxOf("i3")).length === 1, { what: "a message at i3" });
+  expect(await inboxOf("i1")).toEqual([]);
+  expect(await listUndelivered(a.hot, "s1", 10)).toEqual([job_id]);
+});
+
+test.each(PAIRS)("on %s a result that is not applied is not announced", async (kind) => {
+  const { a, b, node, session, frames, find } = await openPair(kind);
+  submit(a.jobs, session);
+  const { job_id, attempt_id } = await find("job_assign");
+  const at = { jobId: job_id, attemptId: attempt_id, instanceId: "i3" };
+  await advance(a.hot, { ...at, steps: [{ event: "give_up", outcome: "cancelled" }] });
+  const about = { job_id, attempt_id, success: true, body: { text: "1", isCompact: true } };
+  b.jobs.nodes.reported(node, { type: "job_result", ...about } as never);
+  await find("job_result_ack");
+  expect(await Promise.all(b.announced.mock.results.map(({ value }) => value))).toEqual([
+    { outcome: "skipped" },
+  ]);
+  expect(await listUndelivered(a.hot, "s1", 10)).toEqual([]);
+  expect(frames.map(({ type }) => type)).not.toContain("job_result");
+});
+
 /** The job runs, and its worker has reported that. */
 async function openRunning(kind: (typeof HOT_STORES)[number]) {
   const scene = await openScene(kind);

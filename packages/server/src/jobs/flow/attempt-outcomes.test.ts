@@ -37,7 +37,7 @@ async function scene() {
     {
       slots: { free: async () => {} },
       turns: { placedOrEnded: ignore },
-      results: { deliver: async () => "out" },
+      results: { announceIf: () => undefined, deliver: async () => "out" },
       retention: { bytesOf: () => 0, ended: async () => {} },
       pendingReports: createPendingReports(),
     },

@@ -49,7 +49,7 @@ const RETRY_PAUSE_MS = 500;
 interface Collaborators {
   slots: Pick<Slots, "free">;
   turns: Pick<Turns, "placedOrEnded">;
-  results: Pick<ResultDelivery, "deliver">;
+  results: Pick<ResultDelivery, "announceIf" | "deliver">;
   retention: Pick<Retention, "bytesOf" | "ended">;
   pendingReports: Pick<PendingReports, "has">;
 }
@@ -198,7 +198,7 @@ export class AttemptOutcomes {
     const { hot, settings } = this.#parts;
     const last = call.steps.at(-1);
     if ((last?.event !== "result" && last?.event !== "give_up") || job.finalize) return undefined;
-    const { jobId, tenant, requestId } = job;
+    const { jobId, tenant, requestId, sessionId, originInstanceId } = job;
     const { attemptId, nodeId } = call;
     const ended = startAdvance(hot, call);
     const applied = isApplied(ended);
@@ -215,10 +215,12 @@ export class AttemptOutcomes {
       this.#with.slots.free(nodeId, slot).catch(reject);
     });
     released.catch(() => {}); // `#release` handles it
+    const about = { jobId, attemptId, sessionId, originInstanceId };
+    const announced = this.#with.results.announceIf(applied, about);
     written.add(applied);
     const keepMs = settings.retentionMs;
     written.add(keepBindingIf(hot, { all: [applied] }, { tenant, requestId, jobId, keepMs }));
-    return { answer: ended.answer, written: { released } };
+    return { answer: ended.answer, written: { released, announced } };
   }
 
   /** FINISHED is written by this instance: releases the job and concludes it. */
@@ -251,7 +253,10 @@ export class AttemptOutcomes {
     const bytes = isEvicted ? 0 : this.#with.retention.bytesOf(result);
     // The session need not wait until the slot is free. Returned, not awaited: until the session acknowledges, only the job
     // id and a size may stay in memory, not the result.
-    const delivered = this.#with.results.deliver(end, { isRecovered });
+    const delivered = this.#with.results.deliver(end, {
+      isRecovered,
+      announced: written?.announced,
+    });
     return this.#leaveAfter(
       { jobId, tenant, bytes },
       Promise.all([delivered, isReleased ? undefined : this.#release(end, written?.released)]),

@@ -1,7 +1,10 @@
 import { failpoint } from "#failpoint";
+import type { NewDoorbell } from "../../delivery/doorbell.ts";
 import { instanceOf } from "../../membership/owner-lookup.ts";
+import { isOwnedBy, ownerKeys } from "../../membership/store/owner-store.ts";
+import { type Condition, holds } from "../../store/call.ts";
 import { resultFrame } from "../api/frames.ts";
-import { type JobEnd, recordedEnd } from "../job.ts";
+import { type JobAttempt, type JobEnd, recordedEnd } from "../job.ts";
 import type { SessionConnection } from "../memory/connections.ts";
 import { ResultQueue } from "../memory/result-queue.ts";
 import type { JobsParts } from "../parts.ts";
@@ -10,6 +13,7 @@ import { leaveRecoveryIndex } from "../store/recovery-index-store.ts";
 import {
   ackUndelivered,
   addUndelivered,
+  addUndeliveredIf,
   listUndelivered,
   UNDELIVERED_MAX,
 } from "../store/undelivered-store.ts";
@@ -33,9 +37,19 @@ const UNACKED_MAX = 10_000;
 const MOVED_AT_ONCE = 256;
 const PEER_MESSAGE_LIMIT_MS = 60_000;
 
+/** How far `announceIf` came. `unknown`: nothing was written, or it is not known what was. */
+export type Announced = "sent" | "noted" | "unknown";
+
+interface DeliverOptions {
+  isRecovered?: boolean;
+  announced?: Promise<Announced> | undefined;
+}
+
+type ResultOf = Pick<JobEnd, "jobId" | "attemptId" | "sessionId" | "originInstanceId">;
+
 type Parts = Pick<
   JobsParts,
-  "hot" | "instanceId" | "connections" | "log" | "clock" | "send" | "storeClock"
+  "hot" | "instanceId" | "connections" | "log" | "clock" | "send" | "sendIf" | "storeClock"
 > & { settings: Pick<JobsParts["settings"], "retentionMs"> };
 
 /** Brings results to sessions, on the instance they are connected to. */
@@ -51,17 +65,50 @@ export class ResultDelivery {
     this.#unackedMax = unackedMax;
   }
 
-  /** `isRecovered`: another instance began to deliver, and may have written the undelivered set. */
+  /**
+   * Starts, on the condition that the job has ended, what `#sendAfter` does for a session that is not connected here: the
+   * undelivered set, then the owner, and the message if the owner is the instance that accepted the job. `undefined`: the
+   * session is here, or there is none, or it submitted here.
+   */
+  announceIf(
+    ended: Condition,
+    { jobId, attemptId, sessionId, originInstanceId }: ResultOf,
+  ): Promise<Announced> | undefined {
+    const { hot, instanceId, connections, settings, sendIf } = this.#parts;
+    if (!sessionId || originInstanceId === instanceId || hot.kind === "memory") return undefined;
+    if (connections.session(sessionId)) return undefined;
+    const keepMs = settings.retentionMs;
+    const added = addUndeliveredIf(hot, { all: [ended] }, { sessionId, jobId, keepMs });
+    const key = ownerKeys.session(hot.prefix, sessionId);
+    const owned = isOwnedBy(hot, { all: [added] }, { key, instanceId: originInstanceId });
+    const message = this.#resultMessage({ jobId, attemptId, sessionId });
+    const sent = sendIf([owned], originInstanceId, message);
+    return sent.then(
+      // `added` has its outcome before the message has one.
+      ({ outcome }) => (outcome !== "skipped" ? "sent" : holds(added) ? "noted" : "unknown"),
+      () => "unknown",
+    );
+  }
+
+  /**
+   * `isRecovered`: another instance began to deliver, and may have written the undelivered set. `announced`: the answer of
+   * `announceIf`.
+   */
   async deliver(
     end: JobEnd,
-    { isRecovered = false }: { isRecovered?: boolean } = {},
+    { isRecovered = false, announced }: DeliverOptions = {},
   ): Promise<Delivered> {
     this.#notifyFollowers(end);
     this.#notifyListeners(end);
     const { sessionId } = end;
     if (!sessionId) return "out";
+    // Awaited also when the session has connected here meanwhile: the set must not get a result that is acknowledged already.
+    const reached = announced && (await announced);
     const session = this.#parts.connections.session(sessionId);
-    return session ? this.#sendTo(session, end, isRecovered) : this.#sendAfter(sessionId, end);
+    if (session) return this.#sendTo(session, end, isRecovered || reached !== undefined);
+    if (reached !== "sent" && reached !== "noted") return this.#sendAfter(sessionId, end);
+    await failpoint("result.after-undelivered");
+    return reached === "sent" ? "stay" : this.#notifyOwner(sessionId, end);
   }
 
   /** Brings a result that another instance announced to a session connected here. `absent`: there is none. */
@@ -233,18 +280,23 @@ export class ResultDelivery {
     sessionId: string,
     { jobId, attemptId }: { jobId: string; attemptId: number },
   ): Promise<Delivered> {
-    const { hot, instanceId, send, storeClock, settings } = this.#parts;
+    const { hot, instanceId, send } = this.#parts;
     const to = await instanceOf(hot, { session_id: sessionId }, instanceId);
     if (to === undefined) return "out"; // away: the session reads the set when it connects
     if (to === instanceId) return this.#bringHere(sessionId, jobId);
-    await send(to, {
+    await send(to, this.#resultMessage({ jobId, attemptId, sessionId }));
+    return "stay";
+  }
+
+  #resultMessage({ jobId, attemptId, sessionId }: JobAttempt & { sessionId: string }): NewDoorbell {
+    const { storeClock, settings } = this.#parts;
+    return {
       kind: "job.result",
       job_id: jobId,
       attempt_id: attemptId,
       session_id: sessionId,
       deadline_ms: storeClock.nowMs() + settings.retentionMs,
-    });
-    return "stay";
+    };
   }
 
   /** The session has connected here meanwhile. One that is still connecting has not read the set yet. */

@@ -4,6 +4,7 @@ import type { DeadlineKind } from "../memory/tracked-jobs.ts";
 import type { RetryReason } from "../policy/retry-policy.ts";
 import type { SlotAnswer } from "../store/slot-store.ts";
 import type { StartedAdvance } from "../store/transition-store.ts";
+import type { Announced } from "./result-delivery.ts";
 
 /** DISPATCHED, written on condition. `takenBy`: as it was written; the node may have reconnected since. */
 export interface StartedDispatch extends StartedAdvance {
@@ -23,6 +24,8 @@ export interface PendingSlot {
 export interface WrittenWithEnd {
   /** Whether the slot is free and RELEASED is written. */
   released: Promise<boolean>;
+  /** What the session's instance was sent about the result. Absent if nothing was started. */
+  announced: Promise<Announced> | undefined;
 }
 
 /** What happens to a job next. `jobs.ts` maps each step to the function that does it. */

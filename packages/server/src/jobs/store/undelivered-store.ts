@@ -1,3 +1,4 @@
+import type { Condition } from "../../store/call.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
 import { inBatches, split } from "./batches.ts";
@@ -74,6 +75,19 @@ export async function addUndelivered(
     ),
   );
   return replies.reduce((sum, reply) => sum + reply[1], 0);
+}
+
+/** Adds one result on conditions, in the same order. Returns the condition that it was added. */
+export function addUndeliveredIf(
+  hot: HotStore,
+  when: { all: readonly Condition[] },
+  { sessionId, jobId, keepMs }: { sessionId: string; jobId: string; keepMs: number },
+): Condition {
+  const undelivered = jobKeys.undelivered(hot.prefix, sessionId);
+  const args = { jobs: jobId, length_max: String(UNDELIVERED_MAX), keep_ms: String(keepMs) };
+  const call = hot.startIf(when, addScript, { undelivered }, args);
+  call.reply.catch(() => {}); // then the condition does not hold
+  return { call, at: 0, is: "added" };
 }
 
 /** Returns how many of them were in the set: the others were acknowledged before. */

@@ -1,4 +1,5 @@
 import * as z from "zod";
+import type { Condition } from "../../store/call.ts";
 import { getCommand } from "../../store/command.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { defineScript } from "../../store/script.ts";
@@ -44,6 +45,29 @@ const dropScript = defineScript({
 });
 
 const readHolder = getCommand("read-owner");
+
+const checkScript = defineScript({
+  file: new URL("./lua/check-owner.lua", import.meta.url),
+  keys: ["owner"],
+  texts: ["instance_id"],
+  args: z.object({ instance_id: z.string() }),
+  reply: z.tuple([z.enum(["here", "elsewhere", "absent"])]),
+}).inMemory((space, { owner }, { instance_id }) => {
+  const held = space.get(owner);
+  if (!held) return ["absent"];
+  return [parseHolder(held).instanceId === instance_id ? "here" : "elsewhere"];
+});
+
+/** Checks on conditions whether the connection is on this instance. Returns the condition that it is. */
+export function isOwnedBy(
+  hot: HotStore,
+  when: { all: readonly Condition[] },
+  { key, instanceId }: { key: string; instanceId: string },
+): Condition {
+  const call = hot.startIf(when, checkScript, { owner: key }, { instance_id: instanceId });
+  call.reply.catch(() => {}); // then the condition does not hold
+  return { call, at: 0, is: "here" };
+}
 
 export type OwnerClaim = { outcome: "owned" } | { outcome: "newer"; owner: Owner };
 
