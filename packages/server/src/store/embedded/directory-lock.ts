@@ -3,6 +3,8 @@ import { join } from "node:path";
 import fsx from "fs-native-extensions";
 
 export interface DirectoryLock {
+  /** The open file. A child process that inherits it has the lock too, until both have closed it. */
+  readonly fd: number;
   release(): void;
 }
 
@@ -23,5 +25,5 @@ export function lockDirectory(directory: string): DirectoryLock | { heldBy: stri
   }
   ftruncateSync(fd);
   writeSync(fd, `pid ${process.pid}\n`);
-  return { release: () => closeSync(fd) };
+  return { fd, release: () => closeSync(fd) };
 }

@@ -1,8 +1,10 @@
 import { EventEmitter } from "node:events";
+import { setFlagsFromString } from "node:v8";
 import { Worker } from "node:worker_threads";
 import { TenureError } from "@tenure/protocol";
 import type { Result } from "../db.ts";
 import { isUnavailable } from "../unavailable.ts";
+import { builtFile } from "./built-file.ts";
 import type { Answer, Ask, Notification } from "./pglite-worker.ts";
 
 type AskWithoutId = Ask extends infer A ? (A extends Ask ? Omit<A, "id"> : never) : never;
@@ -24,12 +26,28 @@ interface Caller {
   reject: (error: unknown) => void;
 }
 
-/** Opens the database of `directory` in a thread of its own, or makes it. */
+/**
+ * Limits the garbage that V8 lets gather in the thread before it collects. The memory of Postgres itself is
+ * outside of the heap.
+ */
+const YOUNG_GENERATION_MB = 8;
+
+/**
+ * One compiler of WebAssembly instead of one for each core. Each takes memory for the largest functions of Postgres, and the
+ * allocator keeps it for the thread it was given to. V8 reads this when it compiles; a version that does not know it goes on.
+ */
+const ONE_COMPILER = "--wasm-num-compilation-tasks=1";
+
+/** Opens the database of `directory` in a thread of its own. */
 export async function startThread(
   directory: string,
   options: { statementTimeoutMs: number; onError?: ((error: unknown) => void) | undefined },
 ): Promise<PgliteThread> {
-  const worker = new Worker(workerFile(), { workerData: { directory } });
+  setFlagsFromString(ONE_COMPILER);
+  const worker = new Worker(builtFile("pglite-worker.js"), {
+    workerData: { directory },
+    resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB },
+  });
   const waiting = new Map<number, Caller>();
   const notifications = new EventEmitter().setMaxListeners(0);
   let lastId = 0;
@@ -95,12 +113,4 @@ export const down = (reason: string, cause?: unknown): TenureError<"DEPENDENCY_D
 function errorOf(given: { message: string; code?: string }): Error {
   const error = Object.assign(new Error(given.message), given);
   return isUnavailable(given.code) ? down(given.message, error) : error;
-}
-
-// Tests run from source, where Node cannot start a `.ts` thread: they use the build of the same file.
-function workerFile(): URL {
-  const own = new URL("./pglite-worker.js", import.meta.url);
-  return import.meta.url.endsWith(".ts")
-    ? new URL("../../../dist/store/embedded/pglite-worker.js", import.meta.url)
-    : own;
 }

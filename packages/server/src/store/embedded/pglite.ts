@@ -5,6 +5,7 @@ import { createPriorityLine } from "../../kernel/priority-line.ts";
 import { every } from "../../kernel/service.ts";
 import type { Db, PostgresStore } from "../db.ts";
 import { type DirectoryLock, lockDirectory } from "./directory-lock.ts";
+import { makeDatabase } from "./make-database.ts";
 import { type AskThread, down, type PgliteThread, startThread } from "./pglite-thread.ts";
 import { createUpkeep, type UpkeepSettings } from "./pglite-upkeep.ts";
 
@@ -53,7 +54,9 @@ export async function openPglite(options: PgliteOptions): Promise<EmbeddedStore>
 }
 
 async function openLocked(options: PgliteOptions, lock: DirectoryLock): Promise<EmbeddedStore> {
-  const threads = await keepThread(options);
+  const directory = join(options.dataDir, "postgres");
+  await makeDatabase(directory, lock);
+  const threads = await keepThread(directory, options);
   // A statement waits for the one before, so a transaction is one turn of this line.
   const line = createPriorityLine();
   // The thread is chosen when the turn comes, and stays for all of a transaction.
@@ -108,8 +111,7 @@ const statementsIn = (inTurn: InTurn): Db => ({
  * The thread, and another one in its place when it fails. A Postgres that cannot write its log gives up (PANIC); a server
  * would be started again by its supervisor. What was committed is on the disk, so opening it again is a crash recovery.
  */
-async function keepThread(options: PgliteOptions) {
-  const directory = join(options.dataDir, "postgres");
+async function keepThread(directory: string, options: PgliteOptions) {
   const limits = {
     statementTimeoutMs: options.statementTimeoutMs ?? STATEMENT_TIMEOUT_MS,
     onError: options.onError,

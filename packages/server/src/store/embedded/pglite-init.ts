@@ -1,0 +1,27 @@
+import { setFlagsFromString } from "node:v8";
+import { isMainThread, Worker, workerData } from "node:worker_threads";
+import { PGlite } from "@electric-sql/pglite";
+import { optionsOf } from "./pglite-options.ts";
+
+// The process that makes a database, in a directory that does not exist yet. It ends when that is done: initdb takes some
+// 300 MB, and the memory of WebAssembly never shrinks. The work is in a thread, so that the main thread can see at any
+// moment that the server is gone; nothing else would end this process then.
+
+if (isMainThread) {
+  // It ends within seconds: optimizing Postgres would take longer than the optimized code saves.
+  setFlagsFromString("--no-wasm-tier-up");
+  setFlagsFromString("--no-wasm-dynamic-tiering");
+  const endAtOnce = () => process.kill(process.pid, "SIGKILL");
+  process.once("disconnect", endAtOnce);
+  if (!process.connected) endAtOnce();
+  const worker = new Worker(new URL(import.meta.url), { workerData: process.argv[2] });
+  worker.once("error", (error) => {
+    const message = error instanceof Error ? error.message : String(error);
+    process.send?.({ error: message }, () => process.exit(1));
+  });
+  worker.once("exit", (code) => {
+    if (code === 0) process.exit(0);
+  });
+} else {
+  await (await PGlite.create(optionsOf(workerData as string))).close();
+}
