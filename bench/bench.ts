@@ -8,6 +8,9 @@ export interface BenchRun {
   /** Only this mode of a part that counts several. */
   mode?: string | undefined;
   print: (line: string) => void;
+  /** Of `fleet`: how many node-units, and how many rows appear at once. */
+  nodes?: number;
+  rows?: number;
 }
 
 /** A measurement beside what it is measured by: a peer, or the limit that nobody can beat. */

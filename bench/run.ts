@@ -10,9 +10,10 @@ const parts = BENCHES.filter((bench) => bench.parts).map(
   (bench) => `  --part of ${bench.name}: ${bench.parts?.join(", ")}`,
 );
 const USAGE =
-  "npm run bench [-- <name> … --seed N --part P]\n\n" +
+  "npm run bench [-- <name> … --seed N --part P --nodes N --rows N]\n\n" +
   `${renderChoices(BENCHES)}\n\n${parts.join("\n")}\n` +
-  "  --jobs N, --mode M  jobs per count, and the only mode, of jobs --part counts";
+  "  --jobs N, --mode M  jobs per count, and the only mode, of jobs --part counts\n" +
+  "  --nodes N, --rows N  node-units and deployments of fleet";
 
 const { values, positionals, refuse, numberOf } = readCommandLine(USAGE, {
   allowPositionals: true,
@@ -21,6 +22,8 @@ const { values, positionals, refuse, numberOf } = readCommandLine(USAGE, {
     part: { type: "string" },
     jobs: { type: "string" },
     mode: { type: "string" },
+    nodes: { type: "string" },
+    rows: { type: "string" },
   },
 });
 const benches = chosen(BENCHES, positionals, refuse);
@@ -30,6 +33,8 @@ if (part !== undefined && !benches.some((bench) => bench.parts?.includes(part)))
   refuse(`there is no part ${part}`);
 const sizes = {
   ...(values.jobs !== undefined && { jobs: numberOf("jobs", values.jobs, { least: 1 }) }),
+  ...(values.nodes !== undefined && { nodes: numberOf("nodes", values.nodes, { least: 1 }) }),
+  ...(values.rows !== undefined && { rows: numberOf("rows", values.rows, { least: 0 }) }),
 };
 await sweepOrphans();
 console.log(`${machine()}, seed ${seed}\n${await versions()}`);
