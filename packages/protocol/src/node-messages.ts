@@ -58,6 +58,8 @@ const NodeRegister = z.object({
   token_labels: z.boolean().optional(),
   /** The node accepts the members in pages. Without it they come in one frame. */
   member_pages: z.boolean().optional(),
+  /** The node accepts several changes of the members in one event. Without it each is an event. */
+  member_batches: z.boolean().optional(),
   pools: Pools.optional(),
   services: Services.optional(),
   capacity: Capacity.optional(),
@@ -173,7 +175,8 @@ const NodeResultAck = NodeAck.extend({ type: z.literal("job_result_ack") });
 /**
  * The members. INIT has `members`; TERMINAL_CHANGE has `new` (JOIN), `new` and `old` (UPDATE) or `old` (LEAVE). After a gap
  * in `seq` the node calls `member.list`. A long INIT comes in pages, in the order of addresses. The `seq` of the first one
- * is that of the list; changes that arrive between two pages apply after the last.
+ * is that of the list; changes that arrive between two pages apply after the last. For a node with `member_batches` a
+ * TERMINAL_CHANGE has the last states of the members that changed after `after_seq`, up to `seq`, or only a new view.
  */
 const HostEvent = z.object({
   type: z.literal("host_event"),
@@ -187,6 +190,10 @@ const HostEvent = z.object({
   next: NodeId.optional(),
   new: Member.optional(),
   old: Member.optional(),
+  /** Of a batch: it has every change after this number, up to `seq`. */
+  after_seq: Seq.optional(),
+  changed: z.array(Member).optional(),
+  left: z.array(z.object({ address: NodeId, epoch: Epoch })).optional(),
 });
 export type HostEvent = z.infer<typeof HostEvent>;
 

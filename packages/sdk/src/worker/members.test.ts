@@ -187,6 +187,39 @@ describe("a gap", () => {
   });
 });
 
+describe("a batch", () => {
+  const batch = (after: number, seq: number, fields: Partial<HostEvent> = {}): HostEvent =>
+    change(seq, { after_seq: after, changed: [], left: [], ...fields });
+
+  test("has the last states of several members", () => {
+    const { members, present, views, asked } = watch();
+    members.receive(init(1, member("ada"), member("bob", 3)));
+    const left = [{ address: NODES.bob, epoch: 3 }];
+    members.receive(batch(1, 9, { changed: [member("cyd")], left }));
+    members.receive(batch(9, 9, { view: "settling" }));
+    expect(present()).toEqual(["ada", "cyd"]);
+    expect(views.map(({ view }) => view)).toEqual(["ready", "ready", "settling"]);
+    members.receive(batch(9, 10, { left: [{ address: NODES.ada, epoch: 0 }] }));
+    expect(present()).toEqual(["ada", "cyd"]);
+    expect(asked).toEqual([]);
+  });
+
+  test("that begins before the list is applied, one that is older is not, one behind a gap asks for the list", async () => {
+    const { members, present, asked } = watch();
+    members.receive(init(5, member("ada")));
+    members.receive(batch(1, 4, { left: [{ address: NODES.ada, epoch: 9 }] }));
+    expect(present()).toEqual(["ada"]);
+    members.receive(batch(3, 7, { changed: [member("bob")] }));
+    expect(present()).toEqual(["ada", "bob"]);
+    members.receive(batch(8, 9, { changed: [member("cyd")] }));
+    members.receive(batch(9, 9, { view: "ready" }));
+    expect(asked).toHaveLength(1);
+    await asked[0]?.answer(listed(8, member("ada")));
+    expect(present()).toEqual(["ada", "cyd"]);
+    expect(members.current?.view).toBe("ready");
+  });
+});
+
 describe("an INIT in pages", () => {
   const [first, second, third] = Object.keys(NODES)
     .map((name) => member(name as keyof typeof NODES))

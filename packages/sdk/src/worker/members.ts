@@ -71,7 +71,7 @@ export class Members {
       this.#receiveInit(event);
     } else if (this.#seq === undefined || !this.#current) {
       this.#buffer(event);
-    } else if (event.seq === this.#seq + 1) {
+    } else if (isNext(event, this.#seq)) {
       this.#seq = event.seq;
       this.#publish(applyChange(this.#current, event));
     } else if (event.seq > this.#seq) {
@@ -164,9 +164,9 @@ export class Members {
   /** Takes a complete list, and then the events that arrived meanwhile. */
   #replace(list: MemberList): void {
     this.#cancelRequest();
-    const later = this.#buffered.filter((event) => event.seq > list.seq);
+    const later = this.#buffered.filter((event) => event.seq > list.seq || isNext(event, list.seq));
     const members = new Map(list.members.map((member) => [member.address, member]));
-    if (later[0] && later[0].seq !== list.seq + 1) {
+    if (later[0] && !isNext(later[0], list.seq)) {
       // The list is older than the gap it should close: the next request goes out after a pause.
       this.#buffered = later;
       this.#publish({ view: "settling", members });
@@ -180,8 +180,17 @@ export class Members {
   }
 }
 
+/** Whether nothing is missing between this number and the event. A batch may repeat changes, or have only a new view. */
+const isNext = ({ seq, after_seq }: HostEvent, at: number): boolean =>
+  after_seq === undefined ? seq === at + 1 : after_seq <= at && seq >= at;
+
 function applyChange({ members }: MembersView, event: HostEvent): MembersView {
+  const { changed = [], left = [] } = event;
+  if (event.after_seq !== undefined && changed.length + left.length === 0)
+    return { view: event.view, members };
   const next = new Map(members);
+  for (const member of changed) next.set(member.address, member);
+  for (const old of left) if (!isNewer(next.get(old.address), old)) next.delete(old.address);
   if (event.new) next.set(event.new.address, event.new);
   else if (event.old && !isNewer(next.get(event.old.address), event.old))
     next.delete(event.old.address);
@@ -189,5 +198,5 @@ function applyChange({ members }: MembersView, event: HostEvent): MembersView {
 }
 
 /** The node has reconnected already: the end of its former connection does not remove it. */
-const isNewer = (member: Member | undefined, old: Member): boolean =>
+const isNewer = (member: Member | undefined, old: { epoch: number }): boolean =>
   member !== undefined && member.epoch > old.epoch;

@@ -29,6 +29,7 @@ describe("a node that connects", () => {
       boot_id: BOOT_ID,
       token: "SECRET",
       member_pages: true,
+      member_batches: true,
       running: [JOB],
       ...described,
     });

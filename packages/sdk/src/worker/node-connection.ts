@@ -40,6 +40,7 @@ export type NodeDescription = Omit<
   | "token"
   | "member_pages"
   | "features"
+  | "member_batches"
   | "running"
 >;
 
@@ -259,6 +260,7 @@ async function register(
     signature: btoa(String.fromCharCode(...signature)),
     member_pages: true,
     ...(features && { features: [...features] }),
+    member_batches: true,
     ...(token !== undefined && { token }),
     ...(running && { running: [...running()] }),
   });

@@ -173,7 +173,9 @@ test("a list whose rest has left ends with an empty page", () => {
 
 test("an INIT that is stopped sends no further page", () => {
   const to = link();
-  createMemberPages(view(fleetOf(100, 16_000)).current).send(to, PAGED)();
+  createMemberPages(view(fleetOf(100, 16_000)).current)
+    .send(to, PAGED)
+    .stop();
   to.drain();
   expect(to.frames).toHaveLength(1);
 });

@@ -1,5 +1,6 @@
 import type { Member, ViewState } from "@tenure/protocol";
 import type { MembersService } from "./members.ts";
+import { memberJson } from "./sending/member-json.ts";
 import { membersFor } from "./visible-members.ts";
 
 /** Of one frame to a node-unit. It reads 16 MiB, and the server buffers 8 MiB for it. */
@@ -19,8 +20,11 @@ interface PageLink {
 }
 
 export interface MemberPages {
-  /** Sends the members as INIT events, each when the one before has left the process. Returns how to stop. */
-  send(link: PageLink, reader: MembersReader): () => void;
+  /**
+   * Sends the members as INIT events, each when the one before has left the process. Returns what the first has, and how
+   * to stop: the changes after that `seq` complete the list.
+   */
+  send(link: PageLink, reader: MembersReader): Stamp & { stop: () => void };
   /** The answer to `member.list`: the first page with members after that address. */
   list(reader: MembersReader, after?: string): Buffer;
 }
@@ -88,16 +92,17 @@ export function createMemberPages(
   return {
     send({ sendText, whenDrained }, reader) {
       let stopped = false;
-      sendAfter(undefined);
-      return () => {
+      const { seq, view } = sendAfter(undefined);
+      const stop = () => {
         stopped = true;
       };
+      return { seq, view, stop };
 
-      function sendAfter(after: string | undefined): void {
-        if (stopped) return;
-        const { frame, next } = pageAfter(reader, after);
+      function sendAfter(after: string | undefined): Stamp {
+        const { frame, next, ...stamp } = pageAfter(reader, after);
         sendText(frame);
-        if (next !== undefined) whenDrained(() => sendAfter(next));
+        if (next !== undefined) whenDrained(() => !stopped && sendAfter(next));
+        return stamp;
       }
     },
     list(reader, after) {
@@ -126,7 +131,7 @@ function writePage(
   const texts: string[] = [];
   let bytes = HEAD_BYTES_MAX;
   for (const member of sorted.slice(from)) {
-    const text = JSON.stringify(member);
+    const text = memberJson(member);
     bytes += Buffer.byteLength(text) + 1;
     if (texts.length > 0 && bytes > bytesMax) break;
     texts.push(text);
@@ -173,4 +178,4 @@ function shortened(members: readonly Member[], bytesMax: number): Member[] {
 const flagsOf = ({ tags }: Member): Member["tags"] =>
   Object.fromEntries(Object.entries(tags).filter(([, value]) => typeof value === "boolean"));
 
-const bytesOf = (member: Member): number => Buffer.byteLength(JSON.stringify(member));
+const bytesOf = (member: Member): number => Buffer.byteLength(memberJson(member));

@@ -9,6 +9,7 @@ import {
   type ResourceUsage,
   type ServerMethod,
   type ServerToNode,
+  type ViewState,
 } from "@tenure/protocol";
 import type { MembersReader } from "./member-pages.ts";
 import type { NodeUnitRow } from "./store/node-unit-store.ts";
@@ -19,6 +20,8 @@ export interface NodeLink {
   send(message: ServerToNode): void;
   /** Sends a message that is JSON already. */
   sendText(message: string | Buffer): void;
+  /** Bytes that have not left the process. */
+  unsentBytes(): number;
   /** Calls back once, when everything sent so far has left the process. Never after the socket is closed. */
   whenDrained(callback: () => void): void;
   close(code: CloseCode, reason: string): void;
@@ -81,11 +84,23 @@ export interface LocalNode extends NodeConnection {
   isIntroduced: boolean;
   /** Whether the node-unit reads the members in pages. */
   readonly readsPages: boolean;
+  /** Whether it reads several changes in one event. */
+  readonly readsBatches: boolean;
+  readonly sent: SentMembers;
   stopSending(): void;
   isDrained: boolean;
   isLeaving: boolean;
   isDirty: boolean;
   writtenAtMs: number;
+}
+
+/** What a node-unit has been sent. */
+export interface SentMembers {
+  /** The number of the last change, or of the list. */
+  seq: number;
+  view: ViewState | undefined;
+  /** The rest is sent when the socket has sent what it has. */
+  isWaiting: boolean;
 }
 
 export interface NewConnection {
@@ -121,6 +136,8 @@ export function createLocalNode(connection: NewConnection, actions: NodeActions)
     snapshot: snapshotOf(connection),
     isIntroduced: false,
     readsPages: registration.member_pages ?? false,
+    readsBatches: registration.member_batches ?? false,
+    sent: { seq: 0, view: undefined, isWaiting: false },
     stopSending: () => {},
     isDrained: row?.draining ?? false,
     isLeaving: false,

@@ -4,7 +4,6 @@ import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { sendAway } from "./go-away.ts";
-import { createMemberEvents } from "./member-events.ts";
 import { createMemberPages } from "./member-pages.ts";
 import type { MembersRefresh, MembersService } from "./members.ts";
 import { CONFIRM_LIMIT_MS, createNodeAdmission } from "./node-admission.ts";
@@ -19,6 +18,7 @@ import {
   type NodeLink,
   unitOf,
 } from "./node-connection.ts";
+import { createMemberEvents } from "./sending/member-events.ts";
 import {
   leaveNodeUnit,
   type NodeTerm,
