@@ -1,3 +1,4 @@
+import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { attackServerOnPostgres } from "./on-postgres.ts";
 import { rawUnit } from "./raw-unit.ts";
@@ -44,8 +45,10 @@ test("a pattern that cannot be read trusts nothing, and why says so", async () =
   await server.as("admin", "POST", "/api/v1/deployments", spec);
   const trusted_package_regexp = "(?:.?){999}(?:.?){999}";
   const node = await rawUnit(server, "node", { trusted_package_regexp });
-  const why = await server.as("admin", "GET", "/api/v1/deployments/web/why");
-  expect(why.body).toMatchObject({
+  const why = async () => (await server.as("admin", "GET", "/api/v1/deployments/web/why")).body;
+  const isPresent = async () => !JSON.stringify(await why()).includes("no_node_units");
+  await until(isPresent, { what: "the node-unit to be a member" });
+  expect(await why()).toMatchObject({
     answer: expect.stringContaining("trusts no package: its TRUSTED_PACKAGE_REGEXP must have"),
     reasons: [{ code: "no_node_fits" }, { code: "pattern_unreadable" }],
   });

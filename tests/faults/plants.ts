@@ -513,7 +513,7 @@ export const PLANTS: readonly Plant[] = [
     seconds: 40,
     edits: [
       {
-        file: NODE_UNITS,
+        file: "server/dist/membership/store/online-unit-store.js",
         protection: "where online and epoch",
         instead: "where epoch",
       },

@@ -4,7 +4,7 @@ import type {
   NodeUnitRow,
 } from "../../../packages/server/src/membership/store/node-unit-store.ts";
 
-export type NodeUnit = Omit<NodeUnitRow, "present" | "present_for_ms" | "lost_at">;
+export type NodeUnit = Omit<NodeUnitRow, "present" | "lost_at">;
 
 export interface NodeTerm {
   address: string;
@@ -110,7 +110,6 @@ export function createNodeTable(
           ...unit,
           present: isPresent(unit),
           lost_at: new Date(lossMs(unit)),
-          present_for_ms: unit.presence_expires_at.getTime() - nowMs(),
         })),
     isPresent,
     nextEpoch: () => ++epoch,

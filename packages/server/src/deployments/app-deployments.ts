@@ -37,9 +37,6 @@ export interface AppDeployments extends Service {
   forgetOld(): Promise<void>;
 }
 
-/** Three heartbeats: the sample of a node that was silent for longer is not compared. */
-const SAMPLE_AGE_MAX_MS = 15_000;
-
 /** Creates the parts of the deployments from the settings and connects them to membership. */
 export function createAppDeployments(options: AppDeploymentsOptions): AppDeployments {
   const { config, instanceId, bootId, db, clock, random, log, telemetry, membership } = options;
@@ -48,11 +45,10 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
 
   /** Samples of node-units that renewed their presence lately, by the database's clock. */
   function samples(tenants: readonly string[] | undefined): Record<string, ResourceUsage> {
+    const { rows } = members.current();
+    const silent = members.silent();
     const recent = new Set(
-      members
-        .current()
-        .rows.filter((row) => row.present && row.present_for_ms > presenceTtlMs - SAMPLE_AGE_MAX_MS)
-        .map(({ address }) => address),
+      rows.flatMap(({ address, present }) => (present && !silent.has(address) ? address : [])),
     );
     const fresh = fleet
       .views()

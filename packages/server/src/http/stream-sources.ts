@@ -14,10 +14,15 @@ export function createNodeDiff(): (nodes: NodeView[]) => Change[] {
   return (nodes) => {
     // Presence is renewed every few seconds; as a change it would redraw every console each time.
     const now = new Map(
-      nodes.map((node) => [
-        node.node_id,
-        { json: JSON.stringify({ ...node, presence_expires_at: null }), node },
-      ]),
+      nodes.map((node) => {
+        const former = known.get(node.node_id);
+        // Serialized only when it is another object: membership keeps the view of a node that has not changed.
+        if (former?.node === node) return [node.node_id, former];
+        return [
+          node.node_id,
+          { json: JSON.stringify({ ...node, presence_expires_at: null }), node },
+        ];
+      }),
     );
     const changed = nodes.filter(
       (node) => known.get(node.node_id)?.json !== now.get(node.node_id)?.json,

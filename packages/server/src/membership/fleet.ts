@@ -6,12 +6,17 @@ import type { HotStore } from "../store/hot-store.ts";
 import type { NodeConnection } from "./node-connection.ts";
 import type { Nodes } from "./nodes.ts";
 import { lastSeenKeys, takeUnseen, touch } from "./store/last-seen-store.ts";
-import { findNodeUnits, type NodeUnitRow, pageOfNodeUnits } from "./store/node-unit-store.ts";
+import {
+  findNodeUnits,
+  type NodeUnitRow,
+  pageOfNodeUnits,
+  readNodeUnits,
+} from "./store/node-unit-store.ts";
 import {
   forgetNodes,
   type NodeSnapshot,
   readDraining,
-  readSnapshots,
+  SnapshotReader,
 } from "./store/snapshot-store.ts";
 
 export interface FleetOptions {
@@ -56,6 +61,8 @@ export function createFleet({
   readsOthers,
 }: FleetOptions): Fleet {
   let snapshots = new Map<string, NodeSnapshot>();
+  const reader = new SnapshotReader(hot);
+  const views = createViews(reservedOf);
 
   /** This instance's own connections are newer than the last read. */
   const known = (): Map<string, NodeSnapshot> =>
@@ -66,13 +73,14 @@ export function createFleet({
     reserved: reservedOf(node.node_id),
   });
 
+  /** In the order of their addresses. */
   function present(): NodeView[] {
     const hot = known();
     const units = new Map(rows().map((row) => [row.address, row]));
-    const addresses = new Set([...units.keys(), ...hot.keys()]);
-    return [...addresses]
-      .flatMap((address) => viewOf(units.get(address), hot.get(address)) ?? [])
-      .sort(byAddress);
+    return views.of(new Set([...units.keys(), ...hot.keys()]), (address) => ({
+      row: units.get(address),
+      snapshot: hot.get(address),
+    }));
   }
 
   return {
@@ -90,26 +98,30 @@ export function createFleet({
         );
       await forgetNodes(hot, await takeUnseen(hot, key, removeStaleAfterMs));
       if (!readsOthers) return;
-      snapshots = new Map(
-        (await readSnapshots(hot)).map((snapshot) => [snapshot.node_id, snapshot]),
-      );
+      const mine = new Map(own.map(ownSnapshot));
+      const others = await reader.read((nodeId) => !mine.has(nodeId));
+      snapshots = new Map(mine);
+      for (const snapshot of others) snapshots.set(snapshot.node_id, snapshot);
     },
-    views: () => present().map(withReserved),
+    views: present,
     async page({ scope, online, nodeUnit, after, limit }) {
       const here = present().filter((node) => node.online && isSeen(scope, node));
       // Workers that are away are not stored.
       const workers = nodeUnit || online === false ? [] : here.filter((node) => !node.node_unit);
       const units = nodeUnit === false ? [] : online ? here.filter(isUnit) : await stored();
-      return [...units, ...workers]
+      const nodes = [...units, ...workers]
         .filter(({ node_id }) => node_id > after)
         .sort(byAddress)
-        .slice(0, limit)
-        .map(withReserved);
+        .slice(0, limit);
+      if (!online) return nodes;
+      const addresses = nodes.filter(isUnit).map(({ node_id }) => node_id);
+      // Who is online is known without Postgres; then the times are those of the last changes.
+      return withPresence(nodes, await readNodeUnits(db, addresses).catch(() => []));
 
       async function stored(): Promise<NodeView[]> {
         const hot = known();
         const rows = await pageOfNodeUnits(db, { scope, after, limit, present: online });
-        return rows.map((row) => viewOfUnit(row, hot.get(row.address)));
+        return rows.map((row) => withReserved(viewOfUnit(row, hot.get(row.address))));
       }
     },
     async find(scope, id) {
@@ -120,14 +132,24 @@ export function createFleet({
       const hot = known();
       const units = await findNodeUnits(db, [id]);
       return [
-        ...here,
+        ...withPresence(here, units),
         ...units
           .filter(({ address }) => !listed.has(address))
           .map((row) => viewOfUnit(row, hot.get(row.address)))
-          .filter((node) => isSeen(scope, node)),
-      ].map(withReserved);
+          .filter((node) => isSeen(scope, node))
+          .map(withReserved),
+      ];
     },
   };
+}
+
+/** With the ends of presence as these rows have them: renewals are not in the view of the members. */
+function withPresence(nodes: readonly NodeView[], rows: readonly NodeUnitRow[]): NodeView[] {
+  const ends = new Map(rows.map((row) => [row.address, row.presence_expires_at.toISOString()]));
+  return nodes.map((node) => {
+    const presence_expires_at = ends.get(node.node_id);
+    return presence_expires_at ? { ...node, presence_expires_at } : node;
+  });
 }
 
 const isSeen = (scope: Scope, { tenants }: NodeView): boolean =>
@@ -138,6 +160,44 @@ const isUnit = (node: NodeView): boolean => node.node_unit;
 const byAddress = (a: NodeView, b: NodeView): number => (a.node_id < b.node_id ? -1 : 1);
 
 const ownSnapshot = ({ nodeId, snapshot }: NodeConnection) => [nodeId, snapshot] as const;
+
+interface Described {
+  row: NodeUnitRow | undefined;
+  snapshot: NodeSnapshot | undefined;
+}
+
+/**
+ * The views of the nodes. A node whose row, snapshot and reserved slots have not changed keeps its view object: readers
+ * find what changed by comparing objects, and thousands of idle nodes cost a look nothing but that.
+ */
+function createViews(reservedOf: (nodeId: string) => number) {
+  let known = new Map<string, Described & { view: NodeView }>();
+  let order: readonly string[] = [];
+
+  function inOrder(addresses: ReadonlySet<string>): readonly string[] {
+    const isSame = addresses.size === order.length && order.every((one) => addresses.has(one));
+    if (!isSame) order = [...addresses].sort();
+    return order;
+  }
+
+  return {
+    of(addresses: ReadonlySet<string>, describe: (address: string) => Described): NodeView[] {
+      const former = known;
+      known = new Map();
+      for (const address of inOrder(addresses)) {
+        const { row, snapshot } = describe(address);
+        const reserved = reservedOf(address);
+        const last = former.get(address);
+        const isSame =
+          last?.row === row && last?.snapshot === snapshot && last?.view.reserved === reserved;
+        const view = isSame ? last?.view : viewOf(row, snapshot);
+        if (!view) continue;
+        known.set(address, isSame && last ? last : { row, snapshot, view: { ...view, reserved } });
+      }
+      return [...known.values()].map(({ view }) => view);
+    },
+  };
+}
 
 /** A node-unit is described by its row, another node by its snapshot. */
 function viewOf(

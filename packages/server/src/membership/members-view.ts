@@ -22,6 +22,7 @@ export function changesBetween(before: Members, after: Members): MemberChange[] 
   const others = [...after.values()].flatMap((now): MemberChange[] => {
     const old = before.get(now.address);
     if (!old) return [{ new: now }];
+    if (old === now) return [];
     return JSON.stringify(old) === JSON.stringify(now) ? [] : [{ new: now, old }];
   });
   return [...left, ...others];
@@ -43,7 +44,16 @@ export function viewState(
   return [...settling.expected].every((address) => members.has(address)) ? "ready" : "settling";
 }
 
+/** Members of rows, while the rows are kept: of thousands of rows few change between two looks. */
+const known = new WeakMap<NodeUnitRow, Member>();
+
 function memberOf(row: NodeUnitRow): Member {
+  const member = known.get(row) ?? newMember(row);
+  known.set(row, member);
+  return member;
+}
+
+function newMember(row: NodeUnitRow): Member {
   return {
     address: row.address,
     name: row.name,

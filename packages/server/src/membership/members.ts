@@ -2,6 +2,7 @@ import type { Member, ViewState } from "@tenure/protocol";
 import { type Act, actorDetails, recorded } from "../audit/actor.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
+import { restMs } from "../kernel/rest.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { appendEvent } from "../store/event-store.ts";
 import { createTableRefresh, type TableRefresh } from "../store/table-refresh.ts";
@@ -14,6 +15,7 @@ import {
   type Settling,
   viewState,
 } from "./members-view.ts";
+import { OnlineUnits } from "./online-units.ts";
 import {
   type BrakeRow,
   brakeOf,
@@ -23,12 +25,7 @@ import {
   type TenantBrake,
 } from "./store/brake-store.ts";
 import { requestConfirmation } from "./store/confirmation-store.ts";
-import {
-  expectedAddresses,
-  listOnlineUnits,
-  type NodeUnitRow,
-  readNodeUnits,
-} from "./store/node-unit-store.ts";
+import { expectedAddresses, type NodeUnitRow } from "./store/node-unit-store.ts";
 
 export interface MembersOptions {
   db: PostgresStore;
@@ -58,6 +55,8 @@ export interface MembersService extends TableRefresh {
     rows: readonly NodeUnitRow[];
     settlesInMs: number;
   };
+  /** Present node-units that were not renewed for three heartbeats. */
+  silent(): ReadonlySet<string>;
   /** The brake that concerns these tenants; `*` = any. */
   brake(tenants: readonly string[]): BrakeRow;
   /** Rejects when the last refresh failed. */
@@ -89,6 +88,7 @@ interface State {
 export function createMembers(options: MembersOptions): MembersService {
   const { db, presenceTtlMs, clock, log } = options;
   const events = createMembersEvents({ db, log });
+  const units = new OnlineUnits(db, presenceTtlMs);
   const state: State = {
     ...{ members: new Map(), rows: [], settling: undefined, view: "settling", seq: 0 },
     brakes: [],
@@ -97,7 +97,7 @@ export function createMembers(options: MembersOptions): MembersService {
 
   async function read(): Promise<void> {
     await settle();
-    const rows = (await listUnits()).map((row) => (row.invalid ? withFormerTraits(row) : row));
+    const rows = await units.read();
     const members = membersOf(rows);
     state.lastReadMs = clock.monotonicMs();
     state.failure = undefined;
@@ -112,27 +112,10 @@ export function createMembers(options: MembersOptions): MembersService {
     Object.assign(state, { members, rows, view, brakes });
     options.onRefresh({ rows, changes, view });
     await events.invalidRows(rows);
-    const lost = changes.flatMap((change) => expiredRow(rows, change) ?? []);
+    const lost = expiredRows(rows, changes);
     // No instance saw these node-units leave: others may be lost as well, so every instance pings its own.
     if (lost.length > 0) await requestConfirmation(db);
     await events.presenceExpired(lost);
-  }
-
-  /** A row that cannot be read keeps its former traits. */
-  function withFormerTraits(row: NodeUnitRow): NodeUnitRow {
-    const former = state.members.get(row.address);
-    if (!former) return row;
-    const { labels, tags, claim_policy, instance_id } = former;
-    return { ...row, labels, tags, claim_policy, instance_id };
-  }
-
-  /** The node-units that are online, and those that were at the last read: no other row can have changed. */
-  async function listUnits(): Promise<NodeUnitRow[]> {
-    const online = await listOnlineUnits(db);
-    const here = new Set(online.map(({ address }) => address));
-    const gone = state.rows.filter((row) => row.online && !here.has(row.address));
-    const addresses = gone.map(({ address }) => address);
-    return [...online, ...(await readNodeUnits(db, addresses))];
   }
 
   /** Starts to settle at the first read, and after an outage that may have made presences expire. */
@@ -156,6 +139,7 @@ export function createMembers(options: MembersOptions): MembersService {
 
   const refresh = createTableRefresh({
     ...{ db, clock, channel: "tenure_membership", intervalMs: options.refreshIntervalMs, read },
+    restMs: () => restMs(state.members.size),
     onReadError(error) {
       state.failure = error;
       log.warn({ event: "members.not-read", error }, "could not read the members; will retry");
@@ -176,6 +160,7 @@ export function createMembers(options: MembersOptions): MembersService {
       rows: state.rows,
       settlesInMs: state.settling ? Math.max(0, state.settling.untilMs - clock.monotonicMs()) : 0,
     }),
+    silent: () => units.silent,
     brake: (tenants) => brakeOf(state.brakes, tenants),
     async checkRead() {
       if (state.failure !== undefined) throw state.failure;
@@ -194,11 +179,11 @@ export function createMembers(options: MembersOptions): MembersService {
   };
 }
 
-/** The row of a node-unit whose presence expired. A node-unit that left has `online` false in its row. */
-function expiredRow(
+/** The rows of the node-units whose presence expired. A node-unit that left has `online` false in its row. */
+function expiredRows(
   rows: readonly NodeUnitRow[],
-  { old, new: now }: MemberChange,
-): NodeUnitRow | undefined {
-  const row = now ? undefined : rows.find(({ address }) => address === old?.address);
-  return row?.online ? row : undefined;
+  changes: readonly MemberChange[],
+): NodeUnitRow[] {
+  const gone = new Set(changes.flatMap(({ old, new: now }) => (old && !now ? old.address : [])));
+  return gone.size > 0 ? rows.filter(({ address, online }) => online && gone.has(address)) : [];
 }

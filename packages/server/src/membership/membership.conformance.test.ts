@@ -12,7 +12,7 @@ import {
   type NodeSnapshot,
   readDraining,
   readPresence,
-  readSnapshots,
+  SnapshotReader,
   writeSnapshot,
 } from "./store/snapshot-store.ts";
 
@@ -45,7 +45,7 @@ describe.each(HOT_STORES)("membership in the hot state: %s", (kind) => {
     ...changes,
   });
   const found = async (nodeId: string) =>
-    (await readSnapshots(store.hot)).find(({ node_id }) => node_id === nodeId);
+    (await new SnapshotReader(store.hot).read()).find(({ node_id }) => node_id === nodeId);
 
   test("what one instance writes of a node every instance reads", async () => {
     const node = snapshot();

@@ -3,6 +3,7 @@ import { type Act, actorDetails, recorded } from "../audit/actor.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
+import { restMs } from "../kernel/rest.ts";
 import { every, type Service } from "../kernel/service.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
@@ -97,12 +98,13 @@ export function createMembership(options: MembershipOptions): Membership {
   });
   const channel = `${hot.prefix}:wake:nodes`;
 
-  async function round(): Promise<void> {
+  async function round(signal: AbortSignal): Promise<void> {
     // In parallel: while one of them waits, the owners of the other must not expire.
     await Promise.all([
       fleet.refresh().then(() => options.onRefresh(fleet.views())),
       sessions.renew(),
     ]);
+    await clock.sleep(restMs(nodes.connected().length), signal);
   }
 
   /** Wakes all instances. A lost message costs one refresh interval. */

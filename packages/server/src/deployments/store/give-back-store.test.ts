@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { DATABASES, openTestDb, type TestDb } from "../../../testing/databases.ts";
 import { addDeployment, joinUnit, readDeployment, termOf } from "../../../testing/deployments.ts";
-import { leaveNodeUnit, listOnlineUnits } from "../../membership/store/node-unit-store.ts";
+import { leaveNodeUnit } from "../../membership/store/node-unit-store.ts";
+import { listOnlineUnits } from "../../membership/store/online-unit-store.ts";
 import { releaseLost } from "./claim-store.ts";
 import { giveBack } from "./give-back-store.ts";
 

@@ -5,6 +5,10 @@ import { json, sql } from "../../store/sql.ts";
 import type { Moment } from "./confirmation-store.ts";
 import { soundUnit } from "./node-unit-reader.ts";
 
+/**
+ * The view of the members keeps a row until something other than a renewal changes it: there `presence_expires_at`, `renewed_at`
+ * and `lost_at` are those of that change.
+ */
 export interface NodeUnitRow {
   address: string;
   name: string;
@@ -32,8 +36,6 @@ export interface NodeUnitRow {
   lost_at: Date;
   /** Online and not lost, by the database's clock. */
   present: boolean;
-  /** How long its presence still lasts, by the same clock, within a day of now. */
-  present_for_ms: number;
   /** Columns that could not be read. Each has a neutral value here. */
   invalid?: readonly FieldIssue[];
 }
@@ -126,7 +128,7 @@ export async function joinNodeUnit(
              jsonb_build_object('epoch', epoch, 'instance_id', instance_id)
         from joined, moment
        where joined_at = moment.now)
-    select *, presence_expires_at as lost_at, true as present, ${ttlMs}::bigint as present_for_ms from joined`);
+    select *, presence_expires_at as lost_at, true as present from joined`);
   return rows[0];
 }
 
@@ -175,23 +177,10 @@ export async function leaveNodeUnit(
   return rowCount === 1;
 }
 
-/**
- * Those that are online, present or not: a presence that ran out is still online until the hourly sweep. What left is not
- * read, however much of it there is.
- */
-export async function listOnlineUnits(db: Db): Promise<NodeUnitRow[]> {
-  const { rows } = await db.query<NodeUnitRow>(sql`
-    select node_unit_now.*, lost_at > moment.now as present, tenure_ms_until(presence_expires_at) as present_for_ms
-      from node_unit_now, (select tenure_now() as now) as moment
-     where online and epoch > 0 and epoch < 9007199254740991
-     order by address collate "C"`);
-  return rows.map(soundUnit);
-}
-
 export async function readNodeUnits(db: Db, addresses: readonly string[]): Promise<NodeUnitRow[]> {
   if (addresses.length === 0) return [];
   const { rows } = await db.query<NodeUnitRow>(sql`
-    select *, online and lost_at > tenure_now() as present, tenure_ms_until(presence_expires_at) as present_for_ms
+    select *, online and lost_at > tenure_now() as present
       from node_unit_now where address = any(${addresses}::text[])`);
   return rows.map(soundUnit);
 }
@@ -200,7 +189,7 @@ export async function readNodeUnits(db: Db, addresses: readonly string[]): Promi
 export async function findNodeUnits(db: Db, ids: readonly string[]): Promise<NodeUnitRow[]> {
   if (ids.length === 0) return [];
   const { rows } = await db.query<NodeUnitRow>(sql`
-    select *, online and lost_at > tenure_now() as present, tenure_ms_until(presence_expires_at) as present_for_ms
+    select *, online and lost_at > tenure_now() as present
       from node_unit_now
      where address = any(${ids}::text[]) or name = any(${ids}::text[])
      order by address collate "C"`);
@@ -213,7 +202,7 @@ export async function pageOfNodeUnits(
   page: { scope: Scope; after: string; limit: number; present?: boolean | undefined },
 ): Promise<NodeUnitRow[]> {
   const { rows } = await db.query<NodeUnitRow>(sql`
-    select *, online and lost_at > tenure_now() as present, tenure_ms_until(presence_expires_at) as present_for_ms
+    select *, online and lost_at > tenure_now() as present
       from node_unit_now
      where address collate "C" > ${page.after} and tenure_share(tenants, ${page.scope.tenants}::text[])
        and (${page.present ?? null}::boolean is null

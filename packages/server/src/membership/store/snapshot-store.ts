@@ -143,13 +143,33 @@ export async function readPresence(
   return parsePresence(await readPresenceText(hot, snapshotKeys.presence(hot.prefix, nodeId)));
 }
 
-/** The snapshots of all present nodes. A snapshot of a newer version that cannot be read is left out. */
-export async function readSnapshots(hot: HotStore): Promise<NodeSnapshot[]> {
-  const nodes = await readListed(hot, snapshotKeys.all(hot.prefix));
-  const texts = await Promise.all(
-    nodes.map((node) => readText(hot, snapshotKeys.snapshot(hot.prefix, node))),
-  );
-  return texts.flatMap((text) => (text ? parseSnapshot(text) : []));
+/** Reads the snapshots of all present nodes again and again. A text that has not changed since the last read is not parsed again. */
+export class SnapshotReader {
+  readonly #hot: HotStore;
+  #known = new Map<string, { text: string; snapshot: NodeSnapshot | undefined }>();
+
+  constructor(hot: HotStore) {
+    this.#hot = hot;
+  }
+
+  /** Those that `isWanted`. A snapshot of a newer version that cannot be read is left out. */
+  async read(isWanted: (nodeId: string) => boolean = () => true): Promise<NodeSnapshot[]> {
+    const hot = this.#hot;
+    const nodes = (await readListed(hot, snapshotKeys.all(hot.prefix))).filter(isWanted);
+    const texts = await Promise.all(
+      nodes.map((node) => readText(hot, snapshotKeys.snapshot(hot.prefix, node))),
+    );
+    const former = this.#known;
+    this.#known = new Map();
+    for (const [index, node] of nodes.entries()) {
+      const text = texts[index];
+      if (!text) continue;
+      const known = former.get(node);
+      const isKnown = known?.text === text;
+      this.#known.set(node, isKnown ? known : { text, snapshot: parseSnapshot(text) });
+    }
+    return [...this.#known.values()].flatMap(({ snapshot }) => snapshot ?? []);
+  }
 }
 
 /** Deletes nodes that were not seen for long. */
@@ -172,10 +192,8 @@ export async function readDraining(hot: HotStore): Promise<Set<string>> {
   return new Set(await readListed(hot, snapshotKeys.draining(hot.prefix)));
 }
 
-function parseSnapshot(text: string): NodeSnapshot[] {
-  const parsed = NodeSnapshot.safeParse(JSON.parse(text));
-  return parsed.success ? [parsed.data] : [];
-}
+const parseSnapshot = (text: string): NodeSnapshot | undefined =>
+  NodeSnapshot.safeParse(JSON.parse(text)).data;
 
 const epochOf = (snapshot: string): number => (JSON.parse(snapshot) as { epoch: number }).epoch;
 
