@@ -56,6 +56,10 @@ export const edgeMetrics = ({ counter, gauge, histogram }: Define) => ({
     "Requests refused before any work: host, origin, token or role, and connections closed at a limit. A rise is a wrong client or an attack.",
     ["reason"],
   ),
+  nodesRefused: counter(
+    "tenure_nodes_refused_total",
+    "Nodes that were asked to connect later, because more joined at once than this instance can carry. They come back by themselves.",
+  ),
   signIns: counter(
     "tenure_sign_ins_total",
     "Sign-ins at the console, by result. Slowed ones came from an address with too many failures.",

@@ -30,6 +30,7 @@ import { closeCodeOf, type NodePrincipal } from "./admission.ts";
 import type { CallBudget } from "./call-budget.ts";
 import { type CallQueue, createCallQueue } from "./call-queue.ts";
 import { type Challenge, createChallenge } from "./challenge.ts";
+import type { JoinPace } from "./join-pace.ts";
 import {
   type Closed,
   type FrameLimits,
@@ -53,6 +54,8 @@ export interface NodeSocketOptions {
   calls: NodeCalls;
   /** How often the nodes of one token may call, by `tokenKey`. */
   budgetOf: (token: string) => CallBudget;
+  /** Limits the joins that are unfinished at once. */
+  joins: Pick<JoinPace, "run">;
   jobs: NodeJobs;
   clock: Clock;
   random: Random;
@@ -167,14 +170,16 @@ class NodeSocket {
     if (!areTraitsSmall({ labels, tags: message.tags }))
       throw new TenureError("FORBIDDEN", { reason: TRAITS_TOO_LARGE });
     const running = (message.running ?? []).map(attemptOf);
-    await this.#reserveSlots(message, running);
     const features = grantedOf(NODE_FEATURES, message.features);
     if (features.includes("ack_lists")) this.#acks = createAckList(this.#link.sendText);
     const calls = { call: this.#rpc.call, follow: this.#rpc.follow };
     const takesAs = features.includes("deferred_start") ? message.boot_id : undefined;
     const link = { ...this.#link, ...calls, acks: this.#acks, takesAs };
     const { tenant, tenants = [tenant] } = principal;
-    const joined = await nodes.join({ ...message, labels }, link, { tenants });
+    const joined = await this.#options.joins.run(async () => {
+      await this.#reserveSlots(message, running);
+      return nodes.join({ ...message, labels }, link, { tenants });
+    });
     if (this.#socket.readyState !== this.#socket.OPEN)
       return this.#left(joined, { silently: false, abruptly: true });
     this.#node = joined;
