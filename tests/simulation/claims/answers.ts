@@ -10,7 +10,7 @@ import { matchWhole } from "@tenure/protocol/pattern";
 import {
   answerList,
   type ListReader,
-  listJson,
+  listParts,
 } from "../../../packages/server/src/deployments/cache/list-delta.ts";
 import type {
   DeploymentRow,
@@ -21,6 +21,9 @@ import type { ClaimOutcome } from "../../../packages/server/src/deployments/stor
 import type { Arbiter } from "./arbiter.ts";
 import type { Copy } from "./copy.ts";
 import type { Store } from "./instance.ts";
+
+/** A busy instance cuts its answers: here each list of more than a few rows comes in pages. */
+const ANSWER_BYTES_MAX = 4 * 1_024;
 
 export interface AnswersOptions {
   origin: string;
@@ -53,8 +56,12 @@ export function createAnswers(options: AnswersOptions): Answer {
     if (!copy.isRead()) throw away("the deployments have not been read yet");
     const { cache } = copy;
     const { samples } = options;
-    const answer = answerList({ cache, origin, reader, revision, matches: matchWhole, samples });
-    return JSON.parse(listJson(answer).toString());
+    const list = {
+      ...{ cache, origin, reader, revision, samples },
+      ...{ matches: matchWhole, answerBytesMax: ANSWER_BYTES_MAX },
+    };
+    const answer = answerList(list);
+    return JSON.parse(Buffer.concat(listParts(answer)).toString());
   }
 
   const releaseOnce = createReleaseFlight({

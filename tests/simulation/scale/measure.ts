@@ -84,7 +84,7 @@ async function createMeasured(size: Size, free: number) {
 interface ListParts {
   createDeploymentCache(): { put(row: unknown): boolean };
   answerList(options: unknown): { revision: string; more?: boolean };
-  listJson(answer: unknown): Buffer;
+  listParts(answer: unknown): Buffer[];
 }
 
 const LISTED_ROWS = 10_000;
@@ -94,7 +94,7 @@ export async function measureLists(serverDist: string): Promise<string> {
   const load = async (file: string) =>
     (await import(pathToFileURL(join(serverDist, "deployments", file)).href)) as ListParts;
   const cache = (await load("cache/deployment-cache.js")).createDeploymentCache();
-  const { answerList, listJson } = await load("cache/list-delta.js");
+  const { answerList, listParts } = await load("cache/list-delta.js");
   const at = new Date(0);
   for (const row of rowsOf(LISTED_ROWS, () => ""))
     cache.put({ ...row, args: [], env: {}, created_at: at, updated_at: at });
@@ -102,8 +102,11 @@ export async function measureLists(serverDist: string): Promise<string> {
   const ask = (revision: string | undefined) => {
     const matches = () => true;
     const samples = () => ({});
-    const answer = answerList({ cache, origin: "o", reader, revision, matches, samples });
-    listJson(answer);
+    const answer = answerList({
+      ...{ cache, origin: "o", reader, revision, matches, samples },
+      answerBytesMax: 512 * 1_024,
+    });
+    Buffer.concat(listParts(answer));
     return answer;
   };
   let revision: string | undefined;

@@ -11,6 +11,7 @@ import type { PostgresStore } from "../store/db.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { createCachedDeployments, type RowChange } from "./cache/cached-deployments.ts";
 import { answerList, type WrittenList } from "./cache/list-delta.ts";
+import { createListPace, type PacedAnswer } from "./cache/list-pace.ts";
 import { type ChangeNotifierOptions, createChangeNotifier } from "./change-notifier.ts";
 import { type DeploymentNode, readerOf, refusal, termOf } from "./deployment-node.ts";
 import { createRelease, type ReleaseOptions } from "./release.ts";
@@ -48,6 +49,7 @@ export function createDeployments(options: DeploymentsOptions) {
     },
   });
   const notifier = createChangeNotifier({ ...options, cache: () => cached.cache });
+  const pace = createListPace();
   const wakeAll = () => notifier.wakeNodes([{ tenants: undefined, all: true, nodes: [] }]);
   const moves = every(MOVES_INTERVAL_MS, sweepMoves, {
     clock,
@@ -64,7 +66,7 @@ export function createDeployments(options: DeploymentsOptions) {
   async function list(
     node: DeploymentNode,
     { revision }: CallParams<"deployment.list">,
-  ): Promise<WrittenList> {
+  ): Promise<PacedAnswer<WrittenList>> {
     termOf(node);
     // A node that comes from another instance may have seen more than this cache has: an older list would make it stop
     // what it has just claimed.
@@ -73,12 +75,15 @@ export function createDeployments(options: DeploymentsOptions) {
       const reason = "the deployments have not been read yet";
       throw new TenureError("DEPENDENCY_DOWN", { dependency: "postgres", reason });
     }
-    const answer = answerList({
-      ...{ cache: cached.cache, origin, reader: readerOf(node), revision },
-      ...{ matches: matchWhole, samples: options.samples },
+    const paced = await pace.answer(node.link, (answerBytesMax) => {
+      const list = {
+        ...{ cache: cached.cache, origin, reader: readerOf(node), revision, answerBytesMax },
+        ...{ matches: matchWhole, samples: options.samples },
+      };
+      return answerList(list);
     });
-    telemetry.deploymentLists.inc({ answer: answer.answer });
-    return answer;
+    telemetry.deploymentLists.inc({ answer: paced.answer.answer });
+    return paced;
   }
 
   async function take(

@@ -214,4 +214,17 @@ describe("a message socket", () => {
     expect(answering.readyState).toBe(WebSocket.OPEN);
     deaf.destroy();
   });
+
+  test("reports once that a message has left the process, or never will", async () => {
+    const client = await open();
+    const link = accepted[0]!.link;
+    let written = 0;
+    link.sendText('"first"', () => written++);
+    await until(() => written === 1, { what: "the first to be written" });
+    await until(() => client.received.includes('"first"'), { what: "the message" });
+    client.terminate();
+    await until(() => accepted[0]!.closed, { what: "the socket to be closed" });
+    link.sendText('"second"', () => written++);
+    expect(written).toBe(2);
+  });
 });

@@ -39,8 +39,11 @@ const DRAIN_POLL_MS = 10;
 /** A socket that carries messages of one protocol. */
 export interface MessageSocket<Out> {
   send(message: Out): void;
-  /** Sends a message that is JSON text already: a payload is not parsed and rendered again. */
-  sendText(message: string | Buffer): void;
+  /**
+   * Sends a message that is JSON text already: a payload is not parsed and rendered again. Calls `written` once, when it
+   * has left the process or never will.
+   */
+  sendText(message: string | Buffer, written?: () => void): void;
   /** Bytes that were given to the socket and have not left the process. */
   unsentBytes(): number;
   /** Calls back once, when all of them have left. Never after the socket is closed. */
@@ -113,13 +116,16 @@ export function openMessageSocket<In, Out>(
     sendText(JSON.stringify(message));
   }
 
-  function sendText(message: string | Buffer): void {
-    if (socket.readyState !== socket.OPEN) return;
-    if (socket.bufferedAmount > limits.unsentBytesMax) disconnectSlow(socket);
-    else {
-      cork();
-      socket.send(message, { binary: false });
+  function sendText(message: string | Buffer, written?: () => void): void {
+    const isOpen = socket.readyState === socket.OPEN;
+    if (!isOpen || socket.bufferedAmount > limits.unsentBytesMax) {
+      if (isOpen) disconnectSlow(socket);
+      written?.();
+      return;
     }
+    cork();
+    // Also called with an error, when the socket closes before.
+    socket.send(message, { binary: false }, written && (() => written()));
   }
 
   function accept(data: RawData, isBinary: boolean): void {

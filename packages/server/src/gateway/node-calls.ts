@@ -1,7 +1,8 @@
 import { TenureError } from "@tenure/protocol";
-import { listJson } from "../deployments/cache/list-delta.ts";
+import { listParts, type WrittenList } from "../deployments/cache/list-delta.ts";
+import type { PacedAnswer } from "../deployments/cache/list-pace.ts";
 import type { Deployments } from "../deployments/deployments.ts";
-import type { NodeCalls } from "./node-socket.ts";
+import type { CallAnswer, NodeCalls } from "./node-socket.ts";
 
 /** The calls of a node: one line per method, each one call to its domain. */
 export function createNodeCalls(
@@ -14,9 +15,9 @@ export function createNodeCalls(
           // A worker runs no deployments, so it must not see the labels and patterns of the fleet.
           if (!node.isNodeUnit)
             throw new TenureError("FORBIDDEN", { reason: "only a node-unit may list the members" });
-          return node.listMembers(request.params.after);
+          return { parts: [node.listMembers(request.params.after)] };
         case "deployment.list":
-          return listJson(await deployments.list(node, request.params));
+          return listed(await deployments.list(node, request.params));
         case "deployment.release":
           return json(await deployments.release(node, request.params));
         case "deployment.claim":
@@ -30,4 +31,9 @@ export function createNodeCalls(
   };
 }
 
-const json = (result: unknown): Buffer => Buffer.from(JSON.stringify(result));
+const json = (result: unknown): CallAnswer => ({ parts: [Buffer.from(JSON.stringify(result))] });
+
+const listed = ({ answer, written }: PacedAnswer<WrittenList>): CallAnswer => ({
+  parts: listParts(answer),
+  written,
+});

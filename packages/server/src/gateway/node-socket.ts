@@ -68,7 +68,14 @@ export interface NodeSocketOptions {
 
 /** Answers a node's `request`s in JSON. The node is the socket's; no parameter can name another. */
 export interface NodeCalls {
-  answer(node: NodeConnection, request: NodeRequest): Promise<Buffer>;
+  answer(node: NodeConnection, request: NodeRequest): Promise<CallAnswer>;
+}
+
+export interface CallAnswer {
+  /** The JSON of the result. */
+  parts: readonly Buffer[];
+  /** Called once, when the answer has left the process or never will. */
+  written?(): void;
 }
 
 interface Beat {
@@ -274,9 +281,9 @@ class NodeSocket {
   async #answer(current: NodeConnection, request: NodeRequest): Promise<void> {
     try {
       await this.#budget?.take();
-      const result = await this.#options.calls.answer(current, request);
+      const { parts, written } = await this.#options.calls.answer(current, request);
       const head = Buffer.from(`{"type":"response","id":${JSON.stringify(request.id)},"result":`);
-      this.#link.sendText(Buffer.concat([head, result, Buffer.from("}")]));
+      this.#link.sendText(Buffer.concat([head, ...parts, Buffer.from("}")]), written);
     } catch (error) {
       this.#link.send({ type: "response", id: request.id, error: toErrorInfo(error) });
     }

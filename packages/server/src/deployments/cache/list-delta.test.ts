@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { DeploymentRow } from "../deployment-row.ts";
 import { createDeploymentCache, type DeploymentCache } from "./deployment-cache.ts";
-import { answerList, type ListReader, listJson } from "./list-delta.ts";
+import { answerList, type ListReader, listParts } from "./list-delta.ts";
 
 const reader: ListReader = {
   address: "me",
@@ -49,9 +49,9 @@ const ask = (
     revision,
     matches: matchWhole,
     samples: () => samples,
-    ...(changes.answerBytesMax !== undefined && { answerBytesMax: changes.answerBytesMax }),
+    answerBytesMax: changes.answerBytesMax ?? 512 * 1_024,
   });
-  return JSON.parse(listJson(answer).toString());
+  return JSON.parse(Buffer.concat(listParts(answer)).toString());
 };
 
 describe("the list of a node", () => {

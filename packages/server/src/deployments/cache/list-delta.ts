@@ -15,9 +15,6 @@ import {
 import { type DeploymentRow, renderDeployment, tenantOf } from "../deployment-row.ts";
 import type { CachedChange, DeploymentCache } from "./deployment-cache.ts";
 
-/** Above this the answer is cut, and the node requests the rest: frames have a limit on both sides. */
-export const ANSWER_BYTES_MAX = 512 * 1_024;
-
 /** The node that reads the list. Its traits decide what it may run, and so what it sees. */
 export interface ListReader extends NodeTraits {
   claim_policy: string;
@@ -32,7 +29,8 @@ export interface ListOptions {
   matches: MatchWhole;
   /** The samples of node-units that share one of these tenants. */
   samples: (tenants: readonly string[] | undefined) => Record<string, ResourceUsage>;
-  answerBytesMax?: number;
+  /** Above this the answer is cut, and the node requests the rest. */
+  answerBytesMax: number;
 }
 
 /** A list whose rows are the JSON they go out as, each behind a comma. */
@@ -40,11 +38,15 @@ export interface WrittenList extends Omit<CallResult<"deployment.list">, "items"
   items: Buffer[];
 }
 
-export function listJson({ items: [first, ...others], ...rest }: WrittenList): Buffer {
+/** The JSON of a list in parts, which are the cache's own bytes: they are copied once, into the frame. */
+export function listParts({ items, ...rest }: WrittenList): Buffer[] {
   const head = Buffer.from(`${JSON.stringify(rest).slice(0, -1)},"items":[`);
-  const rows = first ? [first.subarray(1), ...others] : [];
-  return Buffer.concat([head, ...rows, Buffer.from("]}")]);
+  return [head, ...withoutComma(items), Buffer.from("]}")];
 }
+
+/** Each item begins with a comma; the first of an array must not. */
+export const withoutComma = ([first, ...others]: Buffer[]): Buffer[] =>
+  first ? [first.subarray(1), ...others] : [];
 
 /** Answers `unchanged`, the changes since the reader's revision, or a full list when that revision is unknown here. */
 export function answerList(options: ListOptions): WrittenList {
@@ -71,7 +73,7 @@ export function answerList(options: ListOptions): WrittenList {
   let more = false;
   for (const change of cache.since(known)) {
     const { position, id, row } = change;
-    if (bytes > (options.answerBytesMax ?? ANSWER_BYTES_MAX)) {
+    if (bytes > options.answerBytesMax) {
       more = true;
       break;
     }
