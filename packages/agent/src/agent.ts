@@ -9,7 +9,7 @@ import {
   systemClock,
 } from "@tenure/sdk";
 import { openBootFile } from "./boot-file.ts";
-import { type ClaimPolicy, claimPolicyOf } from "./claim/policy.ts";
+import { type ClaimPolicy, claimPolicyOf, isBuiltInPolicy } from "./claim/policy.ts";
 import type { AgentConfig } from "./config.ts";
 import type { Executor, ExecutorOptions, RunningChild } from "./executor/contract.ts";
 import { createExecutor } from "./executor/executor.ts";
@@ -79,6 +79,8 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     bootId: identity.bootId,
     formerBootId: bootFile?.former,
     token: config.host_token,
+    // A policy of the user may read every row.
+    features: isBuiltInPolicy(config.claim_policy) ? ["list_subset"] : undefined,
     describe: () => ({
       ...traits,
       token_labels: true,
@@ -178,7 +180,7 @@ function connectionEvents({
 }): NodeEvents {
   let lastLoss: string | undefined;
   return {
-    ready({ instance_id, epoch, heartbeat_interval_ms, labels }) {
+    ready({ instance_id, epoch, heartbeat_interval_ms, labels, features }) {
       lastLoss = undefined;
       // A single late heartbeat would stop every deployment here.
       if (selfStopMs <= 2 * heartbeat_interval_ms)
@@ -193,7 +195,7 @@ function connectionEvents({
         message: "connected to the server",
         details: { instanceId: instance_id, epoch },
       });
-      reconciler().connected(labels ?? {});
+      reconciler().connected(labels ?? {}, features);
       onReady(instance_id);
     },
     down(down) {

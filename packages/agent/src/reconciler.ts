@@ -47,8 +47,8 @@ export interface ReconcilerOptions {
 export interface Reconciler {
   readonly counts: Loop["counts"];
   start(): void;
-  /** Handles a new connection. `labels`: those the server sets for this node. */
-  connected(labels: NodeTraits["labels"]): void;
+  /** Handles a new connection. `labels`: those the server sets for this node; `features`: those it grants. */
+  connected(labels: NodeTraits["labels"], features?: readonly string[]): void;
   /** Handles news of deployments or members: runs a pass soon. */
   wake(): void;
   contact: ContactWatchdog["contact"];
@@ -68,6 +68,8 @@ const AVOID_MS = 60_000;
 interface State {
   /** With the labels the server sets, from the last connection. */
   traits: NodeTraits;
+  /** Whether the server of the present connection sends a part of the list. */
+  readsSubset: boolean;
   /** The rows for this node, of the last list. */
   rows: readonly ListedDeployment[];
   /** Rows that this node failed to prepare, and until when it leaves them alone. */
@@ -79,6 +81,7 @@ interface State {
 
 const createState = (traits: NodeTraits): State => ({
   traits,
+  readsSubset: false,
   rows: [],
   avoidedUntilMs: new Map(),
   refusals: 0,
@@ -95,10 +98,8 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     connection.call("deployment.release", { addresses: [me], stopped }),
   );
   const ports = serverPorts({
-    connection,
-    members: createMembersReader(connection),
-    me,
-    clock,
+    ...{ connection, me, clock, members: createMembersReader(connection) },
+    readsSubset: () => state.readsSubset,
     random: options.random,
     changed,
     avoids: (row) => isAvoided(state, row, clock.monotonicMs()),
@@ -183,8 +184,8 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
       watchdog.start();
       loop.start();
     },
-    connected(labels) {
-      state.traits = { ...options.traits, labels: { ...options.traits.labels, ...labels } };
+    connected(labels, features = []) {
+      adopt(state, options.traits, { labels, features });
       executor.reportAll();
       reports.connected();
       loop.wake();
@@ -204,6 +205,16 @@ export function createReconciler(options: ReconcilerOptions): Reconciler {
     flushReports: reports.flush,
     stop: reports.stop,
   };
+}
+
+/** Takes over what the server of a new connection grants. */
+function adopt(
+  state: State,
+  traits: NodeTraits,
+  { labels, features }: { labels: NodeTraits["labels"]; features: readonly string[] },
+): void {
+  state.readsSubset = features.includes("list_subset");
+  state.traits = { ...traits, labels: { ...traits.labels, ...labels } };
 }
 
 /** Whether the last list has a row in this generation. */

@@ -7,16 +7,22 @@ type ReadMembers = LoopPorts["members"];
 export function serverPorts({
   connection,
   members,
+  readsSubset,
   ...rest
 }: {
   connection: Pick<NodeConnection, "call">;
   members: ReadMembers;
+  /** Whether this node can decide by a part of the list, and the server of this connection sends one. */
+  readsSubset: () => boolean;
 } & Omit<LoopPorts, "members" | "list" | "release" | "claim" | "reserve">): LoopPorts {
   return {
     ...rest,
     members,
-    list: (revision) =>
-      connection.call("deployment.list", { ...(revision !== undefined && { revision }) }),
+    list: (revision, owners) =>
+      connection.call("deployment.list", {
+        ...(revision !== undefined && { revision }),
+        ...(readsSubset() && { subset: { owners: [...owners] } }),
+      }),
     release: async (addresses) =>
       (await connection.call("deployment.release", { addresses: [...addresses] })).released,
     claim: (candidates) => connection.call("deployment.claim", { candidates: [...candidates] }),

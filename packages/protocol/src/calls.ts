@@ -1,7 +1,16 @@
 import * as z from "zod";
 import { DeploymentReport, ListedDeployment } from "./deployment.ts";
 import { ErrorInfo } from "./error-body.ts";
-import { ClientId, DeploymentId, DurationMs, Generation, NodeId, text } from "./formats.ts";
+import {
+  ClientId,
+  Count,
+  DeploymentId,
+  DurationMs,
+  Generation,
+  NodeId,
+  Timestamp,
+  text,
+} from "./formats.ts";
 import { LogFile, LogLines, LogSelection } from "./log-lines.ts";
 import { Member, ResourceUsage, ViewState } from "./node.ts";
 
@@ -26,6 +35,37 @@ export type DeploymentTerm = z.infer<typeof DeploymentTerm>;
 const SkippedDeployment = z.object({ id: DeploymentId, reason: z.string() });
 export type SkippedDeployment = z.infer<typeof SkippedDeployment>;
 
+/** Owners whose rows a node with a part of the list may request. */
+export const LISTED_OWNERS_MAX = 256;
+
+/** Free rows of one demand: the oldest, and those of the node's claim window. They replace the former ones. */
+const FreeRows = z.object({
+  /** A number that the instance gives to a demand. */
+  demand: Count,
+  /** Absent: no row is left. */
+  spec: ListedDeployment.pick({
+    ...{ tenant: true, selector: true, package_name: true, package_version: true, command: true },
+    loader_env: true,
+  }).optional(),
+  /** Id, generation, `updated_at` and `created_at` of each. */
+  rows: z.array(z.tuple([DeploymentId, Generation, Timestamp, Timestamp])),
+});
+export type FreeRows = z.infer<typeof FreeRows>;
+
+/** The part of the list that a node with a built-in policy needs, in place of every row. */
+const ListSubset = z.object({
+  /** All rows that the node has in `items`, when one of them may have left the list. */
+  held: z.array(DeploymentId).optional(),
+  free: z.array(FreeRows),
+  /** Deployments per owner: a number that the instance gives to the owner, its count, and once its address. */
+  owners: z.array(z.tuple([Count, Count]).rest(z.string())),
+  /** Of those, by address, the deployments that are newer than a sample can show. */
+  recent: z.record(z.string(), Count),
+  /** Rows of the requested owners, and those that their owner refuses. They replace the former ones. */
+  others: z.array(ListedDeployment),
+});
+export type ListSubset = z.infer<typeof ListSubset>;
+
 /** Calls from a node to its server. */
 export const NODE_CALLS = {
   "member.list": {
@@ -43,7 +83,11 @@ export const NODE_CALLS = {
     }),
   },
   "deployment.list": {
-    params: z.object({ revision: ListRevision.optional() }),
+    params: z.object({
+      revision: ListRevision.optional(),
+      /** With the feature `list_subset`: the node needs a part of the list, with the rows of these owners. */
+      subset: z.object({ owners: z.array(text(256)).max(LISTED_OWNERS_MAX) }).optional(),
+    }),
     result: z.object({
       revision: ListRevision,
       /** `delta`: `items` and `removed` are the changes since the given revision. */
@@ -56,6 +100,8 @@ export const NODE_CALLS = {
       more: z.boolean().optional(),
       /** Recent load samples by node address. A node without one is never the least loaded. */
       resource_usage: z.record(NodeId, ResourceUsage),
+      /** `items` has only the rows that this node runs or takes over next, daemons, and rows of an unknown type. */
+      subset: ListSubset.optional(),
     }),
   },
   "deployment.release": {

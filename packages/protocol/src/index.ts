@@ -1,6 +1,7 @@
 export * from "./ack-list.ts";
 export * from "./base58.ts";
 export * from "./calls.ts";
+export * from "./claims/free-rows.ts";
 export * from "./cluster.ts";
 export * from "./deployment.ts";
 export * from "./eligibility.ts";

@@ -65,7 +65,7 @@ export const BAD_FRAMES_MAX = 3;
  */
 export const SESSION_FEATURES = ["updates_on_request", "ack_lists"] as const;
 export type SessionFeature = (typeof SESSION_FEATURES)[number];
-export const NODE_FEATURES = ["ack_lists", "deferred_start"] as const;
+export const NODE_FEATURES = ["ack_lists", "deferred_start", "list_subset"] as const;
 export type NodeFeature = (typeof NODE_FEATURES)[number];
 
 const FEATURES_MAX = 64;

@@ -12,6 +12,7 @@ import {
   type ListReader,
   listParts,
 } from "../../../packages/server/src/deployments/cache/list-delta.ts";
+import { answerSubset } from "../../../packages/server/src/deployments/cache/list-subset.ts";
 import type {
   DeploymentRow,
   NodeTerm,
@@ -32,6 +33,7 @@ export interface AnswersOptions {
   copy: Copy;
   view: () => ViewState;
   samples: () => Record<string, ResourceUsage>;
+  refused: () => ReadonlyMap<string, readonly string[]>;
   /** Planted bugs. */
   trustsCallers: boolean;
   releasesWhileSettling: boolean;
@@ -51,7 +53,7 @@ export type Answer = (
 export function createAnswers(options: AnswersOptions): Answer {
   const { origin, arbiter, store, copy } = options;
 
-  async function list({ reader }: Caller, { revision }: CallParams<"deployment.list">) {
+  async function list({ reader }: Caller, { revision, subset }: CallParams<"deployment.list">) {
     if (!revision?.startsWith(`${origin}.`)) await copy.refresh();
     if (!copy.isRead()) throw away("the deployments have not been read yet");
     const { cache } = copy;
@@ -60,7 +62,9 @@ export function createAnswers(options: AnswersOptions): Answer {
       ...{ cache, origin, reader, revision, samples },
       ...{ matches: matchWhole, answerBytesMax: ANSWER_BYTES_MAX },
     };
-    const answer = answerList(list);
+    const answer = subset
+      ? answerSubset({ ...list, owners: subset.owners, refused: options.refused() })
+      : answerList(list);
     return JSON.parse(Buffer.concat(listParts(answer)).toString());
   }
 

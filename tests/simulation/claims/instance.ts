@@ -140,6 +140,7 @@ function begin(options: InstanceOptions, origin: string, isAlive: () => boolean)
     ...{ origin, arbiter, store, copy },
     view: () => view.current().view,
     samples: options.samples,
+    refused: () => new Map(),
     trustsCallers: settings.trustsCallers,
     releasesWhileSettling: options.releasesWhileSettling ?? false,
   });

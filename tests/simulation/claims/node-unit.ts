@@ -56,6 +56,8 @@ export interface NodeUnitOptions {
   spoil?: (ports: LoopPorts) => LoopPorts;
   /** A planted bug: goes on without contact. */
   neverSelfStops?: boolean;
+  /** Whether its lists are the part that its policy needs. */
+  readsSubset?: boolean;
 }
 
 /** A node-unit: the agent's reconciler over a connection without sockets and children without processes. */
@@ -111,7 +113,7 @@ export function createNodeUnit(options: NodeUnitOptions): NodeUnit {
         tags: { node_unit: true },
       },
       on: {
-        ready: () => reconciler.connected({}),
+        ready: () => reconciler.connected({}, options.readsSubset ? ["list_subset"] : []),
         replaced: () => reconciler.replaced("another process has this address"),
         members: () => reconciler.wake(),
         changed: () => reconciler.wake(),

@@ -126,6 +126,7 @@ function createWorld(seed: number, planted: Planted) {
       isMissed: () => chance.isTrue(0.01),
       witness: checks,
       neverSelfStops: planted.neverSelfStops ?? false,
+      readsSubset: seed % 2 === 0,
       ...(planted.spoil && { spoil: planted.spoil }),
     }),
   );

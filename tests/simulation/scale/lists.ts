@@ -1,8 +1,7 @@
-import type { CallResult, Member } from "@tenure/protocol";
+import { type CallResult, FREE_ROWS_MAX, type Member } from "@tenure/protocol";
 import { type ClaimPolicy, claimPolicyOf } from "../../../packages/agent/src/claim/policy.ts";
 import type { DeploymentCache } from "../../../packages/agent/src/loop/deployment-cache.ts";
 import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
-import { FREE_ROWS_MAX } from "../../../packages/agent/src/loop/row-index.ts";
 import type { Reading } from "./server.ts";
 import type { TableView, VersionedTable } from "./table.ts";
 
@@ -70,6 +69,7 @@ export function createSharedList({ me, table, read, readTo, lost }: ListOptions)
       resourceUsage: {},
       skipped: [],
       counts: new Map(),
+      owners: undefined,
       recent: () => new Map(),
       relevant(here: ReadonlyMap<string, Member>) {
         const gone = [...lost].filter((address) => !here.has(address));

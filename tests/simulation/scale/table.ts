@@ -1,7 +1,11 @@
-import type { ListedDeployment } from "@tenure/protocol";
-import { byAge } from "../../../packages/agent/src/claim/plan.ts";
-import { rowsInWindow, shardOf } from "../../../packages/agent/src/loop/claim-window.ts";
-import { FREE_ROWS_MAX } from "../../../packages/agent/src/loop/row-index.ts";
+import {
+  byAge,
+  CLAIM_CANDIDATES_MAX,
+  FREE_ROWS_MAX,
+  type ListedDeployment,
+  rowsInWindow,
+  shardOf,
+} from "@tenure/protocol";
 import { createLiveCount } from "./live-count.ts";
 
 /** The table of deployments with its history, so that ten thousand nodes can each look at their own moment of it. */
@@ -146,10 +150,11 @@ export function createVersionedTable(changesMax: number): VersionedTable {
         const then = formerly.filter(({ address }) => address === "");
         const changed = [...before.keys()].filter((id) => rows.get(id)?.address === "").length;
         if (freeRows.size() - changed + then.length <= FREE_ROWS_MAX) return [];
-        return rowsInWindow(me, (shard) => [
+        const found = rowsInWindow(me, CLAIM_CANDIDATES_MAX, (shard) => [
           ...freeRows.inShard(shard).filter(({ id }) => !before.has(id)),
           ...then.filter(({ id }) => shardOf(id) === shard),
         ]);
+        return found.sort(byAge).slice(0, CLAIM_CANDIDATES_MAX);
       },
       ownedBy(addresses) {
         const wanted = new Set(addresses);

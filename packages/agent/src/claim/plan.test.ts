@@ -1,8 +1,8 @@
-import type { Member, ResourceUsage } from "@tenure/protocol";
+import { byAge, type Member, type ResourceUsage } from "@tenure/protocol";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { member, row } from "../../testing/rows.ts";
-import { byAge, desiredHere, type PassInput, planPass } from "./plan.ts";
+import { desiredHere, type PassInput, planPass } from "./plan.ts";
 import { claimPolicyOf } from "./policy.ts";
 
 const plan = ({

@@ -1,7 +1,9 @@
 import {
   ADDRESS_SELECTOR,
+  byAge,
   CLAIM_CANDIDATES_MAX,
   type DeploymentTerm,
+  demandKey,
   isDeploymentType,
   isLeaving,
   type ListedDeployment,
@@ -27,6 +29,8 @@ export interface PassInput {
   members: ReadonlyMap<string, Member>;
   /** All rows, or only those that may need an action: then `counts` must be given too. */
   deployments: readonly ListedDeployment[];
+  /** All owners, when their rows are not among `deployments`. */
+  owners?: Iterable<string>;
   /** Free rows that few other nodes see. */
   window?: readonly ListedDeployment[];
   /** Deployments per owner; counted from `deployments` by default. */
@@ -86,9 +90,8 @@ export function planPass(input: PassInput): PassPlan {
   if (!policy) return { ...idle, skipped: "policy_none" };
   const rows = deployments.filter(({ type, enabled }) => type === "deployment" && enabled);
   const fleet = fleetOf(members, input.matches);
-  const release = [...new Set(rows.map(({ address }) => address))].filter(
-    (address) => address !== "" && !members.has(address),
-  );
+  const owners = new Set([...rows.map(({ address }) => address), ...(input.owners ?? [])]);
+  const release = [...owners].filter((address) => address !== "" && !members.has(address));
   if (draining) return { ...idle, release };
   const { verdictOf, isEligible } = eligibility(input, policy, fleet);
   const free = rows.filter(({ address }) => address === "");
@@ -127,15 +130,6 @@ export function isRefused(
   matches: MatchWhole = matchWhole,
 ): boolean {
   return owner !== undefined && !owner.draining && unfitness(row, owner, matches).length > 0;
-}
-
-/** Orders rows the same way on every node: by `updated_at`, `created_at`, `id`. */
-export function byAge(a: ListedDeployment, b: ListedDeployment): number {
-  return (
-    compare(a.updated_at, b.updated_at) ||
-    compare(a.created_at, b.created_at) ||
-    compare(a.id, b.id)
-  );
 }
 
 /** Which nodes may claim rows of one demand. */
@@ -260,8 +254,7 @@ const demands = new WeakMap<ListedDeployment, string>();
 export function demandOf(row: ListedDeployment): string {
   const known = demands.get(row);
   if (known !== undefined) return known;
-  const { tenant, selector, package_name, package_version, command } = row;
-  const demand = JSON.stringify([tenant, selector, package_name, package_version, command]);
+  const demand = demandKey(row);
   demands.set(row, demand);
   return demand;
 }
@@ -289,5 +282,3 @@ const asOwned = (row: ListedDeployment): ListedDeployment => {
 };
 
 const termOf = ({ id, generation }: ListedDeployment): DeploymentTerm => ({ id, generation });
-
-const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

@@ -61,6 +61,10 @@ export function claimPolicyOf(
   }
 }
 
+/** Whether `claimPolicyOf` has a policy of its own under the name: it reads counts and samples, and no rows. */
+export const isBuiltInPolicy = (name: string): boolean =>
+  [NO_POLICY, "deployment_count", "resource_usage"].includes(name.toLowerCase());
+
 /** Counts the enabled deployments per owner. Daemons run on every node, so they do not count as load (R5, R6). */
 export function countByAddress(
   deployments: readonly Pick<ListedDeployment, "type" | "enabled" | "address">[],

@@ -1,6 +1,5 @@
-import type { DeploymentTerm } from "@tenure/protocol";
+import { type DeploymentTerm, hash } from "@tenure/protocol";
 import type { Clock } from "@tenure/sdk";
-import { hash } from "./hash.ts";
 
 const STEP_MS_MIN = 25;
 const STEPS_MAX = 40;

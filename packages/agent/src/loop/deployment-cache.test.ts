@@ -1,13 +1,14 @@
 import {
   type CallResult,
   CLAIM_CANDIDATES_MAX,
+  FREE_ROWS_MAX,
   type ListedDeployment,
   type Member,
 } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
 import { member as anyMember, row as anyRow } from "../../testing/rows.ts";
 import { createDeploymentCache } from "./deployment-cache.ts";
-import { createRowIndex, FREE_ROWS_MAX } from "./row-index.ts";
+import { createRowIndex } from "./row-index.ts";
 
 type Answer = CallResult<"deployment.list">;
 const row = (id: string, changes: Partial<ListedDeployment> = {}) =>
@@ -67,6 +68,25 @@ describe("the cache", () => {
     await cache.refresh();
     expect(own().sort()).toEqual(["daemon", "new", "owned"]);
     expect(cache.skipped).toEqual(bad);
+  });
+
+  test("counts a row of its own that became unreadable, which the instance does not count", async () => {
+    const subset = { free: [], recent: {}, others: [] };
+    const { cache, own } = scripted([
+      answer({ items: [row("a")], subset: { ...subset, owners: [[1, 1, "me"]], held: ["a"] } }),
+      answer({
+        ...{ revision: "r2", answer: "delta", skipped: [{ id: "a", reason: "env: bad" }] },
+        subset: { ...subset, owners: [[1, 0]], held: ["a"] },
+      }),
+      answer({ revision: "r3", answer: "delta", subset: { ...subset, owners: [], held: [] } }),
+    ]);
+    await cache.refresh();
+    await cache.refresh();
+    expect(own()).toEqual(["a"]);
+    expect([...cache.counts]).toEqual([["me", 1]]);
+    await cache.refresh();
+    expect(own()).toEqual([]);
+    expect([...cache.counts]).toEqual([]);
   });
 
   test("uses a list in pages only when it is complete: half a list would stop half of the children", async () => {

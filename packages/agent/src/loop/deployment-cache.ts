@@ -5,7 +5,7 @@ import type {
   Member,
   SkippedDeployment,
 } from "@tenure/protocol";
-import { createRowIndex, type RowIndex } from "./row-index.ts";
+import { createListCopy, type ListCopy } from "./list-copy.ts";
 
 /**
  * This node's copy of the deployment list, refreshed by revision: a refresh costs as much as has changed.
@@ -14,8 +14,11 @@ import { createRowIndex, type RowIndex } from "./row-index.ts";
  * that arrived is not requested again unless the cache was invalidated meanwhile.
  */
 export interface DeploymentCache {
-  /** Reads what has changed, and returns whether anything did. A refresh that fails half-way changes no row. */
-  refresh(): Promise<boolean>;
+  /**
+   * Reads what has changed, and returns whether anything did. A refresh that fails half-way changes no row. A part of the
+   * list contains the rows of these owners.
+   */
+  refresh(owners?: readonly string[]): Promise<boolean>;
   /** Makes the next refresh read the whole list: the instance that this list came from may have been behind. */
   invalidate(): void;
   /** Whether every row was read after the last `invalidate`. */
@@ -25,6 +28,8 @@ export interface DeploymentCache {
   /** Rows of the last refresh that could not be read; the cache keeps their last version. */
   readonly skipped: readonly SkippedDeployment[];
   readonly counts: ReadonlyMap<string, number>;
+  /** Every owner, when the rows are only a part of the list. */
+  readonly owners: Iterable<string> | undefined;
   recent(): ReadonlyMap<string, number>;
   relevant(members: ReadonlyMap<string, Member>, matches?: MatchWhole): ListedDeployment[];
   claimWindow(me: string): ListedDeployment[];
@@ -35,38 +40,39 @@ export interface DeploymentCache {
 const PAGES_MAX = 10_000;
 
 export function createDeploymentCache(
-  list: (revision: string | undefined) => Promise<CallResult<"deployment.list">>,
+  list: (
+    revision: string | undefined,
+    owners: readonly string[],
+  ) => Promise<CallResult<"deployment.list">>,
 ): DeploymentCache {
-  let index = createRowIndex();
+  let copy = createListCopy();
   let revision: string | undefined;
   /** The pages of a whole list that have arrived so far. */
-  let partial: { index: RowIndex; revision: string } | undefined;
+  let partial: { copy: ListCopy; revision: string } | undefined;
   let invalidations = 0;
   let resourceUsage: DeploymentCache["resourceUsage"] = {};
   let skipped: SkippedDeployment[] = [];
   /** Changes that no refresh has returned yet, because a later page of the same refresh failed. */
   let isChanged = false;
 
-  async function refresh(): Promise<boolean> {
+  async function refresh(owners: readonly string[] = []): Promise<boolean> {
     skipped = [];
     // When a page is late, the next refresh continues from there: a busy server would never send all seventy in one go.
-    let next = partial?.index ?? index;
+    let next = partial?.copy ?? copy;
     let at = partial?.revision ?? revision;
     const startedAt = invalidations;
     for (let page = 0; page < PAGES_MAX; page++) {
-      const answer = await list(at);
-      if (answer.answer === "full") next = createRowIndex();
-      for (const id of answer.removed) next.remove(id);
-      for (const row of answer.items) next.put(row);
+      const answer = await list(at, owners);
+      if (answer.answer === "full") next = createListCopy();
       for (const row of answer.skipped ?? []) keepKnown(next, row);
-      isChanged ||= answer.answer !== "unchanged";
+      if (next.apply(answer) || answer.answer !== "unchanged") isChanged = true;
       at = answer.revision;
       if (startedAt === invalidations) {
-        if (next === index) revision = at;
-        else partial = { index: next, revision: at };
+        if (next === copy) revision = at;
+        else partial = { copy: next, revision: at };
       }
       if (!answer.more) {
-        index = next;
+        copy = next;
         partial = undefined;
         // After an invalidation on the way the pages may be old: the next refresh reads everything.
         if (startedAt === invalidations) revision = at;
@@ -80,10 +86,10 @@ export function createDeploymentCache(
   }
 
   /** The child of an owned row goes on. A free row is not claimed, because it could not be run. */
-  function keepKnown(next: RowIndex, row: SkippedDeployment): void {
-    const known = index.get(row.id);
-    if (known && (known.type === "daemon" || known.address !== "")) next.put(known);
-    else next.remove(row.id);
+  function keepKnown(next: ListCopy, row: SkippedDeployment): void {
+    const known = copy.index.get(row.id);
+    if (known && (known.type === "daemon" || known.address !== "")) next.keep(known);
+    else next.index.remove(row.id);
     skipped.push(row);
   }
 
@@ -104,11 +110,14 @@ export function createDeploymentCache(
       return skipped;
     },
     get counts() {
-      return index.counts;
+      return copy.owners ?? copy.index.counts;
     },
-    recent: () => index.recent(),
-    relevant: (members, matches) => index.relevant(members, matches),
-    claimWindow: (me) => index.claimWindow(me),
-    forNode: (address) => index.forNode(address),
+    get owners() {
+      return copy.owners?.keys();
+    },
+    recent: () => (copy.owners ? copy.recent : copy.index.recent()),
+    relevant: (members, matches) => copy.index.relevant(members, matches),
+    claimWindow: (me) => copy.index.claimWindow(me),
+    forNode: (address) => copy.index.forNode(address),
   };
 }

@@ -27,7 +27,11 @@ export interface LoopPorts {
   readonly random: () => number;
   /** `undefined` while there is no connection. */
   members(): Promise<MembersSnapshot | undefined>;
-  list(revision: string | undefined): Promise<CallResult<"deployment.list">>;
+  /** `owners`: those whose rows this node needs, where the server answers with a part of the list. */
+  list(
+    revision: string | undefined,
+    owners: readonly string[],
+  ): Promise<CallResult<"deployment.list">>;
   release(addresses: readonly string[]): Promise<readonly DeploymentTerm[]>;
   claim(candidates: readonly DeploymentTerm[]): Promise<DeploymentTerm>;
   reserve(candidates: readonly DeploymentTerm[]): Promise<DeploymentTerm>;

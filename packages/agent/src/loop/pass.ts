@@ -1,6 +1,7 @@
 import {
   CLAIM_CANDIDATES_MAX,
   type DeploymentTerm,
+  LISTED_OWNERS_MAX,
   type ListedDeployment,
   type MatchWhole,
   type Member,
@@ -78,14 +79,14 @@ export function createPasses(
     const snapshot = await ports.members();
     if (!snapshot) return { kind: "idle" };
     memberCount = snapshot.members.size;
-    const changed = await refresh();
+    const changed = await refresh(snapshot);
     // Neither the list nor the members have changed, so there is still nothing to do.
     if (!changed && idleMembers === snapshot.members) return { kind: "idle" };
     idleMembers = undefined;
     const first = planner.plan(snapshot);
     warnings.rows(first);
     if (first.skipped === "policy_none") warnings.policyDisabled();
-    const released = await release(first.release);
+    const released = await release(first.release, snapshot);
     const plan = released ? planner.plan(snapshot) : first;
     const outcome = (await claim(plan)) ?? (await reserve(plan));
     if (outcome === "conflict") return { kind: "conflict", changed };
@@ -95,9 +96,9 @@ export function createPasses(
     return { kind: "idle" };
   }
 
-  async function refresh(): Promise<boolean> {
+  async function refresh({ members }: MembersSnapshot): Promise<boolean> {
     const startedMs = clock.monotonicMs();
-    const changed = await cache.refresh();
+    const changed = await cache.refresh(drainingOwners(members, cache.counts));
     listMs = clock.monotonicMs() - startedMs;
     warnings.skipped(cache.skipped);
     if (changed) ports.changed(cache.forNode(me), cache.isFresh);
@@ -105,7 +106,10 @@ export function createPasses(
   }
 
   /** Returns whether a row was released: then the list has been refreshed. */
-  async function release(addresses: readonly string[]): Promise<boolean> {
+  async function release(
+    addresses: readonly string[],
+    snapshot: MembersSnapshot,
+  ): Promise<boolean> {
     // The server refuses the whole call for a text that is too long to be an address.
     const named = addresses.filter(({ length }) => length <= RELEASE_ADDRESS_LENGTH_MAX);
     if (named.length === 0) return false;
@@ -118,7 +122,7 @@ export function createPasses(
       message: "released the deployments of lost nodes",
       details: { count: released.length, addresses },
     });
-    await refresh();
+    await refresh(snapshot);
     return true;
   }
 
@@ -194,6 +198,7 @@ function createPlanner(
         deployments: rows,
         window: cache.claimWindow(me),
         counts: cache.counts,
+        ...(cache.owners && { owners: cache.owners }),
         resource_usage: cache.resourceUsage,
         recent: cache.recent,
         policy,
@@ -203,6 +208,21 @@ function createPlanner(
       });
     },
   };
+}
+
+/** A node could take over their rows. In the same order in every pass, so that the same rows come again. */
+function drainingOwners(
+  members: ReadonlyMap<string, Member>,
+  counts: ReadonlyMap<string, number>,
+): string[] {
+  if (!fleetOf(members).isDraining) return [];
+  const draining = [...members.values()].filter(
+    ({ address, draining }) => draining && counts.has(address),
+  );
+  return draining
+    .map(({ address }) => address)
+    .sort()
+    .slice(0, LISTED_OWNERS_MAX);
 }
 
 /** Rows of draining or lost owners can become claimable without a change of the list. */

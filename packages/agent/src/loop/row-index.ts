@@ -1,11 +1,16 @@
 import {
+  byAge,
+  CLAIM_CANDIDATES_MAX,
+  createRowsByAge,
+  FREE_ROWS_MAX,
   isDeploymentType,
   type ListedDeployment,
   type MatchWhole,
   type Member,
+  type RowsByAge,
+  rowsInWindow,
 } from "@tenure/protocol";
-import { byAge, demandOf, isRefused } from "../claim/plan.ts";
-import { rowsInWindow, shardOf } from "./claim-window.ts";
+import { demandOf, isRefused } from "../claim/plan.ts";
 
 /**
  * Deployments in memory, grouped by what a pass needs, so that the cost of a pass depends on the work and not on the number
@@ -38,12 +43,6 @@ export interface RowIndex {
 
 type Rows = Map<string, ListedDeployment>;
 
-/**
- * Free rows per demand in a pass: as many as nodes can claim at the same time. In the simulation 1,000 nodes claim 10,000
- * rows in 56 s with 512, in 70 s with 256, in 90 s with 128.
- */
-export const FREE_ROWS_MAX = 512;
-
 /** Three heartbeats: by then the child has started and its node has sent a sample. */
 const SAMPLE_LAG_MS = 15_000;
 
@@ -51,7 +50,7 @@ export function createRowIndex(): RowIndex {
   const all: Rows = new Map();
   const daemons: Rows = new Map();
   const unknown: Rows = new Map();
-  const free = new Map<string, RowsByAge>();
+  const free = new Map<string, RowsByAge<ListedDeployment>>();
   const moving: Rows = new Map();
   const owned = new Map<string, Rows>();
   const counts = new Map<string, number>();
@@ -60,7 +59,7 @@ export function createRowIndex(): RowIndex {
   const young: Rows = new Map();
   let newest = "";
 
-  function groupsOf(row: ListedDeployment): (Rows | RowsByAge)[] {
+  function groupsOf(row: ListedDeployment): (Rows | RowsByAge<ListedDeployment>)[] {
     const { type, enabled, address, moving_to } = row;
     if (!isDeploymentType(type)) return [unknown];
     if (type === "daemon") return [daemons];
@@ -69,9 +68,9 @@ export function createRowIndex(): RowIndex {
     return moving_to === "" ? groups : [...groups, moving];
   }
 
-  function freeLike(row: ListedDeployment): RowsByAge {
+  function freeLike(row: ListedDeployment): RowsByAge<ListedDeployment> {
     const demand = demandOf(row);
-    const rows = free.get(demand) ?? createRowsByAge();
+    const rows = free.get(demand) ?? createRowsByAge<ListedDeployment>();
     free.set(demand, rows);
     return rows;
   }
@@ -155,58 +154,15 @@ export function createRowIndex(): RowIndex {
     claimWindow: (me) =>
       [...free.values()]
         .filter((rows) => rows.size > FREE_ROWS_MAX)
-        .flatMap((rows) => rowsInWindow(me, rows.inShard)),
+        .flatMap((rows) =>
+          rowsInWindow(me, CLAIM_CANDIDATES_MAX, rows.inShard)
+            .sort(byAge)
+            .slice(0, CLAIM_CANDIDATES_MAX),
+        ),
     forNode(address) {
       const next = [...moving.values()].filter((row) => row.moving_to === address);
       const own = [...(owned.get(address)?.values() ?? [])];
       return [...new Set([...own, ...next, ...daemons.values()])];
-    },
-  };
-}
-
-interface RowsByAge {
-  readonly size: number;
-  set(id: string, row: ListedDeployment): void;
-  delete(id: string): void;
-  oldest(countMax: number): ListedDeployment[];
-  inShard(shard: number): Iterable<ListedDeployment>;
-}
-
-/** Sorts on demand, and only after a row came out of order. Deleted rows leave `order` when they are half of it. */
-function createRowsByAge(): RowsByAge {
-  const rows: Rows = new Map();
-  const shards = new Map<number, Rows>();
-  let order: ListedDeployment[] = [];
-  let isSorted = true;
-  const isPresent = (row: ListedDeployment): boolean => rows.get(row.id) === row;
-
-  return {
-    get size() {
-      return rows.size;
-    },
-    set(id, row) {
-      rows.set(id, row);
-      const shard = shards.get(shardOf(id)) ?? new Map();
-      shards.set(shardOf(id), shard.set(id, row));
-      const last = order.at(-1);
-      if (last && byAge(last, row) > 0) isSorted = false;
-      order.push(row);
-    },
-    delete(id) {
-      rows.delete(id);
-      shards.get(shardOf(id))?.delete(id);
-    },
-    inShard: (shard) => shards.get(shard)?.values() ?? [],
-    oldest(countMax) {
-      if (order.length > 2 * rows.size) order = order.filter(isPresent);
-      if (!isSorted) order.sort(byAge);
-      isSorted = true;
-      const found: ListedDeployment[] = [];
-      for (const row of order) {
-        if (found.length === countMax) break;
-        if (isPresent(row)) found.push(row);
-      }
-      return found;
     },
   };
 }

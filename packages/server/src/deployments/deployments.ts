@@ -12,6 +12,7 @@ import type { Telemetry } from "../telemetry.ts";
 import { createCachedDeployments, type RowChange } from "./cache/cached-deployments.ts";
 import { answerList, type WrittenList } from "./cache/list-delta.ts";
 import { createListPace, type PacedAnswer } from "./cache/list-pace.ts";
+import { answerSubset } from "./cache/list-subset.ts";
 import { type ChangeNotifierOptions, createChangeNotifier } from "./change-notifier.ts";
 import { type DeploymentNode, readerOf, refusal, termOf } from "./deployment-node.ts";
 import { createRelease, type ReleaseOptions } from "./release.ts";
@@ -65,7 +66,7 @@ export function createDeployments(options: DeploymentsOptions) {
 
   async function list(
     node: DeploymentNode,
-    { revision }: CallParams<"deployment.list">,
+    { revision, subset }: CallParams<"deployment.list">,
   ): Promise<PacedAnswer<WrittenList>> {
     termOf(node);
     // A node that comes from another instance may have seen more than this cache has: an older list would make it stop
@@ -80,7 +81,9 @@ export function createDeployments(options: DeploymentsOptions) {
         ...{ cache: cached.cache, origin, reader: readerOf(node), revision, answerBytesMax },
         ...{ matches: matchWhole, samples: options.samples },
       };
-      return answerList(list);
+      return subset
+        ? answerSubset({ ...list, owners: subset.owners, refused: cached.refused() })
+        : answerList(list);
     });
     telemetry.deploymentLists.inc({ answer: paced.answer.answer });
     return paced;

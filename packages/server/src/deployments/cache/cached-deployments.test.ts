@@ -5,6 +5,7 @@ import { addDeployment, assign } from "../../../testing/deployments.ts";
 import { systemClock } from "../../kernel/clock.ts";
 import { silentLog } from "../../kernel/log.ts";
 import { openPostgres } from "../../store/postgres.ts";
+import { sql } from "../../store/sql.ts";
 import { deleteDeployment } from "../store/deployment-store.ts";
 import { type CacheRefresh, createCachedDeployments } from "./cached-deployments.ts";
 
@@ -82,5 +83,36 @@ test("a change by another instance refreshes the cache at once", async () => {
   });
   const row = await addDeployment(db);
   await until(() => ids().includes(row.id), { what: "the row" });
+  await close();
+});
+
+test("the nodes that refuse a deployment are known after a change and after the first read", async () => {
+  const { db, cached, close } = await open();
+  const { id } = await addDeployment(db, { address: "n" });
+  const report = (address: string, state: string) =>
+    db.query(sql`insert into deployment_status (deployment_id, address, state, generation)
+      values (${id}, ${address}, ${state}, 1)
+      on conflict (deployment_id, address) do update set state = excluded.state`);
+  const refusedBy = async () => {
+    await cached.refresh();
+    return [...(cached.refused().get(id) ?? [])].sort();
+  };
+  await report("former", "refused");
+  await report("n", "running");
+  expect(await refusedBy()).toEqual(["former"]);
+  await report("n", "refused");
+  expect(await refusedBy()).toEqual(["former", "n"]);
+  const later = createCachedDeployments({
+    ...{ db, clock: systemClock, log: silentLog, onRefresh: async () => {} },
+  });
+  later.start();
+  await later.refresh();
+  expect([...later.refused().get(id)!].sort()).toEqual(["former", "n"]);
+  await later.stop();
+  await report("n", "running");
+  await report("former", "stopped");
+  expect(await refusedBy()).toEqual([]);
+  expect(cached.refused().size).toBe(0);
+  await deleteDeployment(db, id);
   await close();
 });

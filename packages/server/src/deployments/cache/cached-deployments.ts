@@ -9,6 +9,7 @@ import {
   deploymentsSince,
   type Mark,
   removedSince,
+  reportedRefused,
   reportedSince,
 } from "../store/change-store.ts";
 import { lastGoodSpecifications } from "../store/revision-store.ts";
@@ -29,11 +30,13 @@ export interface RowChange {
 export interface CacheRefresh {
   changes: RowChange[];
   /** Deployments that nodes reported something new about. */
-  reported: string[];
+  reported: readonly string[];
 }
 
 export interface CachedDeployments extends TableRefresh {
   readonly cache: DeploymentCache;
+  /** The nodes that report to refuse a deployment, by its id: its owner, or former ones. */
+  refused(): ReadonlyMap<string, readonly string[]>;
   /** False until the first read has ended: before that an empty list would mean "stop everything". */
   isRead(): boolean;
 }
@@ -51,19 +54,25 @@ export function createCachedDeployments({
   onRefresh: (refresh: CacheRefresh) => Promise<void>;
 }): CachedDeployments {
   const cache = createDeploymentCache();
+  const refused = new Map<string, readonly string[]>();
   let mark: Mark = BEGINNING;
   let lastReadMs: number | undefined;
 
   async function read(onReadable: () => void): Promise<void> {
     const next = await currentMark(db);
     const since = mustReadAll(next) ? BEGINNING : mark;
-    const [rows, removed, reported] = await Promise.all([
+    const [rows, removed, reports] = await Promise.all([
       deploymentsSince(db, since),
       since === BEGINNING ? [] : removedSince(db, since),
-      since === BEGINNING ? [] : reportedSince(db, since),
+      since === BEGINNING ? reportedRefused(db) : reportedSince(db, since),
     ]);
+    const reported = since === BEGINNING ? [] : reports.map(({ id }) => id);
     const kept = await keepLastGood(rows);
     const changes = apply(kept, since === BEGINNING ? absentFrom(rows) : removed);
+    if (since === BEGINNING) refused.clear();
+    for (const { id, refused_by: by } of reports)
+      by.length > 0 ? refused.set(id, by) : refused.delete(id);
+    for (const { id, after } of changes) if (!after) refused.delete(id);
     mark = next;
     lastReadMs = clock.monotonicMs();
     onReadable();
@@ -119,5 +128,5 @@ export function createCachedDeployments({
         "could not listen for changes of deployments; reading them at intervals only",
       ),
   });
-  return { ...refresh, cache, isRead: () => lastReadMs !== undefined };
+  return { ...refresh, cache, refused: () => refused, isRead: () => lastReadMs !== undefined };
 }

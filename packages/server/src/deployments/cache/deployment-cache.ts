@@ -1,5 +1,6 @@
 import { type Assignment, assignmentOf } from "../assignment.ts";
 import { type DeploymentRow, tenantOf } from "../deployment-row.ts";
+import { createSubsetIndex, type SubsetIndex } from "./subset-index.ts";
 
 /** The last change of a row. */
 export interface CachedChange {
@@ -34,6 +35,8 @@ export interface DeploymentCache {
   reaches(position: number): boolean;
   /** The last change of every row that changed after the position, oldest first. Lazy: readers stop when full. */
   since(position: number): Iterable<CachedChange>;
+  /** The same rows, by the nodes that need them. */
+  readonly subsets: SubsetIndex;
 }
 
 interface Entry extends CachedChange {
@@ -53,14 +56,18 @@ const REMOVED_MAX = 1_000;
  */
 export function createDeploymentCache({
   removedMax = REMOVED_MAX,
+  emptyMax,
 }: {
   removedMax?: number;
+  /** Owners and kinds of free rows without a row that are remembered. */
+  emptyMax?: number;
 } = {}): DeploymentCache {
   const cached = new Map<string, Entry & { row: DeploymentRow }>();
   const removed = new Map<string, Entry>();
   const counts = new Map<Assignment, number>();
   const owned = new Map<string, number>();
   const skipped = new Map<string, DeploymentRow>();
+  const subsets = createSubsetIndex(emptyMax);
   let entries: Entry[] = [];
   let position = 0;
   let floor = 0;
@@ -116,20 +123,22 @@ export function createDeploymentCache({
   return {
     position: () => position,
     put(row) {
-      const former = cached.get(row.id);
-      if (former && isSame(former.row, row)) return false;
-      if (former) tally(former.row, -1);
+      const former = cached.get(row.id)?.row;
+      if (former && isSame(former, row)) return false;
+      if (former) tally(former, -1);
       tally(row, 1);
       cached.set(row.id, append(row.id, row));
       removed.delete(row.id);
+      subsets.changed(former, row, position);
       return true;
     },
     remove(id) {
-      const former = cached.get(id);
+      const former = cached.get(id)?.row;
       if (!former) return false;
-      tally(former.row, -1);
+      tally(former, -1);
       removed.set(id, append(id, undefined));
       cached.delete(id);
+      subsets.changed(former, undefined, position);
       return true;
     },
     get: (id) => cached.get(id)?.row,
@@ -147,6 +156,7 @@ export function createDeploymentCache({
         if (entry.isLast) yield entry;
       }
     },
+    subsets,
   };
 }
 

@@ -34,14 +34,19 @@ export interface ListOptions {
 }
 
 /** A list whose rows are the JSON they go out as, each behind a comma. */
-export interface WrittenList extends Omit<CallResult<"deployment.list">, "items"> {
+export interface WrittenList extends Omit<CallResult<"deployment.list">, "items" | "subset"> {
   items: Buffer[];
+  /** The JSON of `subset`. */
+  subset?: Buffer[];
 }
 
 /** The JSON of a list in parts, which are the cache's own bytes: they are copied once, into the frame. */
-export function listParts({ items, ...rest }: WrittenList): Buffer[] {
+export function listParts({ items, subset, ...rest }: WrittenList): Buffer[] {
   const head = Buffer.from(`${JSON.stringify(rest).slice(0, -1)},"items":[`);
-  return [head, ...withoutComma(items), Buffer.from("]}")];
+  const after = subset
+    ? [Buffer.from(`],"subset":`), ...subset, Buffer.from("}")]
+    : [Buffer.from("]}")];
+  return [head, ...withoutComma(items), ...after];
 }
 
 /** Each item begins with a comma; the first of an array must not. */
@@ -141,8 +146,12 @@ const shownToOthers = new WeakMap<DeploymentRow, Buffer>();
  * other nodes a row is serialized once, to bytes: 1,000 nodes that read 10,000 rows at once cost an instance a minute with
  * JSON per node, and 20 s with strings that were concatenated.
  */
-function listed(row: DeploymentRow, reader: ListReader, matches: MatchWhole): Buffer {
-  if (runs(row, reader, matches)) return written(renderDeployment(row));
+export function listed(row: DeploymentRow, reader: ListReader, matches: MatchWhole): Buffer {
+  return runs(row, reader, matches) ? written(renderDeployment(row)) : listedForOthers(row);
+}
+
+/** The row without secrets, behind a comma. */
+export function listedForOthers(row: DeploymentRow): Buffer {
   const known = shownToOthers.get(row) ?? written(withoutSecrets(row));
   shownToOthers.set(row, known);
   return known;
@@ -157,12 +166,12 @@ function withoutSecrets(row: DeploymentRow): ListedDeployment {
 }
 
 /** Whether to leave out a skipped row: the reader does not run it, and cannot claim, release or take it over. */
-function isNotForReader(row: DeploymentRow, reader: ListReader): boolean {
+export function isNotForReader(row: DeploymentRow, reader: ListReader): boolean {
   if (!row.skipped) return false;
   return row.isHidden === true || (isDeploymentType(row.type) && !concerns(row, reader));
 }
 
-const concerns = ({ type, enabled, address }: DeploymentRow, reader: ListReader): boolean =>
+export const concerns = ({ type, enabled, address }: DeploymentRow, reader: ListReader): boolean =>
   enabled && (type === "daemon" || address === reader.address);
 
 function runs(row: DeploymentRow, reader: ListReader, matches: MatchWhole): boolean {
@@ -174,7 +183,7 @@ function runs(row: DeploymentRow, reader: ListReader, matches: MatchWhole): bool
 }
 
 /** Samples are only needed while there is something to claim, and by policies that compare load. */
-function needsSamples(cache: DeploymentCache, { claim_policy }: ListReader): boolean {
+export function needsSamples(cache: DeploymentCache, { claim_policy }: ListReader): boolean {
   return cache.count("unassigned") > 0 && !["deployment_count", "none"].includes(claim_policy);
 }
 
@@ -183,28 +192,32 @@ interface RevisionKey {
   profile: string;
 }
 
-const revisionAt = (position: number, { origin, profile }: RevisionKey): string =>
+export const revisionAt = (position: number, { origin, profile }: RevisionKey): string =>
   `${origin}.${profile}.${position}`;
 
 /**
  * `began` is the position of the cache when the reader requested the first part of a long list. Removals dropped before that
  * do not concern it; without `began` it might have to start over each time.
  */
-function parseRevision(
+export function parseRevision(
   revision: string | undefined,
   { origin, profile }: RevisionKey,
-): { position: number; began: number } | undefined {
+): { position: number; began: number; isContinued: boolean } | undefined {
   const prefix = `${origin}.${profile}.`;
   if (!revision?.startsWith(prefix)) return undefined;
   const [, position, began] =
     /^(\d{1,15})(?:-(\d{1,15}))?$/.exec(revision.slice(prefix.length)) ?? [];
   return position === undefined
     ? undefined
-    : { position: Number(position), began: Number(began ?? position) };
+    : {
+        position: Number(position),
+        began: Number(began ?? position),
+        isContinued: began !== undefined,
+      };
 }
 
 /** A node that reconnects with other labels or another trust may run other daemons: it reads a full list. */
-function profileOf({
+export function profileOf({
   address,
   labels,
   trusted_package_regexp,

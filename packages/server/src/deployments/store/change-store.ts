@@ -34,11 +34,27 @@ export async function removedSince(db: Db, mark: Mark): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
+export interface ReportedDeployment {
+  id: string;
+  /** The nodes that refuse to run it. */
+  refused_by: string[];
+}
+
 /** The deployments with a new report of a node. */
-export async function reportedSince(db: Db, mark: Mark): Promise<string[]> {
-  const { rows } = await db.query<{ id: string }>(sql`
-    select distinct deployment_id as id from deployment_status where changed_xid >= ${mark}::xid8`);
-  return rows.map(({ id }) => id);
+export async function reportedSince(db: Db, mark: Mark): Promise<ReportedDeployment[]> {
+  const { rows } = await db.query<ReportedDeployment>(sql`
+    select deployment_id as id, coalesce(array_agg(address) filter (where state = 'refused'), '{}') as refused_by
+      from deployment_status
+     where deployment_id in (select deployment_id from deployment_status where changed_xid >= ${mark}::xid8)
+     group by deployment_id`);
+  return rows;
+}
+
+export async function reportedRefused(db: Db): Promise<ReportedDeployment[]> {
+  const { rows } = await db.query<ReportedDeployment>(sql`
+    select deployment_id as id, array_agg(address) as refused_by from deployment_status where state = 'refused'
+     group by deployment_id`);
+  return rows;
 }
 
 /** An instance that has not read for a day reads everything anyway. */
