@@ -250,8 +250,8 @@ function library(): Library {
  */
 function libraryText(scripts: readonly SomeScript[]): string {
   const branches = scripts.map(
-    ({ body, keys, texts }, at) =>
-      `if name == '${at}' then return { ${keys.length}, ${1 + texts.length}, function(KEYS, ARGV)\n${body}\nend } end\n`,
+    ({ head, body, keys, texts }, at) =>
+      `if name == '${at}' then\n${head}\nreturn { ${keys.length}, ${1 + texts.length}, function(KEYS, ARGV)\n${body}\nend } end\n`,
   );
   return `${SHARED}local function find(name)\n${branches.join("")}end\nis_batch = true\n${RUN_BATCH}`;
 }

@@ -11,6 +11,7 @@ import type { MemorySpace } from "./memory-space.ts";
 export interface Script<Key extends string, Args, Reply> {
   readonly name: string;
   readonly lua: string;
+  readonly head: string;
   readonly body: string;
   readonly sha: string;
   readonly keys: readonly Key[];
@@ -32,7 +33,9 @@ export interface Check<T> {
 export interface SomeScript {
   readonly name: string;
   readonly lua: string;
-  /** `lua` without the part that a batch contains once. */
+  /** What the file defines before it unpacks its keys: a batch evaluates it once, not for each call. */
+  readonly head: string;
+  /** The rest of the file: what runs for each call. */
   readonly body: string;
   readonly sha: string;
   readonly keys: readonly string[];
@@ -98,10 +101,12 @@ function register<Key extends string, Args, Reply>(
   text: string,
   memory: Script<Key, Args, Reply>["memory"],
 ): Script<Key, Args, Reply> {
-  const body = PRELUDE + text;
-  const lua = SHARED + body;
+  const unpacked = text.indexOf(`local ${script.keys[0]}`);
+  const head = text.slice(0, unpacked);
+  const body = PRELUDE + text.slice(unpacked);
+  const lua = SHARED + head + body;
   const sha = createHash("sha1").update(lua).digest("hex");
-  const defined = { ...script, lua, body, sha, memory };
+  const defined = { ...script, lua, head, body, sha, memory };
   SCRIPTS.push(defined);
   return defined;
 }

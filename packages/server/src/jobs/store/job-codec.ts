@@ -59,20 +59,23 @@ export function parseAt(text: string): JobAt {
   };
 }
 
-/** The field `spec`: everything that never changes. A released record has no longer what only an open job needs. */
+/**
+ * The field `spec`: everything that never changes. A released record keeps what stands before `bodyHash`, or before
+ * `"turn":false`; the rest only an open job needs.
+ */
 export const writeSpec = (job: JobSpec): string =>
   JSON.stringify({
     tenant: job.tenant,
     token: job.token,
     requestId: job.requestId,
-    bodyHash: job.bodyHash,
     pool: job.pool,
     service: job.service,
     priority: job.priority,
     traceId: job.traceId,
-    turn: job.turn,
     finalize: job.finalize,
     originInstanceId: job.originInstanceId,
+    turn: job.turn,
+    bodyHash: job.bodyHash,
     pendingTimeoutMs: job.pendingTimeoutMs,
     ackTimeoutMs: job.ackTimeoutMs,
     runTimeoutMs: job.runTimeoutMs,

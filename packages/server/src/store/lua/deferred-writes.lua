@@ -33,7 +33,7 @@ local function write_now(key)
   for _, call in ipairs(record.calls) do unwritten[call] = problem end
   error(problem, 0)
 end
--- A record is { held, fields = by name, texts = by key, expiry = ms by key, calls }; held is for the scripts that defer,
+-- A record is { job, fields = by name, texts = by key, expiry = ms by key, calls }; job is for the scripts that defer,
 -- calls are those whose steps wait in it.
 local function write_later(key, record)
   if not is_batch then return write(key, record) end

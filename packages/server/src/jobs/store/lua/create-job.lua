@@ -17,7 +17,11 @@ local now = tostring(now_ms())
 local at = '1 0 ' .. attempts_max .. ' 0 - ' .. now .. ' ' .. now .. ' -'
 -- A step of the same batch takes the expiry away before it is written.
 write_later(fsm, {
-  held = { 'CREATED', at, false, false, now, spec },
+  job = {
+    state = 'CREATED', attempt = '1', counted = '0', attempts_max = attempts_max, kept = '0', node = '-',
+    state_ms = now, attempt_ms = now, ended = '-', listeners = '', entries = '',
+    created_ms = tonumber(now), spec = spec, taken = '', is_behind = false,
+  },
   fields = { state = 'CREATED', at = at, session_id = session_id, created_ms = now, spec = spec },
   texts = { [payload] = payload_text },
   expiry = { [fsm] = expiry_ms, [payload] = expiry_ms },
