@@ -87,12 +87,25 @@ describe("events in order", () => {
     expect(views).toHaveLength(2);
   });
 
-  test("do not change a view that was published before", () => {
+  test("do not change the members of a view that was read before", () => {
     const { members, views } = watch();
     members.receive(init(1, member("ada")));
-    members.receive(change(2, { old: member("ada") }));
+    const before = views[0]?.members;
+    members.receive(change(2, { new: member("bob") }));
+    members.receive(change(3, { old: member("ada") }));
 
-    expect(views[0]?.members.size).toBe(1);
+    expect([...(before?.keys() ?? [])]).toEqual([NODES.ada]);
+    expect(views[0]?.members).toBe(before);
+    expect([...(views[2]?.members.keys() ?? [])]).toEqual([NODES.bob]);
+  });
+
+  test("that change only the view keep the same map, so that readers can compare", () => {
+    const { members } = watch();
+    members.receive({ ...init(1, member("ada")), view: "settling" });
+    const before = members.current?.members;
+    members.receive(change(2));
+    expect(members.current?.view).toBe("ready");
+    expect(members.current?.members).toBe(before);
   });
 
   test("of a former connection do not remove a node that reconnected", () => {

@@ -13,7 +13,8 @@ import type { Calls } from "./calls.ts";
 export interface MembersView {
   /** `settling` also while this node may have missed an event. An absent member is then not known to be lost. */
   view: ViewState;
-  members: ReadonlyMap<NodeAddress, Member>;
+  /** As they are when this is first read; later changes are in later views. */
+  readonly members: ReadonlyMap<NodeAddress, Member>;
 }
 
 export type MemberList = CallResult<"member.list">;
@@ -52,6 +53,7 @@ interface MembersOptions {
 export class Members {
   readonly #options: MembersOptions;
   #current: MembersView | undefined;
+  readonly #map = new MemberMap();
   #seq: number | undefined;
   #buffered: HostEvent[] = [];
   #request: Cancel | undefined;
@@ -73,10 +75,11 @@ export class Members {
       this.#buffer(event);
     } else if (isNext(event, this.#seq)) {
       this.#seq = event.seq;
-      this.#publish(applyChange(this.#current, event));
+      this.#map.apply(event);
+      this.#publish(event.view);
     } else if (event.seq > this.#seq) {
       this.#seq = undefined;
-      this.#publish({ ...this.#current, view: "settling" });
+      this.#publish("settling");
       this.#buffer(event);
     }
   }
@@ -85,7 +88,7 @@ export class Members {
   refresh(): void {
     this.#partial = undefined;
     this.#seq = undefined;
-    if (this.#current) this.#publish({ ...this.#current, view: "settling" });
+    if (this.#current) this.#publish("settling");
     if (!this.#request) this.#requestList();
   }
 
@@ -96,9 +99,17 @@ export class Members {
     this.#markIncomplete();
   }
 
-  #publish(view: MembersView): void {
-    this.#current = view;
-    this.#options.changed(view);
+  #publish(view: ViewState): void {
+    const map = this.#map;
+    let members: MembersView["members"] | undefined;
+    this.#current = {
+      view,
+      get members() {
+        members ??= map.read();
+        return members;
+      },
+    };
+    this.#options.changed(this.#current);
   }
 
   #receiveInit({ seq: at, view, members = [], after, next }: HostEvent): void {
@@ -126,8 +137,7 @@ export class Members {
   /** Until a complete list is there. */
   #markIncomplete(): void {
     this.#seq = undefined;
-    if (this.#current && this.#current.view !== "settling")
-      this.#publish({ ...this.#current, view: "settling" });
+    if (this.#current && this.#current.view !== "settling") this.#publish("settling");
   }
 
   #cancelRequest(): void {
@@ -165,17 +175,17 @@ export class Members {
   #replace(list: MemberList): void {
     this.#cancelRequest();
     const later = this.#buffered.filter((event) => event.seq > list.seq || isNext(event, list.seq));
-    const members = new Map(list.members.map((member) => [member.address, member]));
+    this.#map.replace(list.members);
     if (later[0] && !isNext(later[0], list.seq)) {
       // The list is older than the gap it should close: the next request goes out after a pause.
       this.#buffered = later;
-      this.#publish({ view: "settling", members });
+      this.#publish("settling");
       this.#retryLater();
       return;
     }
     this.#buffered = [];
     this.#seq = list.seq;
-    this.#publish({ view: list.view, members });
+    this.#publish(list.view);
     for (const event of later) this.receive(event);
   }
 }
@@ -184,17 +194,42 @@ export class Members {
 const isNext = ({ seq, after_seq }: HostEvent, at: number): boolean =>
   after_seq === undefined ? seq === at + 1 : after_seq <= at && seq >= at;
 
-function applyChange({ members }: MembersView, event: HostEvent): MembersView {
-  const { changed = [], left = [] } = event;
-  if (event.after_seq !== undefined && changed.length + left.length === 0)
-    return { view: event.view, members };
-  const next = new Map(members);
-  for (const member of changed) next.set(member.address, member);
-  for (const old of left) if (!isNewer(next.get(old.address), old)) next.delete(old.address);
-  if (event.new) next.set(event.new.address, event.new);
-  else if (event.old && !isNewer(next.get(event.old.address), event.old))
-    next.delete(event.old.address);
-  return { view: event.view, members: next };
+/**
+ * The members by address. It is copied before a change only if it was read since the last one: while thousands of nodes join,
+ * each of them gets a hundred events and reads the members now and then.
+ */
+class MemberMap {
+  #members: Map<NodeAddress, Member> = new Map();
+  #wasRead = false;
+
+  read(): ReadonlyMap<NodeAddress, Member> {
+    this.#wasRead = true;
+    return this.#members;
+  }
+
+  replace(members: readonly Member[]): void {
+    this.#members = new Map(members.map((member) => [member.address, member]));
+    this.#wasRead = false;
+  }
+
+  apply({ changed = [], left = [], new: joined, old }: HostEvent): void {
+    // Only the view has changed.
+    if (changed.length + left.length === 0 && !joined && !old) return;
+    if (this.#wasRead) this.#copy();
+    for (const member of changed) this.#members.set(member.address, member);
+    for (const each of left) this.#remove(each);
+    if (joined) this.#members.set(joined.address, joined);
+    else if (old) this.#remove(old);
+  }
+
+  #copy(): void {
+    this.#members = new Map(this.#members);
+    this.#wasRead = false;
+  }
+
+  #remove(old: { address: NodeAddress; epoch: number }): void {
+    if (!isNewer(this.#members.get(old.address), old)) this.#members.delete(old.address);
+  }
 }
 
 /** The node has reconnected already: the end of its former connection does not remove it. */
