@@ -43,7 +43,7 @@ local function read_job(fsm)
     created_ms = tonumber(held[5]), spec = held[6], taken = held[7] or '',
   }
   -- An instance of 0.1 writes to the list: then the last entry here is not the state of the record.
-  local last_ms, letter = string.match('\n' .. job.entries, '.*\n(%d+) (%u) ')
+  local last_ms, letter = string.match('\n' .. job.entries, '.*\n(%-?%d+) (%u) ')
   local is_new = job.entries == '' and job.state == 'CREATED' and attempt == '1'
   job.is_behind = not is_new
     and not (last_ms and job.created_ms + last_ms == tonumber(state_ms) and letter == string.sub(job.state, 1, 1))
@@ -75,7 +75,7 @@ local function shorten(job)
     if first == '@' then
       by = line
     elseif first ~= '+' then
-      local before, node_word, after = string.match(line, '^(%d+ %u %d+ )(%S+)(.*)$')
+      local before, node_word, after = string.match(line, '^(%-?%d+ %u %d+ )(%S+)(.*)$')
       if node_word ~= '=' then node_there = node_word end
       kept[#kept + 1] = { by, before .. node_there .. after, line }
     end
@@ -113,7 +113,7 @@ local function trim(job)
     if not from_node then return end
     -- The fourth word of a line; a reason can contain the same text.
     local before = string.sub('\n' .. job.entries, math.max(1, from_node - BEFORE_NODE_MAX), from_node + 1)
-    if string.find(before, '\n%d+ %u %d+ $') then
+    if string.find(before, '\n%-?%d+ %u %d+ $') then
       job.entries = string.sub(job.entries, 1, from_node) .. '~' .. string.sub(job.entries, to_node)
     end
   end
