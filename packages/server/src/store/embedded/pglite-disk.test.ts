@@ -104,3 +104,10 @@ function sizeOf(directory: string): number {
 function sizeOfFile(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
+
+const tiny = createSmallDisk(join(scratchDirectory("disk"), "tiny"), 12);
+
+test.skipIf(!tiny)("a first start without room for the database says so", async () => {
+  onTestFinished(() => tiny!.discard());
+  await expect(open(tiny!.directory)).rejects.toThrow("no space left on the disk");
+});
