@@ -30,12 +30,13 @@ function read(
   revision?: string,
   {
     refused = {},
+    owners = [],
     answerBytesMax = 100_000,
-  }: { refused?: Record<string, string[]>; answerBytesMax?: number } = {},
+  }: { refused?: Record<string, string[]>; owners?: string[]; answerBytesMax?: number } = {},
 ): CallResult<"deployment.list"> {
   const answer = answerSubset({
     ...{ cache, reader, revision, origin: "i", matches: matchWhole, samples: () => ({}) },
-    ...{ owners: [], refused: new Map(Object.entries(refused)), answerBytesMax },
+    ...{ owners, refused: new Map(Object.entries(refused)), answerBytesMax },
   });
   return JSON.parse(Buffer.concat(listParts(answer)).toString());
 }
@@ -89,4 +90,19 @@ test("a row is offered to others if its owner refuses it, and not if a former ow
   const others = (by: string) => read(cache, undefined, { refused: { a: [by] } }).subset?.others;
   expect(others("former")).toEqual([]);
   expect(others("n")).toMatchObject([{ id: "a" }]);
+});
+
+test("rows that a reader could take over count for the length of the answer; the oldest come first", () => {
+  const cache = createDeploymentCache();
+  for (let nth = 500; nth > 0; nth--)
+    cache.put(row(`row-${nth}`, { address: "drains", created_at: new Date(nth * 1_000) }));
+  const options = { owners: ["drains"], answerBytesMax: 32_768 };
+  const whole = read(cache, undefined, options);
+  const unchanged = read(cache, whole.revision, options);
+  for (const { subset } of [whole, unchanged]) {
+    const others = subset!.others!.map(({ id }) => id);
+    expect(JSON.stringify(subset!.others).length).toBeLessThanOrEqual(32_768);
+    expect(others.length).toBeGreaterThan(50);
+    expect(others).toEqual(others.map((_, at) => `row-${at + 1}`));
+  }
 });

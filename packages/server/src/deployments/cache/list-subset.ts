@@ -33,6 +33,8 @@ export interface SubsetOptions extends ListOptions {
 
 /** Rows of other owners in one answer. */
 const OTHERS_MAX = 512;
+/** For them also in an answer that has no room left. */
+const OTHERS_BYTES_MIN = 16 * 1_024;
 /** Three heartbeats, as in the agent: by then the child has started and its node has sent a sample. */
 const SAMPLE_LAG_MS = 15_000;
 const OWNER_BYTES = 12;
@@ -73,6 +75,7 @@ export function answerSubset(options: SubsetOptions): WrittenList {
   const held = !more && mayHaveLost ? heldIds(options) : undefined;
   const isUnchanged = known > 0 && !more && !held && written.isEmpty;
   const hasSamples = needsSamples(cache, reader);
+  const othersBytesMax = Math.max(OTHERS_BYTES_MIN, options.answerBytesMax - written.bytes);
   return {
     revision: more ? `${revisionAt(reached, key)}-${began}` : revisionAt(cache.position(), key),
     answer: isUnchanged ? "unchanged" : known > 0 ? "delta" : "full",
@@ -93,7 +96,7 @@ export function answerSubset(options: SubsetOptions): WrittenList {
       ),
       ...withoutComma(written.free),
       Buffer.from(`],"others":[`),
-      ...withoutComma(othersFor(options).map(listedForOthers)),
+      ...withoutComma(othersFor(options, othersBytesMax)),
       Buffer.from("]}"),
     ],
   };
@@ -215,7 +218,10 @@ function isAble(
 }
 
 /** Rows that the reader could take over: of owners that drain, and those that their owner refuses. Oldest first. */
-function othersFor({ cache, reader, owners, refused, matches }: SubsetOptions): DeploymentRow[] {
+function othersFor(
+  { cache, reader, owners, refused, matches }: SubsetOptions,
+  bytesMax: number,
+): Buffer[] {
   if (reader.claim_policy === "none") return [];
   const found = new Map<string, DeploymentRow>();
   const add = (row: DeploymentRow) => {
@@ -230,14 +236,22 @@ function othersFor({ cache, reader, owners, refused, matches }: SubsetOptions): 
     const row = cache.get(id);
     if (row && by.includes(row.address)) add(row);
   }
-  const rows = [...found.values()];
-  if (rows.length <= OTHERS_MAX) return rows;
+  return oldestWithin([...found.values()], bytesMax);
+}
+
+/** The oldest rows, as they are sent; at least one. */
+function oldestWithin(rows: readonly DeploymentRow[], bytesMax: number): Buffer[] {
   const aged = rows.map((row) => ({
     ...{ id: row.id, row, created_at: row.created_at.toISOString() },
     updated_at: row.updated_at.toISOString(),
   }));
-  return aged
-    .sort(byAge)
-    .slice(0, OTHERS_MAX)
-    .map(({ row }) => row);
+  const written: Buffer[] = [];
+  let bytes = 0;
+  for (const { row } of aged.sort(byAge).slice(0, OTHERS_MAX)) {
+    const item = listedForOthers(row);
+    bytes += item.length;
+    if (bytes > bytesMax && written.length > 0) break;
+    written.push(item);
+  }
+  return written;
 }
