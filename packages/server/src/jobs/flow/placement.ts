@@ -7,6 +7,7 @@ import type { JobsParts } from "../parts.ts";
 import { offersOf } from "../policy/offers.ts";
 import { persistJob } from "../store/job-store.ts";
 import type { WantedSlot } from "../store/slot-store.ts";
+import { takeAttempt } from "../store/transition-store.ts";
 import { isStoreDown, logUnlessStoreDown } from "../store-errors.ts";
 import type { Turns } from "../turns/turns.ts";
 import { type Dispatching, dispatch, dispatchIf } from "./dispatch.ts";
@@ -99,8 +100,14 @@ export class Placement implements Service {
       dispatched = dispatchIf(this.#parts, { all }, { job: placed, nodeId });
       dispatched.answer.catch(() => {}); // `dispatch` handles it
     });
-    // Also when the outcome is unknown: the job may be DISPATCHED there, and without a slot it is retried soon.
-    const free = () => this.#slots.free(nodeId, job);
+    // Also when the outcome is unknown. The job may be DISPATCHED there: without a slot it is retried soon, and an attempt
+    // that was not sent does not count.
+    const free = async () => {
+      const { jobId, attemptId } = job;
+      if (dispatched?.takenBy !== undefined)
+        await takeAttempt(this.#parts.hot, { jobId, attemptId }).catch(() => {});
+      await this.#slots.free(nodeId, job);
+    };
     const giveBack = () => void answer.then(free, free).catch(() => {});
     answer.catch(() => {}); // `place` handles it
     return {

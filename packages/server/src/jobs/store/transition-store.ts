@@ -301,14 +301,17 @@ const takeScript = defineScript({
 }).inMemory((space, { fsm }, { attempt_id, boot_id }) => {
   const job = jobIn(space, fsm);
   if (job?.state !== "DISPATCHED" || job.attemptId !== attempt_id) return ["unchanged"];
-  job.taken = takenWord(attempt_id, boot_id);
+  job.taken = boot_id === "" ? undefined : takenWord(attempt_id, boot_id);
   return ["taken"];
 });
 
-/** Notes the process that takes a dispatched attempt, for an instance that did not know it when it wrote DISPATCHED. */
+/**
+ * Notes the process that takes a dispatched attempt, for an instance that did not know it when it wrote DISPATCHED. Without
+ * `bootId`: none, because the attempt was not sent.
+ */
 export async function takeAttempt(
   hot: HotStore,
-  { jobId, attemptId, bootId }: { jobId: string; attemptId: number; bootId: string },
+  { jobId, attemptId, bootId = "" }: { jobId: string; attemptId: number; bootId?: string },
 ): Promise<void> {
   const fsm = jobKeys.fsm(hot.prefix, jobId);
   await hot.run(takeScript, { fsm }, { attempt_id: attemptId, boot_id: bootId });
