@@ -87,13 +87,18 @@ describe.each(HOT_STORES)("request ids that are used again, on %s", (kind) => {
 /** Refuses to go on after `CALLS_MAX` calls. */
 function counted(hot: HotStore): HotStore {
   let calls = 0;
-  return {
-    ...hot,
-    async run(script, keys, args) {
-      if (++calls > CALLS_MAX) throw new Error(`more than ${CALLS_MAX} calls of the store`);
-      return hot.run(script, keys, args);
-    },
+  const count = () => {
+    if (++calls > CALLS_MAX) throw new Error(`more than ${CALLS_MAX} calls of the store`);
   };
+  const start: HotStore["start"] = (script, keys, args) => {
+    count();
+    return hot.start(script, keys, args);
+  };
+  const startIf: HotStore["startIf"] = (when, script, keys, args) => {
+    count();
+    return hot.startIf(when, script, keys, args);
+  };
+  return { ...hot, start, startIf, run: (script, keys, args) => start(script, keys, args).reply };
 }
 
 /** A store that replaces no binding, as one of another release might. */
