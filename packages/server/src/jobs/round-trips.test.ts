@@ -56,7 +56,6 @@ async function openScene(kind: (typeof HOT_STORES)[number], { capacity = 4 } = {
     return found();
   };
   const guarded = vi.spyOn(hot, "startIf");
-  /** The replies of all calls that depended on others. */
   /** Replies of the calls with a condition, in order, without those that list new jobs. */
   const conditional = () => {
     const own = guarded.mock.results.filter(

@@ -22,9 +22,8 @@ export async function sendAssign(
     job.takenBy = takesAs;
     tracked.setDeadline(job, "state", stateLimitMs(job) ?? job.ackTimeoutMs);
     const { jobId, attemptId } = job;
-    // If this is lost, the loss of the node counts no attempt.
-    if (takesAs !== undefined)
-      takeAttempt(hot, { jobId, attemptId, bootId: takesAs }).catch(() => {});
+    // If this is lost, the loss of the node counts as for the former process.
+    takeAttempt(hot, { jobId, attemptId, bootId: takesAs }).catch(() => {});
   }
   const frame = assignText(job, payload);
   const whole = link.acks?.onto(frame) ?? frame;

@@ -110,6 +110,8 @@ describe.each(HOT_STORES)("ended jobs: %s", (kind) => {
     const everything = { payload: true, result: true, timeline: true };
     const record = await readJob(store.hot, large, everything);
     expect(record).toMatchObject({ outcome: "succeeded", nodeId: NODE_A });
+    // In Redis the binding has it, and the record of an ended job is short.
+    if (kind === "memory") expect(record).toMatchObject({ bodyHash: "hash" });
     expect(record!.result).toBeUndefined();
     expect(record!.timeline.map(({ state }) => state)).toEqual(["CREATED", "RELEASED"]);
     expect(await readJob(store.hot, small, everything)).toMatchObject({ result: '{"body":"y"}' });

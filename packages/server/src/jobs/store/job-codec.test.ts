@@ -1,14 +1,11 @@
 import { expect, test } from "vitest";
 import { newJob } from "../../../testing/jobs.ts";
-import { recordOf, writeAt, writeSpec } from "./job-codec.ts";
+import { recordOf, writeSpec } from "./job-codec.ts";
 
 /** A record at this attempt with these fields. */
 function record(attemptId: number, fields: Record<string, string>) {
   const { payload, ...spec } = newJob();
-  const at = writeAt({
-    ...{ attemptId, countedAttempts: 0, attemptsMax: 3, persisted: true, nodeId: undefined },
-    ...{ stateMs: 1, attemptMs: 1, endedBy: undefined, outcome: undefined },
-  });
+  const at = `${attemptId} 0 3 1 - 1 1 -`;
   const all = { state: "CREATED", at, spec: writeSpec(spec), created_ms: "1", ...fields };
   return recordOf(spec.jobId, new Map(Object.entries(all)), { payload, result: "" });
 }

@@ -36,13 +36,6 @@ interface JobAt {
   outcome: JobOutcome | undefined;
 }
 
-export function writeAt(at: JobAt): string {
-  const ended = at.endedBy ? `${at.endedBy}:${at.outcome}` : "-";
-  const persisted = at.persisted ? 1 : 0;
-  const counts = `${at.attemptId} ${at.countedAttempts} ${at.attemptsMax} ${persisted}`;
-  return `${counts} ${at.nodeId ?? "-"} ${at.stateMs} ${at.attemptMs} ${ended}`;
-}
-
 export function parseAt(text: string): JobAt {
   const words = text.split(" ");
   const [endedBy, outcome] = words[7] === "-" ? [] : words[7]!.split(":");

@@ -7,7 +7,7 @@ import type { JobAttempt, JobRecord, JobSpec } from "../job.ts";
 import { parseAt, recordOf, timelineOf, writeSpec } from "./job-codec.ts";
 import { type JobKey, jobKeys, keysOfJob } from "./keys.ts";
 import {
-  findJob,
+  isVoid,
   jobIn,
   type MemoryJob,
   newMemoryJob,
@@ -42,8 +42,8 @@ const createScript = defineScript<
   }),
   reply: uncheckedReply(),
 }).inMemory((space, { fsm }, { job }) => {
-  const { found } = findJob(space, fsm);
-  if (found !== "nothing") return [found === "void" ? "void" : "duplicate"];
+  if (isVoid(space, fsm)) return ["void"];
+  if (jobIn(space, fsm)) return ["duplicate"];
   const nowMs = space.nowMs();
   space.setRecord(fsm, newMemoryJob(specOf(job), job.payload, nowMs), UNBOUND_EXPIRY_MS);
   return ["created", String(nowMs)];

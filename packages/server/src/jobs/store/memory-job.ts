@@ -46,13 +46,7 @@ interface TimelineNote {
 /** Stands for a job that must never be created. */
 const VOID = { void: true };
 
-export type Found = { found: "job"; job: MemoryJob } | { found: "void" | "nothing" };
-
-export function findJob(space: MemorySpace, fsm: string): Found {
-  const record = space.record(fsm);
-  if (record === undefined) return { found: "nothing" };
-  return record === VOID ? { found: "void" } : { found: "job", job: record as MemoryJob };
-}
+export const isVoid = (space: MemorySpace, fsm: string): boolean => space.record(fsm) === VOID;
 
 export function jobIn(space: MemorySpace, fsm: string): MemoryJob | undefined {
   const record = space.record(fsm);

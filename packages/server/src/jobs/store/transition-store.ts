@@ -109,9 +109,9 @@ export function startAdvance(hot: HotStore, call: Advance): StartedAdvance<Advan
 }
 
 /** Applies the steps only if the conditions hold. */
-export function advanceIf(hot: HotStore, when: When, call: Advance): StartedAdvance {
+export function advanceIf(hot: HotStore, when: Pick<When, "all">, call: Advance): StartedAdvance {
   const keys = keysOfJob(hot.prefix, call.jobId);
-  const started = hot.startIf({ all: when.all }, advanceScript, keys, call);
+  const started = hot.startIf(when, advanceScript, keys, call);
   const answer = started.reply.then((reply) => (reply === SKIPPED ? reply : advancedOf(reply)));
   return { call: started, steps: call.steps.length, answer };
 }
@@ -311,7 +311,11 @@ const takeScript = defineScript({
  */
 export async function takeAttempt(
   hot: HotStore,
-  { jobId, attemptId, bootId = "" }: { jobId: string; attemptId: number; bootId?: string },
+  {
+    jobId,
+    attemptId,
+    bootId = "",
+  }: { jobId: string; attemptId: number; bootId?: string | undefined },
 ): Promise<void> {
   const fsm = jobKeys.fsm(hot.prefix, jobId);
   await hot.run(takeScript, { fsm }, { attempt_id: attemptId, boot_id: bootId });
