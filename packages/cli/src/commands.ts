@@ -64,4 +64,9 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: "list signers, allocate and resolve nonces",
     load: async () => (await import("./commands/signer.ts")).signerCommand,
   },
+  {
+    name: "cert",
+    summary: "make certificates to try TLS with",
+    load: async () => (await import("./commands/cert.ts")).certCommand,
+  },
 ];
