@@ -70,6 +70,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     log,
     clock,
   });
+  warnOfPlainText(config, log);
   // Opened under the lock of the data directory, which the real executor holds by now.
   const bootFile = options.executor ? undefined : openBootFile(config.data_dir, identity);
   const connection: NodeConnection = createNodeConnection({
@@ -79,6 +80,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     bootId: identity.bootId,
     formerBootId: bootFile?.former,
     token: config.host_token,
+    tls: tlsOf(config),
     // A policy of the user may read every row.
     features: isBuiltInPolicy(config.claim_policy) ? ["list_subset"] : undefined,
     describe: () => ({
@@ -142,6 +144,25 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   };
 }
 
+function tlsOf({ host_ca_file, host_cert_file, host_key_file }: AgentConfig) {
+  if (host_ca_file === undefined && host_cert_file === undefined) return undefined;
+  return { caFile: host_ca_file, certFile: host_cert_file, keyFile: host_key_file };
+}
+
+/** In between, a machine can read the token, and act as the server, whose commands run here. */
+function warnOfPlainText({ host_urls, host_token }: AgentConfig, log: AgentLog): void {
+  if (host_token === undefined || !host_urls.some(isPlainBeyondLoopback)) return;
+  log({
+    level: "warn",
+    event: "config.doubted",
+    message:
+      "HOST_URL is not https:// or wss://: the token, and the environments of deployments, travel unencrypted unless the network encrypts them",
+  });
+}
+
+const isPlainBeyondLoopback = (url: string): boolean =>
+  /^(http|ws):/.test(url) && !/^(localhost|127\.[\d.]+|\[::1\])$/.test(new URL(url).hostname);
+
 const traitsOf = (config: AgentConfig, { address }: NodeIdentity): NodeTraits => ({
   address,
   labels: config.labels,
@@ -154,6 +175,7 @@ const executorOptionsOf = (
 ): Omit<ExecutorOptions, "report" | "log" | "clock"> => ({
   dataDir: config.data_dir,
   tenureUrl: httpUrl(config.host_urls[0] ?? ""),
+  ...(config.host_ca_file !== undefined && { tenureCaFile: config.host_ca_file }),
   stopGraceMs: config.stop_grace_ms,
   startConcurrencyMax: config.start_concurrency_max,
   packagesMaxMb: config.packages_max_mb,

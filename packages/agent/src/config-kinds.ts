@@ -1,3 +1,4 @@
+import { accessSync, constants } from "node:fs";
 import { closest, distance } from "fastest-levenshtein";
 import * as z from "zod";
 
@@ -21,6 +22,20 @@ export function weight() {
 
 export function text({ lengthMax }: { lengthMax: number }) {
   return z.string().max(lengthMax, `must have at most ${lengthMax} characters`);
+}
+
+/** The path of a file that this user can read. */
+export function readableFile() {
+  return text({ lengthMax: 4096 }).refine(isReadable, "names a file that cannot be read");
+}
+
+function isReadable(path: string): boolean {
+  try {
+    accessSync(path, constants.R_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 export function isHostUrl(url: string): boolean {

@@ -7,7 +7,7 @@ import {
 } from "@tenure/protocol";
 import { patternProblem } from "@tenure/protocol/pattern";
 import * as z from "zod";
-import { didYouMean, isHostUrl, text, weight, wholeNumber } from "./config-kinds.ts";
+import { didYouMean, isHostUrl, readableFile, text, weight, wholeNumber } from "./config-kinds.ts";
 import { parseRunAs } from "./run-as.ts";
 import { knowsPlaces, parseWords, WRAPPER_PLACES } from "./wrapper.ts";
 
@@ -45,6 +45,15 @@ function identityVariables() {
       .describe(
         "File with the token, read once at the start, in place of `HOST_TOKEN`. The environment of a process can be read by every process of the same user.",
       ),
+    HOST_CA_FILE: readableFile()
+      .optional()
+      .describe(
+        "CA of the server in PEM, in place of those that Node trusts; children get its path as `TENURE_CA_FILE`. This and the next two are read again at every connection.",
+      ),
+    HOST_CERT_FILE: readableFile()
+      .optional()
+      .describe("Client certificate, for a server with `client_ca_file`."),
+    HOST_KEY_FILE: readableFile().optional().describe("Private key of `HOST_CERT_FILE`."),
     NODE_UNIT_NAME: text({ lengthMax: 128 })
       .optional()
       .describe("Display name. With a password, the node-unit's key is derived from both."),

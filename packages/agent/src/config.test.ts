@@ -89,6 +89,22 @@ describe("a node-unit's environment", () => {
   });
 });
 
+test("certificates are files that can be read, and a pair is complete", () => {
+  const file = import.meta.filename;
+  const env = { ...HOST, HOST_CA_FILE: file, HOST_CERT_FILE: file, HOST_KEY_FILE: file };
+  expect(readAgentConfig({ env })).toMatchObject({
+    host_ca_file: file,
+    host_cert_file: file,
+    host_key_file: file,
+  });
+  expect(() => readAgentConfig({ env: { ...HOST, HOST_CA_FILE: "/nowhere" } })).toThrow(
+    "HOST_CA_FILE names a file that cannot be read",
+  );
+  expect(() => readAgentConfig({ env: { ...HOST, HOST_CERT_FILE: file } })).toThrow(
+    "HOST_CERT_FILE and HOST_KEY_FILE must be set together",
+  );
+});
+
 describe("the claim policy", () => {
   test.each(["none", "NONE", "None"])("%s is none", (word) => {
     const env = { ...HOST, NODE_UNIT_CLAIM_POLICY: word };

@@ -1,3 +1,4 @@
+import { resolve } from "node:path";
 import type * as z from "zod";
 import { didYouMean } from "./config-kinds.ts";
 import { variables } from "./config-variables.ts";
@@ -9,6 +10,11 @@ export interface AgentConfig {
   /** In order of preference; the agent connects to the next if one does not answer. */
   host_urls: readonly string[];
   host_token?: string;
+  /** CA of the servers, in place of those that Node trusts. */
+  host_ca_file?: string;
+  /** Client certificate and its key. */
+  host_cert_file?: string;
+  host_key_file?: string;
   name?: string;
   password?: string;
   data_dir: string;
@@ -81,6 +87,9 @@ function configOf(given: z.infer<ReturnType<typeof variables>>): AgentConfig {
   return {
     host_urls: given.HOST_URL,
     ...(given.HOST_TOKEN !== undefined && { host_token: given.HOST_TOKEN }),
+    ...(given.HOST_CA_FILE !== undefined && { host_ca_file: resolve(given.HOST_CA_FILE) }),
+    ...(given.HOST_CERT_FILE !== undefined && { host_cert_file: given.HOST_CERT_FILE }),
+    ...(given.HOST_KEY_FILE !== undefined && { host_key_file: given.HOST_KEY_FILE }),
     ...(given.NODE_UNIT_NAME !== undefined && { name: given.NODE_UNIT_NAME }),
     ...(given.NODE_UNIT_PASSWORD !== undefined && { password: given.NODE_UNIT_PASSWORD }),
     data_dir: given.NODE_UNIT_DATA_DIR,
@@ -130,6 +139,8 @@ function badRelations(given: Environment): string[] {
   const problems: string[] = [];
   if (given.NODE_UNIT_PASSWORD !== undefined && given.NODE_UNIT_NAME === undefined)
     problems.push("NODE_UNIT_PASSWORD requires NODE_UNIT_NAME: the key is derived from both");
+  if ((given.HOST_CERT_FILE === undefined) !== (given.HOST_KEY_FILE === undefined))
+    problems.push("HOST_CERT_FILE and HOST_KEY_FILE must be set together");
   const weights = [given.NODE_UNIT_CPU_WEIGHT, given.NODE_UNIT_MEMORY_WEIGHT];
   if (weights.every((text) => Number.parseFloat(text ?? "1") === 0))
     problems.push("NODE_UNIT_CPU_WEIGHT and NODE_UNIT_MEMORY_WEIGHT must not both be 0");

@@ -1,4 +1,4 @@
-import { type Admin, createAdmin, urlsOf } from "@tenure/sdk";
+import { type Admin, createAdmin, type TlsFiles, urlsOf } from "@tenure/sdk";
 import { findDevToken } from "@tenure/sdk/dev-token";
 import type { Command } from "commander";
 
@@ -7,6 +7,9 @@ export interface RemoteFlags {
   token?: string;
   json?: boolean;
   tenant?: string;
+  caFile?: string;
+  certFile?: string;
+  keyFile?: string;
 }
 
 const URL_DEFAULT = "http://127.0.0.1:7070";
@@ -20,6 +23,9 @@ export function withServerFlags(command: Command): Command {
       process.env.TENURE_URL ?? URL_DEFAULT,
     )
     .option("--token <token>", "bearer token; prefer TENURE_TOKEN, flags show in the process list")
+    .option("--ca-file <file>", "CA of the server, for a private one (TENURE_CA_FILE)")
+    .option("--cert-file <file>", "client certificate (TENURE_CERT_FILE)")
+    .option("--key-file <file>", "key of the client certificate (TENURE_KEY_FILE)")
     .option("--json", "print JSON instead of a table");
 }
 
@@ -30,7 +36,26 @@ export function connect(flags: RemoteFlags): Admin {
     throw new Error(
       `"${bad ?? flags.url}" is not the URL of a server; expected a URL such as ${URL_DEFAULT}`,
     );
-  return createAdmin({ url: urls, token: tokenOf(flags), tenant: tenantOf(flags) });
+  return createAdmin({
+    url: urls,
+    token: tokenOf(flags),
+    tenant: tenantOf(flags),
+    tls: tlsOf(flags),
+  });
+}
+
+/** The certificates of a command; undefined where Node's own CAs are enough. */
+export function tlsOf(flags: RemoteFlags): TlsFiles | undefined {
+  const { TENURE_CA_FILE, TENURE_CERT_FILE, TENURE_KEY_FILE } = process.env;
+  const caFile = flags.caFile ?? TENURE_CA_FILE;
+  const certFile = flags.certFile ?? TENURE_CERT_FILE;
+  const keyFile = flags.keyFile ?? TENURE_KEY_FILE;
+  const files = {
+    ...(caFile && { caFile }),
+    ...(certFile && { certFile }),
+    ...(keyFile && { keyFile }),
+  };
+  return Object.keys(files).length > 0 ? files : undefined;
 }
 
 /** The tenant to act for, when the token is valid for all tenants. */

@@ -17,6 +17,7 @@ export {
 } from "./connection/link.ts";
 export { createConnection } from "./connection/reconnecting.ts";
 export { BACKOFF, type Backoff, type Loss, type LossKind } from "./connection/retry.ts";
+export type { TlsFiles } from "./connection/tls.ts";
 export { urlsOf } from "./connection/urls.ts";
 export {
   type Admin,

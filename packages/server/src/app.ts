@@ -9,8 +9,9 @@ import { openAppGateway } from "./gateway/app-gateway.ts";
 import type { Phase } from "./health.ts";
 import { createHousekeeping } from "./housekeeping.ts";
 import { createEdge } from "./http/edge.ts";
+import { openListenerTls, watchCertificates } from "./http/listener-tls.ts";
 import { createStream } from "./http/routes/stream.ts";
-import { closeHttp, listen } from "./http/server.ts";
+import { closeHttp, listen, secureServer } from "./http/server.ts";
 import { createEventTail, createNodeDiff } from "./http/stream-sources.ts";
 import { createAppJobs } from "./jobs/app-jobs.ts";
 import type { Jobs } from "./jobs/jobs.ts";
@@ -38,6 +39,8 @@ export interface App {
   stop(): Promise<void>;
   /** The steps of a stop that have begun and not ended. */
   stillStopping(): string[];
+  /** Reads the certificates of the listener now; undefined without TLS. */
+  reload: (() => void) | undefined;
 }
 
 /** How long running requests may take to end when this instance stops. */
@@ -49,12 +52,15 @@ export async function startApp(options: AppOptions): Promise<App> {
   for (const warning of configWarnings(config))
     log.warn({ event: "config.doubted", warning }, warning);
   requireAuditFile(config.audit.file);
+  const tls = openListenerTls(config);
   const core = await openCore(options);
   const { instanceId, bootId, stores } = core;
   let phase: Phase = "starting";
   const parts = createParts(core, () => phase);
-  const { deployments, nonces, stream, services } = parts;
-  const { http, upgrades } = createEdge({ ...core, ...parts, signInCode: options.signInCode });
+  const { deployments, nonces, stream } = parts;
+  const { http, upgrades } = createEdge({ ...core, ...parts, tls, signInCode: options.signInCode });
+  const certificates = tls && watchCertificates({ ...core, tls, server: secureServer(http) });
+  const services = { ...parts.services, ...(certificates && { certificates }) };
   const gateway = openAppGateway({ ...core, ...parts, ...upgrades, server: http.server });
   const steps = createSteps();
   let listed: Service | undefined;
@@ -68,7 +74,9 @@ export async function startApp(options: AppOptions): Promise<App> {
     for (const service of Object.values(services)) service.start();
     phase = "running";
     log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
-    return { url, instanceId, durability: core.db.durability, stop, stillStopping: steps.running };
+    const reload = certificates?.wake;
+    const { durability } = core.db;
+    return { url, instanceId, durability, stop, stillStopping: steps.running, reload };
   } catch (error) {
     // Otherwise its renewals would keep a process alive that could not start.
     await listed?.stop();

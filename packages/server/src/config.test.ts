@@ -31,6 +31,16 @@ describe("what wins", () => {
       request_timeout_seconds: 30,
       connections_max: 20_000,
       connections_per_address_max: 5_000,
+      tls: {
+        cert_file: "",
+        key_file: "",
+        client_ca_file: "",
+        client_auth: "nodes",
+        ca_file: "",
+        peer_cert_file: "",
+        peer_key_file: "",
+        terminated_by_proxy: false,
+      },
     });
     expect(config.scheduler.phase2.redis).toEqual({
       mode: "single",
@@ -253,6 +263,20 @@ describe("relations between settings", () => {
 
   test.each([
     ["[server]\nhost = '0.0.0.0'", "non-loopback bind without auth"],
+    [
+      "[server.tls]\ncert_file = 'c'",
+      "server.tls.cert_file and server.tls.key_file must be set together",
+    ],
+    ["[server.tls]\nclient_ca_file = 'c'", "server.tls.cert_file must be set when"],
+    ["[server.tls]\nclient_auth = 'all'", "server.tls.client_ca_file must be set when"],
+    [
+      "[server.tls]\npeer_key_file = 'k'",
+      "server.tls.peer_cert_file and server.tls.peer_key_file must be set together",
+    ],
+    [
+      "[server]\nadvertise_url = 'http://localhost'\ntls.cert_file = 'c'\ntls.key_file = 'k'",
+      "server.advertise_url must start with https:// when server.tls.cert_file is set",
+    ],
     ["[scheduler.phase2]\nenabled = true", "scheduler.phase2.redis.url must be set"],
     [`${good}\nredis.mode = 'cluster'`, "scheduler.phase2.redis.cluster_urls must be set"],
     [
@@ -528,6 +552,15 @@ describe("loading", () => {
 describe("warnings", () => {
   test("defaults warn about nothing", () => {
     expect(configWarnings(read())).toEqual([]);
+  });
+
+  test("an address beyond loopback without TLS, unless a proxy terminates it", () => {
+    const env = { TENURE_TOKENS: `admin:${SECRET}`, TENURE_SERVER_HOST: "10.0.0.5" };
+    const plain = [expect.stringMatching(/^server\.host lets other machines in .* unencrypted/)];
+    expect(configWarnings(read({ env }))).toEqual(plain);
+    const tls = "[server.tls]\ncert_file = 'c'\nkey_file = 'k'";
+    const proxied = "[server.tls]\nterminated_by_proxy = true";
+    for (const text of [tls, proxied]) expect(configWarnings(read({ env, text }))).toEqual([]);
   });
 
   test("dlq_min_idle_ms is accepted and said to be ignored", () => {

@@ -1,8 +1,10 @@
-import type { Config } from "./config.ts";
+import { type Config, ConfigError } from "./config.ts";
 import { type Clock, systemClock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
+import { PemProblem } from "./kernel/pem-files.ts";
 import { type Random, systemRandom, uuid7 } from "./kernel/random.ts";
 import { liveInstances } from "./membership/store/instance-store.ts";
+import { openPeerFetch, type PeerFetch } from "./peers/peer-fetch.ts";
 import { openStores } from "./store/open.ts";
 import { createTelemetry } from "./telemetry.ts";
 
@@ -28,10 +30,29 @@ export async function openCore({
   const { instance_id } = config.scheduler.phase2;
   const instanceId = instance_id === "auto" ? `i-${random.bytes(6).toString("hex")}` : instance_id;
   const bootId = uuid7(random, clock.wallMs());
+  const peerFetch = openPeers(config);
   const stores = await openStores({ config, clock, log, telemetry });
   return {
     ...{ config, log, clock, random, telemetry, instanceId, bootId, stores, ...stores },
+    peerFetch,
     heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
     instances: () => liveInstances(stores.db),
   };
+}
+
+/** Calls to other instances are made with the certificate of the listener, unless they have one of their own. */
+function openPeers({ server: { tls } }: Config): PeerFetch {
+  const isOwn = tls.peer_cert_file !== "";
+  const named = (
+    name: "ca_file" | "cert_file" | "key_file" | "peer_cert_file" | "peer_key_file",
+  ) => (tls[name] === "" ? undefined : { name: `server.tls.${name}`, path: tls[name] });
+  try {
+    return openPeerFetch({
+      ca: named("ca_file"),
+      cert: named(isOwn ? "peer_cert_file" : "cert_file"),
+      key: named(isOwn ? "peer_key_file" : "key_file"),
+    });
+  } catch (error) {
+    throw error instanceof PemProblem ? new ConfigError([error.message]) : error;
+  }
 }

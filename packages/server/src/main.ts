@@ -47,6 +47,8 @@ export async function runServer(options: ServerOptions): Promise<number> {
       },
     });
     onSignals(() => end(0));
+    // Without TLS there is nothing to reload, and the signal ends a server whose terminal is closed.
+    if (app.reload) process.on("SIGHUP", app.reload);
     options.onReady(app, { isDevAccess: devAccess !== undefined });
     const exitCode = await ended;
     await stopWithin(app, { limitMs: STOP_LIMIT_MS, log });

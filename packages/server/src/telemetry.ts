@@ -56,6 +56,10 @@ export const edgeMetrics = ({ counter, gauge, histogram }: Define) => ({
     "Requests refused before any work: host, origin, token or role, and connections closed at a limit. A rise is a wrong client or an attack.",
     ["reason"],
   ),
+  certificateExpires: gauge(
+    "tenure_tls_certificate_expires_timestamp_seconds",
+    "When the certificate of this listener expires, in seconds since 1970; 0 without TLS. Alert before that time.",
+  ),
   nodesRefused: counter(
     "tenure_nodes_refused_total",
     "Nodes that were asked to connect later, because more joined at once than this instance can carry. They come back by themselves.",

@@ -60,6 +60,8 @@ export interface ExecutorOptions {
   dataDir: string;
   /** `TENURE_URL` of the children. */
   tenureUrl: string;
+  /** The CA of that server, if it has a private one. */
+  tenureCaFile?: string | undefined;
   stopGraceMs: number;
   startConcurrencyMax: number;
   /** No limit by default. */

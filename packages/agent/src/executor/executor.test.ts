@@ -128,7 +128,10 @@ describe("the surroundings of a child", () => {
     vi.stubEnv("NODE_UNIT_PASSWORD", "agent-secret-2");
     vi.stubEnv("SOME_VARIABLE", "agent-secret-3");
     onTestFinished(() => void vi.unstubAllEnvs());
-    const { executor, logLines, dataDir } = await startExecutor({ tenureUrl: "http://there:1" });
+    const { executor, logLines, dataDir } = await startExecutor({
+      tenureUrl: "http://there:1",
+      tenureCaFile: "/etc/ca.pem",
+    });
     const row = aRow({
       command: `env; echo done; ${FOREVER}`,
       generation: 42,
@@ -141,6 +144,7 @@ describe("the surroundings of a child", () => {
     expect(lines).toContain(`TENURE_DEPLOYMENT_ID=${row.id}`);
     expect(lines).toContain("TENURE_FENCING_TOKEN=42");
     expect(lines).toContain("TENURE_URL=http://there:1");
+    expect(lines).toContain("TENURE_CA_FILE=/etc/ca.pem");
     expect(text).toContain("COLOUR=a b\n$(c)");
     expect(lines).toContain("LANG=xx");
     expect(lines).toContain(`HOME=${dataDir}/work/${row.id}`);

@@ -57,6 +57,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
   const host: RunnerHost = {
     ...dataDirectory,
     tenureUrl: options.tenureUrl,
+    tenureCaFile: options.tenureCaFile,
     stopGraceMs: options.stopGraceMs,
     childUmask: options.childUmask,
     owners: createOwners(options.runAs, directories.work),

@@ -10,7 +10,7 @@ import { apply, restart, rollback } from "../deployment/rollout.ts";
 import { listAll, subcommand } from "../deployment/shared.ts";
 import { print } from "../output.ts";
 import { printable } from "../printable.ts";
-import { connect, type RemoteFlags, tenantOf, tokenOf, withServerFlags } from "../remote.ts";
+import { connect, type RemoteFlags, tenantOf, tlsOf, tokenOf, withServerFlags } from "../remote.ts";
 
 /** `tenure deployment …`: declares what should run and shows how it runs. */
 export function deploymentCommand(context: Context): Command {
@@ -124,7 +124,8 @@ function logs(): Command {
       process.once("SIGINT", () => stopping.abort());
       const { signal } = stopping;
       const [admin, token] = [connect(flags), tokenOf(flags)];
-      const chunks = followLog({ admin, url: flags.url, token, id, query, signal, onMove });
+      const server = { admin, url: flags.url, token, tls: tlsOf(flags) };
+      const chunks = followLog({ ...server, id, query, signal, onMove });
       for await (const lines of chunks)
         for (const line of lines) process.stdout.write(`${printable(line)}\n`);
     });

@@ -5,7 +5,7 @@ import pc from "picocolors";
 import type { Context } from "../context.ts";
 import { print, shortId } from "../output.ts";
 import { printable } from "../printable.ts";
-import { connect, type RemoteFlags, tokenOf, withServerFlags } from "../remote.ts";
+import { connect, type RemoteFlags, tlsOf, tokenOf, withServerFlags } from "../remote.ts";
 
 interface Flags extends RemoteFlags {
   follow?: boolean;
@@ -33,7 +33,8 @@ async function follow(flags: Flags): Promise<void> {
   const stopping = new AbortController();
   process.once("SIGINT", () => stopping.abort());
   try {
-    const options = { url: flags.url, token: tokenOf(flags), signal: stopping.signal };
+    const { signal } = stopping;
+    const options = { url: flags.url, token: tokenOf(flags), tls: tlsOf(flags), signal };
     for await (const { topic, item } of followStream(options)) {
       const parsed = EventRecord.safeParse(item);
       if (topic !== "events" || !parsed.success || !matches(parsed.data, flags)) continue;

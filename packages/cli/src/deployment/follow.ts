@@ -1,11 +1,12 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { LogLines, type LogPosition } from "@tenure/protocol";
-import { type Admin, ROUTES, serverEvents, TenureError } from "@tenure/sdk";
+import { type Admin, ROUTES, serverEvents, TenureError, type TlsFiles } from "@tenure/sdk";
 
 export interface FollowLogOptions {
   admin: Admin;
   url: string;
   token: string | undefined;
+  tls?: TlsFiles | undefined;
   /** The deployment, by id or name. */
   id: string;
   query: Record<string, string>;
@@ -59,12 +60,12 @@ export async function* followLog(options: FollowLogOptions): AsyncGenerator<stri
     const from = reached && reached.node === node ? { from: reached.next } : {};
     const search = { ...query, ...(node && { node }), ...from, follow: "true" };
     const path = ROUTES.readLogs.path.replace(":id", encodeURIComponent(id));
-    const { url, token } = options;
+    const { url, token, tls } = options;
     const onOpen = () => {
       opened = true;
     };
     const events = serverEvents(`${path}?${new URLSearchParams(search)}`, {
-      ...{ url, token, signal, onOpen },
+      ...{ url, token, tls, signal, onOpen },
     });
     for await (const { event, data } of events) {
       if (event === "end") return;

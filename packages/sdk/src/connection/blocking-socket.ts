@@ -1,6 +1,7 @@
 import { Worker } from "node:worker_threads";
 import { LINK_LIMITS } from "./link.ts";
 import type { OpenSocket, SocketClose } from "./socket.ts";
+import type { TlsFiles } from "./tls.ts";
 
 // The messages between `openBlockingSocket` and its thread.
 
@@ -9,6 +10,7 @@ export interface ThreadData {
   frameBytesMax: number;
   pingEveryMs: number;
   unsent: Int32Array;
+  tls: TlsFiles | undefined;
 }
 
 export type ToThread =
@@ -27,11 +29,11 @@ export type FromThread =
  * thread pings, answers pings and repeats heartbeats meanwhile; it ends with its socket. The socket has no `ping`: after
  * a long run the main thread could not distinguish its own silence from that of the server.
  */
-export const openBlockingSocket: OpenSocket = (url, { frameBytesMax, on }) => {
+export const openBlockingSocket: OpenSocket = (url, { frameBytesMax, tls, on }) => {
   // Bytes on their way to the thread, and bytes in the send buffer of its socket.
   const unsent = new Int32Array(new SharedArrayBuffer(8));
   const workerData: ThreadData = {
-    ...{ url, frameBytesMax, unsent },
+    ...{ url, frameBytesMax, unsent, tls },
     pingEveryMs: LINK_LIMITS.pingEveryMs,
   };
   // Some flags of the process, such as --input-type, keep a thread from starting.

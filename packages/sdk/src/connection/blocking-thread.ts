@@ -13,7 +13,7 @@ const STALLED_MS = 1_000;
 const HEARTBEAT_EVERY_MS = 5_000;
 const HEARTBEAT = '{"type":"node_heartbeat",';
 
-const { url, frameBytesMax, pingEveryMs, unsent } = workerData as ThreadData;
+const { url, frameBytesMax, pingEveryMs, unsent, tls } = workerData as ThreadData;
 const main = parentPort!;
 const post = (message: FromThread) => main.postMessage(message);
 
@@ -23,7 +23,7 @@ let probedAtMs: number | undefined;
 let reportedAtMs = Number.NEGATIVE_INFINITY;
 
 const socket = openSocket(url, {
-  frameBytesMax,
+  ...{ frameBytesMax, tls },
   on: {
     open() {
       liveness = watchLiveness({

@@ -6,6 +6,7 @@ import type { LinkLimits, SendOutcome, ServerMessage } from "./link.ts";
 import type { CheckReady, Trouble } from "./mover.ts";
 import type { Backoff, Loss } from "./retry.ts";
 import type { OpenSocket } from "./socket.ts";
+import type { TlsFiles } from "./tls.ts";
 import type { SocketPath } from "./urls.ts";
 
 /** `waiting`: between two attempts. `closed` is final. */
@@ -32,8 +33,10 @@ export interface ConnectionEvents<In, Ack> {
   rejected?(value: unknown, error: TenureError): void;
 }
 
-/** Settings for tests and unusual networks. */
+/** Certificates, and settings for tests and unusual networks. */
 export interface ConnectionTuning {
+  /** For `https` and `wss` with a private CA or with client certificates. */
+  tls?: TlsFiles | undefined;
   limits?: Partial<LinkLimits>;
   backoff?: Partial<Backoff>;
   clock?: Clock;

@@ -13,6 +13,7 @@ import { createInbox, type Handshake } from "./handshake.ts";
 import { type Liveness, watchAnswers, watchLiveness } from "./liveness.ts";
 import { type Loss, lossOfClose, lossOfHandshake } from "./retry.ts";
 import type { OpenSocket, Socket, SocketClose } from "./socket.ts";
+import type { TlsFiles } from "./tls.ts";
 
 export type ServerMessage = ServerToNode | ServerToSession;
 
@@ -83,6 +84,7 @@ export interface LinkOptions<In extends ServerMessage, Out, Ack> {
   openSocket: OpenSocket;
   clock: Clock;
   limits: LinkLimits;
+  tls?: TlsFiles | undefined;
   on: LinkEvents<In, Ack>;
 }
 
@@ -146,10 +148,10 @@ export class Link<In extends ServerMessage, Out, Ack> {
 
   /** Browsers throw where a page may not connect. That is reported like any other failure, and not before this returns. */
   #openSocket(): Socket | undefined {
-    const { url, openSocket, limits } = this.#options;
+    const { url, openSocket, limits, tls } = this.#options;
     try {
       return openSocket(url, {
-        frameBytesMax: limits.frameBytesMax,
+        ...{ frameBytesMax: limits.frameBytesMax, tls },
         on: {
           open: () => this.#opened(),
           text: (text) => this.#received(text),

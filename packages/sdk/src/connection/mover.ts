@@ -1,8 +1,9 @@
 import type { Cancel, Clock } from "../clock.ts";
+import type { Fetch } from "./tls.ts";
 
 /** The result of `/health/ready`. `unknown`: it may not be called, e.g. from a page of another origin. */
 export type Readiness = { status: "ready"; instanceId?: string } | { status: "down" | "unknown" };
-export type CheckReady = (url: string) => Promise<Readiness>;
+export type CheckReady = (url: string, fetchWith?: Fetch) => Promise<Readiness>;
 
 /** Presence is not renewed, or calls fail with `DEPENDENCY_DOWN`. */
 export type Trouble = "presence" | "stores";
@@ -22,7 +23,7 @@ interface MoverOptions {
   random: () => number;
   /** The other URLs, in the order to check. */
   urls: () => readonly string[];
-  checkReady: CheckReady;
+  checkReady: (url: string) => Promise<Readiness>;
   /** The instance that is in trouble: behind a load balancer its own URL may lead to another one. */
   current: () => string | undefined;
   move: (url: string) => void;
@@ -128,9 +129,9 @@ export function createMover(options: MoverOptions): Mover {
 const READY_WITHIN_MS = 2_000;
 
 /** Calls `/health/ready`. An answer other than 200, and none in time, count as down. */
-export async function fetchReady(url: string): Promise<Readiness> {
+export async function fetchReady(url: string, fetchWith: Fetch = fetch): Promise<Readiness> {
   try {
-    const response = await fetch(url, { signal: AbortSignal.timeout(READY_WITHIN_MS) });
+    const response = await fetchWith(url, { signal: AbortSignal.timeout(READY_WITHIN_MS) });
     if (response.status !== 200) return { status: "down" };
     const { instance_id } = (await response.json()) as { instance_id?: unknown };
     return {

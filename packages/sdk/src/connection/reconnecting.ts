@@ -1,4 +1,5 @@
 import { BAD_FRAMES_MAX, type GoAway, TenureError } from "@tenure/protocol";
+import { openFetch } from "#tls";
 import { openSocket as openRuntimeSocket, checkReady as runtimeCheckReady } from "#websocket";
 import { type Cancel, type Clock, systemClock } from "../clock.ts";
 import type { Connection, ConnectionOptions, ConnectionState } from "./connection.ts";
@@ -72,11 +73,12 @@ class Reconnecting<In extends ServerMessage, Out, Ack> implements Connection<Out
     this.#limits = { ...LINK_LIMITS, ...options.limits };
     this.#backoff = { ...BACKOFF, ...options.backoff };
     this.#urls = createUrlRing(options.urls, options.path);
+    const fetchWith = openFetch(options.tls);
     this.#mover = createMover({
       clock,
       random,
       urls: this.#urls.others,
-      checkReady: (url) => checkReady(readyUrl(url, options.path)),
+      checkReady: (url) => checkReady(readyUrl(url, options.path), fetchWith),
       current: () => this.#instanceId,
       move: (url) => this.#move(url),
     });
@@ -151,9 +153,10 @@ class Reconnecting<In extends ServerMessage, Out, Ack> implements Connection<Out
   }
 
   #open(url: string): LinkRecord<In, Out, Ack> {
-    const { incoming, handshake, pingMessage, openSocket = openRuntimeSocket } = this.#options;
+    const { incoming, handshake, pingMessage, tls } = this.#options;
+    const { openSocket = openRuntimeSocket } = this.#options;
     const link: Link<In, Out, Ack> = new Link({
-      ...{ url, incoming, handshake, pingMessage, openSocket },
+      ...{ url, incoming, handshake, pingMessage, openSocket, tls },
       clock: this.#clock,
       limits: this.#limits,
       on: this.#eventsOf(() => record),

@@ -1,3 +1,5 @@
+import type { TlsFiles } from "./tls.ts";
+
 /**
  * The part of a WebSocket that a connection needs. `#websocket` is that of the runtime: the `ws` package in Node, the global
  * one in a browser. package.json chooses, so that a bundle for browsers does not contain `ws`.
@@ -7,6 +9,7 @@ export type OpenSocket = (url: string, options: SocketOptions) => Socket;
 export interface SocketOptions {
   /** A longer frame closes the socket with 1009. Browsers cannot refuse one before it has arrived. */
   frameBytesMax: number;
+  tls?: TlsFiles | undefined;
   on: SocketEvents;
 }
 

@@ -1,9 +1,12 @@
 import type { Duplex } from "node:stream";
 import { type ClientOptions, WebSocket } from "ws";
 import { CLOSE_WITHIN_MS, type OpenSocket, type SocketClose } from "./socket.ts";
+import { tlsReason } from "./tls.ts";
+import { readTls } from "./tls-node.ts";
 
-export const openSocket: OpenSocket = (url, { frameBytesMax, on }) => {
+export const openSocket: OpenSocket = (url, { frameBytesMax, tls, on }) => {
   const options: ClientOptions & { closeTimeout: number } = {
+    ...(tls && readTls(tls)),
     maxPayload: frameBytesMax,
     closeTimeout: CLOSE_WITHIN_MS,
     // Measured on the server with compression: 7k instead of 56k messages a second, and ten times the memory.
@@ -67,7 +70,7 @@ const isTooLarge = (error: Error & { code?: string }): boolean =>
 
 /** Node's error has a code and no message when a name has several addresses and all refused. */
 const reasonOf = (error: Error & { code?: string }): string =>
-  error.message || (error.code ?? "failed");
+  tlsReason(error.code) ?? (error.message || (error.code ?? "failed"));
 
 export { openBlockingSocket } from "./blocking-socket.ts";
 export { fetchReady as checkReady } from "./mover.ts";

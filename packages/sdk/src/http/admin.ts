@@ -8,6 +8,8 @@ import {
   TenureError,
 } from "@tenure/protocol";
 import type * as z from "zod";
+import { openFetch } from "#tls";
+import type { Fetch, TlsFiles } from "../connection/tls.ts";
 import { type Attempt, createServers, neverSent, noAnswer } from "./servers.ts";
 
 export interface AdminOptions {
@@ -18,6 +20,8 @@ export interface AdminOptions {
   timeoutMs?: number;
   /** Limits calls to this tenant, for a token of all tenants. */
   tenant?: string | undefined;
+  /** For `https` with a private CA or with client certificates. */
+  tls?: TlsFiles | undefined;
 }
 
 type Given<R extends Route, Name extends "params" | "query" | "body"> =
@@ -52,8 +56,10 @@ const TRY_LIMIT_MS = 5_000;
  * are also sent again after an unknown outcome; other writes only when no connection was made. With one URL
  * nothing is sent twice.
  */
-export function createAdmin({ url, token, timeoutMs = 30_000, tenant }: AdminOptions): Admin {
+export function createAdmin(options: AdminOptions): Admin {
+  const { url, token, timeoutMs = 30_000, tenant } = options;
   const servers = createServers(url);
+  const fetchWith = openFetch(options.tls);
   return {
     async call(route, input) {
       const { params, query, body, accept = [] } = input as LooseInput;
@@ -64,7 +70,7 @@ export function createAdmin({ url, token, timeoutMs = 30_000, tenant }: AdminOpt
       const attempt = async ({ url, last }: Attempt) => {
         const leftMs = Math.max(1, deadlineMs - performance.now());
         const limitMs = isOnce && !last ? Math.min(leftMs, tryLimitMs) : leftMs;
-        const { ok, status, answer } = await exchange(new URL(path, url), {
+        const { ok, status, answer } = await exchange(fetchWith, new URL(path, url), {
           method: route.method,
           signal: AbortSignal.timeout(Math.ceil(limitMs)),
           headers: {
@@ -116,9 +122,9 @@ interface Exchange {
 }
 
 /** Sends the request and reads the whole answer: the connection may break in the middle of a body too. */
-async function exchange(url: URL, init: RequestInit): Promise<Exchange> {
+async function exchange(fetchWith: Fetch, url: URL, init: RequestInit): Promise<Exchange> {
   try {
-    const response = await fetch(url, init);
+    const response = await fetchWith(url, init);
     return { ok: response.ok, status: response.status, answer: await read(response) };
   } catch (error) {
     throw noAnswer(url, error);

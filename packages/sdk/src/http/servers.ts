@@ -1,4 +1,5 @@
 import { isTenureError, TenureError } from "@tenure/protocol";
+import { isRejectedServer, tlsReason } from "../connection/tls.ts";
 import { urlsOf } from "../connection/urls.ts";
 
 export interface Attempt {
@@ -78,7 +79,8 @@ export function neverSent(error: TenureError): boolean {
     (one) =>
       one?.syscall === "connect" ||
       one?.syscall === "getaddrinfo" ||
-      one?.code === "UND_ERR_CONNECT_TIMEOUT",
+      one?.code === "UND_ERR_CONNECT_TIMEOUT" ||
+      isRejectedServer(one?.code),
   );
 }
 
@@ -92,5 +94,5 @@ interface ConnectError {
 /** The cause of `fetch failed`, which explains it. */
 function reasonOf(error: unknown): string {
   const { cause, message } = error as Error & { cause?: Error & { code?: string } };
-  return cause?.code ?? cause?.message ?? message;
+  return tlsReason(cause?.code) ?? cause?.code ?? cause?.message ?? message;
 }

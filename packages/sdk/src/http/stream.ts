@@ -1,4 +1,6 @@
 import { fromErrorBody, ROUTES, StreamItem, TenureError } from "@tenure/protocol";
+import { openFetch } from "#tls";
+import type { Fetch, TlsFiles } from "../connection/tls.ts";
 import { createServers, noAnswer } from "./servers.ts";
 import { readServerEvents, type ServerEvent } from "./sse.ts";
 
@@ -7,6 +9,8 @@ export interface FollowOptions {
   url: string | readonly string[];
   token?: string | undefined;
   signal: AbortSignal;
+  /** For `https` with a private CA or with client certificates. */
+  tls?: TlsFiles | undefined;
   /** Called when a server has accepted, before the first event. */
   onOpen?: () => void;
 }
@@ -28,8 +32,9 @@ const SILENCE_LIMIT_MS = 30_000;
 /** Yields the server-sent events of a path until the server ends them. Throws when the connection breaks or is silent. */
 export async function* serverEvents(
   path: string,
-  { url, token, signal, onOpen }: FollowOptions,
+  { url, token, signal, tls, onOpen }: FollowOptions,
 ): AsyncGenerator<ServerEvent> {
+  const fetchWith = openFetch(tls);
   const silence = new AbortController();
   const restartTimer = () => {
     clearTimeout(timer);
@@ -43,7 +48,7 @@ export async function* serverEvents(
       signal: AbortSignal.any([signal, silence.signal]),
     };
     const body = await createServers(url).use(
-      (server) => open(new URL(path, server.url), init),
+      (server) => open(fetchWith, new URL(path, server.url), init),
       () => !signal.aborted,
     );
     onOpen?.();
@@ -56,8 +61,12 @@ export async function* serverEvents(
   }
 }
 
-async function open(url: URL, init: RequestInit): Promise<ReadableStream<Uint8Array>> {
-  const response = await fetch(url, init).catch((error: unknown) => {
+async function open(
+  fetchWith: Fetch,
+  url: URL,
+  init: RequestInit,
+): Promise<ReadableStream<Uint8Array>> {
+  const response = await fetchWith(url, init).catch((error: unknown) => {
     throw noAnswer(url, error);
   });
   if (!response.ok)

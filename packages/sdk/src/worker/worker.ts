@@ -1,5 +1,6 @@
 import type { NodeRegister } from "@tenure/protocol";
 import { type NodeFeature, TenureError } from "@tenure/protocol";
+import { checkTls } from "#tls";
 import { openBlockingSocket } from "#websocket";
 import { type Clock, systemClock } from "../clock.ts";
 import type { ConnectionState, ConnectionTuning } from "../connection/connection.ts";
@@ -59,8 +60,9 @@ export class Worker<Payload = unknown> {
   #closed: Promise<void> | undefined;
 
   constructor(options: WorkerOptions<Payload>) {
-    // Validates the URLs, so that a mistake throws here and not in the background.
+    // Validates URLs and certificates, so that a mistake throws here and not in the background.
     createUrlRing(urlsOf(options.url), "/ws/node");
+    if (options.tls) checkTls(options.tls);
     if (!options.key && !globalThis.crypto.subtle)
       throw new TenureError("INVALID_REQUEST", {
         reason: "key: required where crypto.subtle is missing, as in a page over plain http",

@@ -46,6 +46,11 @@ export function configWarnings(config: Config): string[] {
     warnings.push(
       "scheduler.phase2 is enabled on the embedded store: instances that share this Redis must share one Postgres, so run no second one",
     );
+  const { host, tls } = config.server;
+  if (!isLoopback(host) && tls.cert_file === "" && !tls.terminated_by_proxy)
+    warnings.push(
+      "server.host lets other machines in and server.tls.cert_file is not set: tokens, payloads and environments travel unencrypted; set it, or put a proxy that terminates TLS in front and set server.tls.terminated_by_proxy",
+    );
   return warnings;
 }
 
@@ -67,6 +72,37 @@ export function isWildcard(host: string): boolean {
 }
 
 const RELATIONS: readonly Relation[] = [
+  {
+    keys: ["server.tls.cert_file", "server.tls.key_file"],
+    holds: ({ server: { tls } }) => (tls.cert_file === "") === (tls.key_file === ""),
+    sentence:
+      "server.tls.cert_file and server.tls.key_file must be set together: a certificate is of no use without its key",
+  },
+  {
+    keys: ["server.tls.client_ca_file", "server.tls.cert_file"],
+    holds: ({ server: { tls } }) => tls.client_ca_file === "" || tls.cert_file !== "",
+    sentence:
+      "server.tls.cert_file must be set when server.tls.client_ca_file is: without TLS no client can present a certificate",
+  },
+  {
+    keys: ["server.tls.client_auth", "server.tls.client_ca_file"],
+    holds: ({ server: { tls } }) => tls.client_auth === "nodes" || tls.client_ca_file !== "",
+    sentence:
+      'server.tls.client_ca_file must be set when server.tls.client_auth is "all": without a CA no certificate can be checked',
+  },
+  {
+    keys: ["server.tls.peer_cert_file", "server.tls.peer_key_file"],
+    holds: ({ server: { tls } }) => (tls.peer_cert_file === "") === (tls.peer_key_file === ""),
+    sentence:
+      "server.tls.peer_cert_file and server.tls.peer_key_file must be set together: a certificate is of no use without its key",
+  },
+  {
+    keys: ["server.advertise_url", "server.tls.cert_file"],
+    holds: ({ server: { advertise_url, tls } }) =>
+      tls.cert_file === "" || advertise_url === "" || advertise_url.startsWith("https:"),
+    sentence:
+      "server.advertise_url must start with https:// when server.tls.cert_file is set: this server then answers no plain HTTP",
+  },
   {
     keys: ["server.host", "auth.tokens"],
     holds: ({ server, auth }) => isLoopback(server.host) || auth.tokens.length > 0,

@@ -82,6 +82,44 @@ export const Config = z.strictObject({
       { min: 1, max: 1_000_000 },
       "The same for one client address; loopback is one too, an IPv6 address counts as its /64. Must have room for all nodes and clients behind one NAT. Behind `trusted_proxies` it counts requests and sockets of the forwarded address.",
     ),
+
+    tls: z.strictObject({
+      cert_file: text(
+        "",
+        anyText,
+        "Certificate of the listener in PEM, with its chain. Set, this server speaks only TLS (1.2 or newer). It and the other files are read again within seconds of a change. Empty = plain HTTP.",
+      ),
+      key_file: text(
+        "",
+        anyText,
+        "Private key of `cert_file` in PEM, without a passphrase, readable only by the user of the server.",
+      ),
+      client_ca_file: text(
+        "",
+        anyText,
+        "CA of client certificates. Set, those that `client_auth` names must present one. Empty = none is requested.",
+      ),
+      client_auth: choice(["nodes", "all"])
+        .default("nodes")
+        .describe(
+          "Who must present a client certificate. `nodes`: nodes and other instances; browsers, commands, probes and sessions need only a token. `all`: every connection, also that of a health check.",
+        ),
+      ca_file: text(
+        "",
+        anyText,
+        "CA of the other instances, in place of those that Node trusts, for calls between instances. Empty = the CAs that Node trusts.",
+      ),
+      peer_cert_file: text(
+        "",
+        anyText,
+        "Client certificate for calls to other instances. Empty = `cert_file`, which must then be allowed for clients too.",
+      ),
+      peer_key_file: text("", anyText, "Private key of `peer_cert_file`."),
+      terminated_by_proxy: flag(
+        false,
+        "Set to true where a proxy or a mesh in front encrypts every connection from other machines. Its only effect: no warning at each start beyond loopback without TLS.",
+      ),
+    }),
   }),
 
   scheduler: z.strictObject({

@@ -7,6 +7,7 @@ import { type Random, uuid7 } from "../kernel/random.ts";
 import type { Service } from "../kernel/service.ts";
 import type { Membership } from "../membership/membership.ts";
 import { findNodeUnits } from "../membership/store/node-unit-store.ts";
+import type { PeerFetch } from "../peers/peer-fetch.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { createDeploymentAdmin, type DeploymentAdmin } from "./deployment-admin.ts";
@@ -24,6 +25,7 @@ export interface AppDeploymentsOptions {
   clock: Clock;
   random: Random;
   log: Log;
+  peerFetch?: PeerFetch | undefined;
   telemetry: Telemetry;
   membership: Membership;
   instances: () => Promise<{ instance_id: string; url: string }[]>;
@@ -77,6 +79,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
   const relay = createNodeRelay({
     instanceId,
     peerToken: config.auth.peer_token,
+    peerFetch: options.peerFetch,
     connected: nodes.connected,
     present: () => members.current().rows.filter((row) => row.present),
     instances: options.instances,

@@ -9,12 +9,14 @@ import {
 } from "@tenure/protocol";
 import type { LogFollower, NodeLink } from "../membership/node-connection.ts";
 import { callPeer, type PeerCall, PeerUnavailable, readBody } from "../peers/peer-client.ts";
+import type { PeerFetch } from "../peers/peer-fetch.ts";
 
 const PEER_LIMIT_MS = 15_000;
 
 export interface RelayOptions {
   instanceId: string;
   peerToken: string;
+  peerFetch?: PeerFetch | undefined;
   /** Nodes connected to this instance. */
   connected: () => readonly {
     nodeId: string;

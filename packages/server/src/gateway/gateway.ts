@@ -1,7 +1,7 @@
 import type { IncomingMessage, Server } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { CLOSE_CODES, isTenureError } from "@tenure/protocol";
+import { CLOSE_CODES, isTenureError, TenureError } from "@tenure/protocol";
 import { type WebSocket, WebSocketServer } from "ws";
 import type { NodePrincipal } from "./admission.ts";
 import { acceptNode, type NodeSocketOptions } from "./node-socket.ts";
@@ -15,12 +15,18 @@ export interface GatewayOptions {
   allowed: (request: IncomingMessage) => boolean;
   bearerOf: (header: string | undefined) => string | undefined;
   identify: (token: string | undefined) => NodePrincipal | undefined;
+  /** Whether the client has presented the certificate that a node needs here. */
+  certified: (request: IncomingMessage) => boolean;
   node: Omit<NodeSocketOptions, keyof Upgraded | "tokenNodes">;
   session: Omit<SessionSocketOptions, keyof Upgraded>;
   /** A socket was refused with 403, or closed because of its token. */
   onRefused: (
     request: IncomingMessage,
-    refusal: { reason: "host" | "token" | "role"; path: string; token?: string | undefined },
+    refusal: {
+      reason: "host" | "token" | "role" | "certificate";
+      path: string;
+      token?: string | undefined;
+    },
   ) => void;
   onSockets: (kind: "node" | "session", change: 1 | -1) => void;
   /** Counts the socket to the address it came from until `ended` is called; undefined when that has too many. */
@@ -41,6 +47,7 @@ interface Upgraded {
   onRefused: (error: unknown) => void;
 }
 
+const NO_CERTIFICATE = "a node needs a client certificate that server.tls.client_ca_file accepts";
 /** How long a socket may take to send its first message. A healthy client sends it at once. */
 const FIRST_MESSAGE_LIMIT_MS = 5_000;
 /** How long a socket may take to read the close frame. */
@@ -88,7 +95,7 @@ export function openGateway(options: GatewayOptions): Gateway {
     socket.once("close", counted.ended);
     const watched = watchToken(request, path);
     const headerToken = options.bearerOf(authorization);
-    if (headerToken !== undefined) watched.identify(headerToken);
+    if (headerToken !== undefined && watched.isCertified) watched.identify(headerToken);
     return sockets.handleUpgrade(request, socket, head, (ready) => {
       expectMessage(ready);
       accept[path as keyof typeof accept](ready, { headerToken, stream: socket, ...watched });
@@ -98,7 +105,10 @@ export function openGateway(options: GatewayOptions): Gateway {
   /** Remembers the token of a socket, for the audit line of a rejection. */
   function watchToken(request: IncomingMessage, path: string) {
     let token: string | undefined;
+    const isCertified = path !== "/ws/node" || options.certified(request);
     const identify: Upgraded["identify"] = (secret) => {
+      // Here and not at the upgrade: a node logs an error of its registration, and of a refused upgrade only the status.
+      if (!isCertified) throw new TenureError("UNAUTHENTICATED", { reason: NO_CERTIFICATE });
       const principal = options.identify(secret);
       token = principal?.name;
       if (principal) options.onProved(request.socket);
@@ -106,9 +116,12 @@ export function openGateway(options: GatewayOptions): Gateway {
     };
     const onRefused = (error: unknown): void => {
       if (isTenureError(error, "UNAUTHENTICATED") || isTenureError(error, "FORBIDDEN"))
-        options.onRefused(request, { reason: token ? "role" : "token", path, token });
+        options.onRefused(request, {
+          reason: isCertified ? (token ? "role" : "token") : "certificate",
+          ...{ path, token },
+        });
     };
-    return { identify, onRefused };
+    return { identify, onRefused, isCertified };
   }
 
   return {

@@ -16,6 +16,8 @@ export type ConnectionRefusal = "connections" | "connections_per_address";
 export interface Connections {
   /** Counts a connection until it closes. At a limit the oldest one without a token is closed, or else this one. */
   opened(socket: Socket): void;
+  /** The connection of a client is encrypted from now on: requests arrive on this socket, over one that was counted. */
+  secured(socket: Socket): void;
   /** A valid token arrived over this connection: it is no longer closed to make room. */
   proved(socket: Socket): void;
   /** A request without a token begins: the connection is closed when it is idle for 30 s. */
@@ -57,6 +59,10 @@ export function createConnections(
   const all = new Group("connections", connectionsMax);
   const byAddress = new Map<string, Group>();
   const groupsOf = new Map<Socket, Group[]>();
+  const byEnds = new Map<string, Socket>();
+  /** The counted socket under one that decrypts. */
+  const under = new WeakMap<Socket, Socket>();
+  const counted = (socket: Socket): Socket => under.get(socket) ?? socket;
 
   function groupFor(address: string): Group {
     const key = addressGroup(address);
@@ -72,11 +78,16 @@ export function createConnections(
   function count(socket: Socket, address: string, groups: Group[]): void {
     const isProxy = proxies.includes(address);
     groupsOf.set(socket, groups);
+    const ends = endsOf(socket);
+    byEnds.set(ends, socket);
     for (const group of groups) {
       group.open += 1;
       if (!isProxy) group.unproved.add(socket);
     }
-    socket.once("close", () => left(socket, address));
+    socket.once("close", () => {
+      if (byEnds.get(ends) === socket) byEnds.delete(ends);
+      left(socket, address);
+    });
   }
 
   function left(socket: Socket, address: string): void {
@@ -111,13 +122,18 @@ export function createConnections(
       onRefused(full.refusal, address);
       socket.destroy();
     },
+    secured(socket) {
+      const transport = byEnds.get(endsOf(socket));
+      if (transport) under.set(socket, transport);
+    },
     proved(socket) {
-      for (const group of groupsOf.get(socket) ?? []) {
-        if (group.unproved.delete(socket) && group === all) socket.setTimeout(0);
+      const transport = counted(socket);
+      for (const group of groupsOf.get(transport) ?? []) {
+        if (group.unproved.delete(transport) && group === all) socket.setTimeout(0);
       }
     },
     askedWithoutToken(socket) {
-      if (all.unproved.has(socket)) socket.setTimeout(STRANGER_IDLE_MS);
+      if (all.unproved.has(counted(socket))) socket.setTimeout(STRANGER_IDLE_MS);
     },
     forwarded(request) {
       if (!proxies.includes(peerAddress(request.socket))) return NOT_COUNTED;
@@ -137,6 +153,10 @@ export function createConnections(
     },
   };
 }
+
+/** Both ends of a connection: a TLS server gives out no other relation between a socket and the one under it. */
+const endsOf = ({ localAddress, localPort, remoteAddress, remotePort }: Socket): string =>
+  `${localAddress} ${localPort} ${remoteAddress} ${remotePort}`;
 
 const NOT_COUNTED = { ended() {} };
 

@@ -1,3 +1,4 @@
+import type { Socket } from "node:net";
 import { DEFAULT_TENANT, type NodeView } from "@tenure/protocol";
 import type { FastifyInstance } from "fastify";
 import type { ConsoleSessions } from "../access/console-sessions.ts";
@@ -22,6 +23,7 @@ import { clientAddress, createTrustedProxies, recordClientAddress } from "./clie
 import { createConnections, createRefusalReport } from "./connections.ts";
 import { createHostGuard, hasTwoHosts } from "./hosts.ts";
 import { createJobCallers } from "./job-callers.ts";
+import { hasClientCertificate, type ListenerTls } from "./listener-tls.ts";
 import { auditRoutes } from "./routes/audit.ts";
 import { type ClusterSource, clusterRoutes } from "./routes/cluster.ts";
 import { deploymentRoutes } from "./routes/deployments.ts";
@@ -47,6 +49,7 @@ export interface EdgeOptions {
   instanceId: string;
   /** Accepted once in place of a token at the sign-in. */
   signInCode: AccessOptions["signInCode"];
+  tls: ListenerTls | undefined;
   health: () => Promise<Health>;
   instances: ClusterSource["instances"];
   events: EventSource;
@@ -66,7 +69,7 @@ export interface Edge {
   /** The checks of an upgrade to a WebSocket: the same host, origin, token and limits as for a request. */
   upgrades: Pick<
     GatewayOptions,
-    "allowed" | "bearerOf" | "identify" | "onRefused" | "counted" | "onProved"
+    "allowed" | "bearerOf" | "identify" | "certified" | "onRefused" | "counted" | "onProved"
   >;
 }
 
@@ -85,10 +88,12 @@ export function createEdge(options: EdgeOptions): Edge {
     connectionsMax: config.server.connections_max,
     perAddressMax: config.server.connections_per_address_max,
   };
+  const needCertificate = options.tls !== undefined && options.tls.clients !== "none";
+  const certified = (socket: Socket) => !needCertificate || hasClientCertificate(socket);
   const connections = createConnections(limits, proxies, createRefusalReport(options));
   const http = createHttp({
     ...options,
-    ...{ authenticator, sessions: options.consoleSessions, guard, proxies, connections },
+    ...{ authenticator, sessions: options.consoleSessions, guard, proxies, connections, certified },
     served: [
       ...domainRoutes(options),
       ...accessRoutes({
@@ -110,6 +115,7 @@ export function createEdge(options: EdgeOptions): Edge {
       },
       bearerOf,
       identify: authenticator.identify,
+      certified: (request) => certified(request.socket),
       onRefused: (request, { reason, path, token }) =>
         audit.refused({ reason, route: `GET ${path}`, address: clientAddress(request), token }),
       counted(request) {

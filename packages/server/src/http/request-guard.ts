@@ -1,3 +1,4 @@
+import type { Socket } from "node:net";
 import { mayCall, type Route, TenureError } from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { ConsoleSessions } from "../access/console-sessions.ts";
@@ -17,6 +18,8 @@ export interface RequestGuardOptions {
   audit: Audit;
   guard: HostGuard;
   connections: Connections;
+  /** Whether the client has presented the certificate that other instances need here. */
+  certified: (socket: Socket) => boolean;
 }
 
 export interface RequestGuard {
@@ -30,7 +33,7 @@ export interface RequestGuard {
 
 interface Rejection {
   /** The label of `tenure_http_refused_total`. */
-  reason: "host" | "origin" | "content_type" | "cookie" | "role" | "token";
+  reason: "host" | "origin" | "content_type" | "cookie" | "role" | "token" | "certificate";
   error: TenureError;
   token?: string | undefined;
 }
@@ -98,8 +101,19 @@ export function createRequestGuard(options: RequestGuardOptions): RequestGuard {
 
   /** Only the peer token may mark a request as forwarded, and it is valid for forwarded requests only. */
   function checkForwarding(principal: Principal | undefined, request: FastifyRequest): void {
-    if (authenticator.open) return;
     const { headers } = request;
+    const isPeer = authenticator.open || principal?.role === "peer";
+    if (
+      isPeer &&
+      headers[FORWARDED_HEADER] !== undefined &&
+      !options.certified(request.raw.socket)
+    ) {
+      const error = forbidden(
+        "requests between instances need a client certificate that server.tls.client_ca_file accepts",
+      );
+      reject(request, { reason: "certificate", error, token: principal?.name });
+    }
+    if (authenticator.open) return;
     if (principal?.role !== "peer") delete headers[FORWARDED_HEADER];
     else if (headers[FORWARDED_HEADER] === undefined) {
       const error = forbidden("role peer is for requests that an instance forwards");

@@ -1,3 +1,4 @@
+import { Server as HttpsServer } from "node:https";
 import { SSE_TYPE, TenureError } from "@tenure/protocol";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import { type Config, isWildcard } from "../config.ts";
@@ -5,6 +6,7 @@ import type { Log } from "../kernel/log.ts";
 import { deedOf } from "./audited.ts";
 import { recordClientAddress, type TrustedProxies } from "./client-address.ts";
 import { notFound, renderFailure } from "./failure.ts";
+import { type ListenerTls, listenerOptions } from "./listener-tls.ts";
 import {
   createRequestGuard,
   type RequestGuard,
@@ -20,6 +22,7 @@ export interface HttpOptions extends RequestGuardOptions {
   proxies: TrustedProxies;
   served: Served[];
   site: Site;
+  tls: ListenerTls | undefined;
 }
 
 const HEADERS_LIMIT_MS = 15_000;
@@ -32,7 +35,7 @@ const BUSY_ADDRESS_RETRY_MS = 1_000;
 export function createHttp(options: HttpOptions): FastifyInstance {
   const { config, log, telemetry, proxies, connections, served, site } = options;
   const bodyBytesMax = config.limits.ws_frame_bytes;
-  const app = createFastify(config);
+  const app = createFastify(config, options.tls);
   const guard = createRequestGuard(options);
 
   app.setErrorHandler(renderFailure(log, bodyBytesMax));
@@ -41,6 +44,7 @@ export function createHttp(options: HttpOptions): FastifyInstance {
   app.decorateRequest("principal");
   acceptJson(app);
   app.server.on("connection", connections.opened);
+  app.server.on("secureConnection", connections.secured);
   app.addHook("onRequest", async (request, reply) => {
     recordClientAddress(request.raw, proxies);
     const counted = connections.forwarded(request.raw);
@@ -71,22 +75,28 @@ export function createHttp(options: HttpOptions): FastifyInstance {
   return app;
 }
 
-function createFastify({ limits, server }: Config): FastifyInstance {
+function createFastify({ limits, server }: Config, tls: ListenerTls | undefined): FastifyInstance {
   const requestLimitMs = server.request_timeout_seconds * 1_000;
-  return Fastify({
+  const listener = {
+    // The request guard handles a missing `Host`: Node would reject probes that send none.
+    requireHostHeader: false,
+    headersTimeout: Math.min(HEADERS_LIMIT_MS, requestLimitMs),
+    connectionsCheckingInterval: CONNECTIONS_CHECKED_EVERY_MS,
+  };
+  const options = {
     bodyLimit: limits.ws_frame_bytes,
-    forceCloseConnections: "idle",
-    http: {
-      // The request guard handles a missing `Host`: Node would reject probes that send none.
-      requireHostHeader: false,
-      headersTimeout: Math.min(HEADERS_LIMIT_MS, requestLimitMs),
-      connectionsCheckingInterval: CONNECTIONS_CHECKED_EVERY_MS,
-    },
+    forceCloseConnections: "idle" as const,
     // From the first byte of a request to the last of its body. The answer has no limit.
     requestTimeout: requestLimitMs,
-    logger: false,
+    logger: false as const,
     routerOptions: { maxParamLength: 16_384 },
-  });
+  };
+  if (!tls) return Fastify({ ...options, http: listener });
+  // The types of Fastify distinguish the two servers; the routes and the gateway use what both have.
+  return Fastify({
+    ...options,
+    https: { ...listener, ...listenerOptions(tls) },
+  }) as unknown as FastifyInstance;
 }
 
 function addRoute(
@@ -113,6 +123,10 @@ function addRoute(
   });
 }
 
+/** The server of an app that was created with TLS. */
+export const secureServer = (app: FastifyInstance): HttpsServer =>
+  app.server as unknown as HttpsServer;
+
 /** Resolves to the URL of the server; throws one clear sentence when the port is taken. */
 export async function listen(
   app: FastifyInstance,
@@ -128,7 +142,8 @@ export async function listen(
   }
   const address = app.server.address();
   const bound = typeof address === "object" && address ? address.port : port;
-  return `http://${urlHost(host)}:${bound}`;
+  const scheme = app.server instanceof HttpsServer ? "https" : "http";
+  return `${scheme}://${urlHost(host)}:${bound}`;
 }
 
 /**

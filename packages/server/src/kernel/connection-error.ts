@@ -28,5 +28,11 @@ export function reasonOfConnectionError(error: Error): string {
   const inner = error instanceof AggregateError ? error.errors[0] : error.cause;
   if (inner instanceof Error && isConnectionError(inner)) return reasonOfConnectionError(inner);
   const { code } = error as NodeJS.ErrnoException;
+  if (code !== undefined && UNTRUSTED.test(code))
+    return `its certificate is not signed by a trusted CA (${code})`;
   return error.message || String(code ?? error.name);
 }
+
+/** OpenSSL's messages for it, such as "unable to verify the first certificate", name no remedy. */
+const UNTRUSTED =
+  /^(UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT(_LOCALLY)?|SELF_SIGNED_CERT_IN_CHAIN|DEPTH_ZERO_SELF_SIGNED_CERT)$/;

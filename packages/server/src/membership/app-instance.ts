@@ -2,6 +2,7 @@ import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Service } from "../kernel/service.ts";
+import type { PeerFetch } from "../peers/peer-fetch.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { appendEvent } from "../store/event-store.ts";
 import type { HotStore } from "../store/hot-store.ts";
@@ -24,6 +25,7 @@ export interface InstanceCore {
   db: PostgresStore;
   presenceDb: PostgresStore;
   hot: HotStore;
+  peerFetch: PeerFetch;
 }
 
 /** Before listening: ends the start where this instance lacks the peer token that its peers need. */
@@ -76,7 +78,7 @@ const peerTokenOptions = ({ config, ...core }: InstanceCore) => ({
 
 /** At a stop: sends the nodes and sessions connected here to the other instances that are ready. */
 export async function sendAway(
-  { db, log, instanceId }: InstanceCore,
+  { db, log, instanceId, peerFetch }: InstanceCore,
   {
     membership,
     jobs,
@@ -84,7 +86,8 @@ export async function sendAway(
 ): Promise<void> {
   try {
     const listed = await liveInstances(db).catch(() => []);
-    const urls = await readyUrls(listed.filter((other) => other.instance_id !== instanceId));
+    const others = listed.filter((other) => other.instance_id !== instanceId);
+    const urls = await readyUrls(others, peerFetch);
     jobs.stopPlacingHere();
     await membership.sendAway(urls);
   } catch (error) {

@@ -4,6 +4,7 @@ import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
+import type { PeerFetch } from "../peers/peer-fetch.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import type { Telemetry } from "../telemetry.ts";
@@ -28,6 +29,7 @@ export interface AppNoncesOptions {
   leaseDb: Db;
   hot: HotStore;
   liveInstances(): Promise<Peer[]>;
+  peerFetch?: PeerFetch | undefined;
 }
 
 /** Creates the nonces from the settings, with their timeline and its witnesses. */
@@ -57,6 +59,7 @@ export function createAppNonces(
     random: options.random,
     log: options.log,
     peerToken: config.auth.peer_token,
+    peerFetch: options.peerFetch,
     liveInstances: options.liveInstances,
     telemetry,
     events: createNonceEvents(options),

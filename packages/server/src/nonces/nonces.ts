@@ -13,6 +13,7 @@ import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { type Random, uuid7 } from "../kernel/random.ts";
 import type { Service } from "../kernel/service.ts";
+import type { PeerFetch } from "../peers/peer-fetch.ts";
 import type { Db } from "../store/db.ts";
 import type { Operation, OperationResult } from "./commit-batch.ts";
 import { CommitScheduler } from "./commit-scheduler.ts";
@@ -50,6 +51,7 @@ export interface NoncesOptions {
   random: Random;
   log: Log;
   peerToken: string;
+  peerFetch?: PeerFetch | undefined;
   liveInstances(): Promise<Peer[]>;
   telemetry: CommitContext["telemetry"] & UpkeepOptions["telemetry"];
   events: NonceEvents;
@@ -203,7 +205,7 @@ type OwnerCall<R extends ForwardableRoute> = Omit<ForwardedCall<R>, "access" | "
 
 /** Calls the owner of a signer. Resolves to undefined when the work is to be done here: no peer owns it, or none answers. */
 function createOwnerCalls(options: NoncesOptions, routing: SignerRouting | undefined) {
-  const { instanceId, peerToken, log } = options;
+  const { instanceId, peerToken, peerFetch, log } = options;
 
   return async <const R extends ForwardableRoute>(
     signer: string,
@@ -214,7 +216,7 @@ function createOwnerCalls(options: NoncesOptions, routing: SignerRouting | undef
     if (!peer || !knowsTenant(peer, arrival.tenant)) return undefined;
     const { access, actor, waitMs = NONCE_WAIT_MS_DEFAULT } = arrival;
     const timeoutMs = waitMs + FORWARD_SLACK_MS;
-    const identity = { instanceId, peerToken, actor };
+    const identity = { instanceId, peerToken, peerFetch, actor };
     const answer = await forward(peer, { ...call, access, timeoutMs }, identity);
     if (answer.outcome === "answered") return answer.reply;
     routing?.doubt(peer.instance_id);

@@ -1,6 +1,7 @@
 import { type Actor, fromErrorBody, JSON_TYPE, type Route } from "@tenure/protocol";
 import { actorHeader } from "../audit/actor.ts";
 import { reasonOfConnectionError } from "../kernel/connection-error.ts";
+import type { PeerFetch } from "./peer-fetch.ts";
 
 /** Marks a forwarded request, with the id of its sender. The receiver answers it itself: a request makes one hop at most. */
 export const FORWARDED_HEADER = "x-tenure-forwarded";
@@ -14,6 +15,7 @@ export interface PeerIdentity {
   instanceId: string;
   /** `auth.peer_token`; empty where instances need none. */
   peerToken: string;
+  peerFetch?: PeerFetch | undefined;
 }
 
 export interface PeerCall {
@@ -36,7 +38,8 @@ export class PeerUnavailable extends Error {}
 /** Sends a request to another instance. Resolves with the peer's answer, also an error status; throws `PeerUnavailable`. */
 export async function callPeer(identity: PeerIdentity, call: PeerCall): Promise<Response> {
   const { method } = call.route;
-  const response = await fetch(urlOf(call), {
+  const { peerFetch = fetch } = identity;
+  const response = await peerFetch(urlOf(call), {
     method,
     signal: call.signal,
     headers: {

@@ -23,7 +23,7 @@ export interface HealthAnswer {
 
 const READY_DEADLINE_MS = 110_000;
 const REQUEST_LIMIT_MS = 15_000;
-export const READY_LINE = /^tenure ready at (http:\/\/\S+)$/;
+export const READY_LINE = /^tenure ready at (https?:\/\/\S+)$/;
 
 /** Runs `tenure server` on a free port until it says that it is ready. */
 export async function startServer(

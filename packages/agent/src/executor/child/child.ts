@@ -24,6 +24,7 @@ import { wrapped } from "./wrapped.ts";
 export interface ChildHost {
   directories: Directories;
   tenureUrl: string;
+  tenureCaFile?: string | undefined;
   stopGraceMs: number;
   /** The agent's by default. */
   childUmask?: number | undefined;
@@ -61,7 +62,7 @@ export async function startChild(
   await mkdir(workDirectory, { recursive: true, mode: 0o700 });
   const execution = await executionOf(spec, installed);
   const environment = childEnvironment(
-    { deploymentId, generation, tenureUrl: host.tenureUrl, workDirectory },
+    { ...host, deploymentId, generation, workDirectory },
     { env: spec.env, pathFirst: installed?.binDirectories ?? [] },
   );
   const lock = await lockDeployment(deploymentId, host);

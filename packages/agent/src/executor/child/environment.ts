@@ -4,6 +4,7 @@ export interface ChildIdentity {
   deploymentId: string;
   generation: number;
   tenureUrl: string;
+  tenureCaFile?: string | undefined;
   /** The child's own directory. */
   workDirectory: string;
 }
@@ -18,7 +19,7 @@ const WORK_DIRECTORY = "TENURE_WORK_DIR";
  * begin with `TENURE_`: the fencing token must be that of the child's generation.
  */
 export function childEnvironment(
-  { deploymentId, generation, tenureUrl, workDirectory }: ChildIdentity,
+  { deploymentId, generation, tenureUrl, tenureCaFile, workDirectory }: ChildIdentity,
   { env, pathFirst = [] }: { env: Readonly<Record<string, string>>; pathFirst?: readonly string[] },
 ): Record<string, string> {
   return {
@@ -29,6 +30,7 @@ export function childEnvironment(
     TENURE_DEPLOYMENT_ID: deploymentId,
     TENURE_FENCING_TOKEN: String(generation),
     TENURE_URL: tenureUrl,
+    ...(tenureCaFile !== undefined && { TENURE_CA_FILE: tenureCaFile }),
     [WORK_DIRECTORY]: workDirectory,
   };
 }
@@ -51,6 +53,6 @@ export function npmEnvironment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
 }
 
 const AGENT_SETTING =
-  /^(HOST_(URL|TOKEN(_FILE)?)|NODE_UNIT_.*|TENURE_.*|TRUSTED_PACKAGE_REGEXP|ENABLE_CUSTOM_COMMAND|NODE_OPTIONS)$/i;
+  /^(HOST_(URL|TOKEN(_FILE)?|(CA|CERT|KEY)_FILE)|NODE_UNIT_.*|TENURE_.*|TRUSTED_PACKAGE_REGEXP|ENABLE_CUSTOM_COMMAND|NODE_OPTIONS)$/i;
 const NPM_PLACE =
   /^npm_config_(workspaces?|include_workspace_root|global|location|(local_|global_)?prefix|dry_run|package_lock_only|include|omit|only|dev|production|force|save.*)$/i;

@@ -1,4 +1,5 @@
 import { timingSafeEqual } from "node:crypto";
+import { TLSSocket } from "node:tls";
 import { ROUTES, type Role, TenureError } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
 import type { ConsoleSessions } from "../../access/console-sessions.ts";
@@ -115,6 +116,7 @@ function cameByTls(
   { headers, raw }: FastifyRequest,
   { proxies, advertiseUrl }: Pick<AccessOptions, "proxies" | "advertiseUrl">,
 ): boolean {
+  if (raw.socket instanceof TLSSocket) return true;
   if (headers.origin !== undefined) return headers.origin.startsWith("https://");
   const proto = proxies.includes(peerAddress(raw.socket)) && headers["x-forwarded-proto"];
   return proto ? proto === "https" : advertiseUrl.startsWith("https://");
