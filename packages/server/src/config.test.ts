@@ -47,6 +47,9 @@ describe("what wins", () => {
       url: "",
       cluster_urls: [],
       key_prefix: "tenure",
+      ca_file: "",
+      cert_file: "",
+      key_file: "",
     });
     expect(config.auth).toEqual({
       tokens: [],
@@ -277,6 +280,11 @@ describe("relations between settings", () => {
       "[server]\nadvertise_url = 'http://localhost'\ntls.cert_file = 'c'\ntls.key_file = 'k'",
       "server.advertise_url must start with https:// when server.tls.cert_file is set",
     ],
+    [
+      `${good}\nredis.key_file = 'k'`,
+      "scheduler.phase2.redis.cert_file and scheduler.phase2.redis.key_file must be set together",
+    ],
+    [`${good}\nredis.ca_file = 'c'`, "the URLs of Redis must start with rediss:// when"],
     ["[scheduler.phase2]\nenabled = true", "scheduler.phase2.redis.url must be set"],
     [`${good}\nredis.mode = 'cluster'`, "scheduler.phase2.redis.cluster_urls must be set"],
     [

@@ -104,6 +104,26 @@ const RELATIONS: readonly Relation[] = [
       "server.advertise_url must start with https:// when server.tls.cert_file is set: this server then answers no plain HTTP",
   },
   {
+    keys: ["scheduler.phase2.redis.cert_file", "scheduler.phase2.redis.key_file"],
+    holds: ({ scheduler: { phase2 } }) =>
+      (phase2.redis.cert_file === "") === (phase2.redis.key_file === ""),
+    sentence:
+      "scheduler.phase2.redis.cert_file and scheduler.phase2.redis.key_file must be set together: a certificate is of no use without its key",
+  },
+  {
+    keys: [
+      "scheduler.phase2.redis.ca_file",
+      "scheduler.phase2.redis.cert_file",
+      "scheduler.phase2.redis.url",
+      "scheduler.phase2.redis.cluster_urls",
+    ],
+    holds: ({ scheduler: { phase2 } }) =>
+      (phase2.redis.ca_file === "" && phase2.redis.cert_file === "") ||
+      redisUrls(phase2.redis).every((url) => url.startsWith("rediss:")),
+    sentence:
+      "the URLs of Redis must start with rediss:// when scheduler.phase2.redis.ca_file or cert_file is set: with redis:// nothing is encrypted",
+  },
+  {
     keys: ["server.host", "auth.tokens"],
     holds: ({ server, auth }) => isLoopback(server.host) || auth.tokens.length > 0,
     sentence:
@@ -216,6 +236,14 @@ const RELATIONS: readonly Relation[] = [
       "limits.result_bytes must be less than limits.ws_frame_bytes: a result travels inside a frame",
   },
 ];
+
+/** The URLs of the chosen mode. */
+const redisUrls = ({
+  mode,
+  url,
+  cluster_urls,
+}: Config["scheduler"]["phase2"]["redis"]): string[] =>
+  mode === "cluster" ? [...cluster_urls] : url === "" ? [] : [url];
 
 const isLoopbackUrl = (url: string): boolean => isLoopback(new URL(url).hostname);
 

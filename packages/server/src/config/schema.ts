@@ -223,6 +223,17 @@ export const Config = z.strictObject({
           id,
           "First part of every key. Give each environment on a shared Redis its own, or they take each other's work.",
         ),
+        ca_file: text(
+          "",
+          anyText,
+          "CA of Redis in PEM, for `rediss://`, in place of those that Node trusts; all nodes of a Cluster included. Empty = the CAs that Node trusts.",
+        ),
+        cert_file: text(
+          "",
+          anyText,
+          "Client certificate for a Redis that requires one (`tls-auth-clients`, its default). Read again at every new connection.",
+        ),
+        key_file: text("", anyText, "Private key of `cert_file`."),
       }),
 
       node_snapshot: z.strictObject({

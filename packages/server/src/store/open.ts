@@ -3,6 +3,7 @@ import { join, resolve } from "node:path";
 import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
+import { PemFiles } from "../kernel/pem-files.ts";
 import type { Telemetry } from "../telemetry.ts";
 import type { PostgresStore } from "./db.ts";
 import type { HotStore } from "./hot-store.ts";
@@ -10,6 +11,7 @@ import { openMemory } from "./memory.ts";
 import { migrate } from "./migrate.ts";
 import { isPooled } from "./pooler.ts";
 import { openPostgres, type PostgresOptions } from "./postgres.ts";
+import { withExplicitSslMode } from "./postgres-uri.ts";
 import { closeTree, makePrivateDirectory } from "./private-directory.ts";
 import { checkPostgres, checkRedis, type SelfCheck } from "./self-check.ts";
 
@@ -64,7 +66,12 @@ export async function openStores(context: StoreContext): Promise<Stores> {
 type Route = Pick<PostgresOptions, "uri" | "isPooled" | "onError" | "onDeaf">;
 
 async function findRoute({ config, log }: StoreContext): Promise<Route> {
-  const uri = config.server.postgres_uri;
+  const { uri, replaced } = withExplicitSslMode(config.server.postgres_uri);
+  if (replaced !== undefined)
+    log.info(
+      { event: "postgres.verified", sslmode: replaced },
+      `sslmode=${replaced} means verify-full here: certificate and name of Postgres are checked; sslrootcert names a private CA`,
+    );
   const onError = onConnectionLost(log);
   if (uri === "" || !(await isPooled(uri))) return { uri, onError };
   log.warn(
@@ -176,6 +183,7 @@ async function openHot({ config, clock, log, telemetry }: StoreContext): Promise
     mode: phase2.redis.mode,
     urls: phase2.redis.mode === "cluster" ? phase2.redis.cluster_urls : [phase2.redis.url],
     prefix: phase2.redis.key_prefix,
+    tls: openRedisTls(config),
     onError: (error) =>
       log.warn(
         { event: "redis.connection-lost", error },
@@ -191,6 +199,16 @@ async function openHot({ config, clock, log, telemetry }: StoreContext): Promise
     await store.close();
     throw error;
   }
+}
+
+/** The certificates for Redis; undefined where Node's own CAs are enough. */
+function openRedisTls({ scheduler: { phase2 } }: Config): PemFiles | undefined {
+  const named = (name: "ca_file" | "cert_file" | "key_file") => {
+    const path = phase2.redis[name];
+    return path === "" ? undefined : { name: `scheduler.phase2.redis.${name}`, path };
+  };
+  const paths = { ca: named("ca_file"), cert: named("cert_file"), key: named("key_file") };
+  return paths.ca || paths.cert ? new PemFiles(paths) : undefined;
 }
 
 /** Refuses to start on a store that cannot keep our guarantees; logs what may break them later. */

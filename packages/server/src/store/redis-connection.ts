@@ -1,9 +1,13 @@
+import type { ConnectionOptions } from "node:tls";
 import { Cluster, Redis, type RedisOptions } from "ioredis";
+import type { PemFiles } from "../kernel/pem-files.ts";
 
 export interface RedisSettings {
   mode: "single" | "cluster";
   urls: string[];
   prefix: string;
+  /** Certificates for `rediss://` URLs, read again at each new connection. */
+  tls?: Pick<PemFiles, "newest"> | undefined;
   /** How long one command may take. Above it the outcome is unknown. */
   commandTimeoutMs?: number;
   onError?: (error: unknown) => void;
@@ -43,7 +47,7 @@ export function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cl
   const client =
     settings.mode === "cluster"
       ? new Cluster(settings.urls, {
-          redisOptions: { ...common, ...accessOf(settings.urls[0]!) },
+          redisOptions: { ...common, ...accessOf(settings.urls[0]!, settings.tls) },
           ...(isTls(settings.urls[0]!) && { dnsLookup: keepName }),
           enableOfflineQueue: false,
           enableAutoPipelining: use.autoPipelining,
@@ -55,6 +59,7 @@ export function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cl
         })
       : new Redis(settings.urls[0]!, {
           ...common,
+          ...(isTls(settings.urls[0]!) && { tls: certificatesOf(settings.tls) }),
           enableAutoPipelining: use.autoPipelining,
           // These come in batches already, and would wait for another turn of the loop.
           autoPipeliningIgnoredCommands: ["evalsha", "eval"],
@@ -72,12 +77,31 @@ const isTls = (url: string): boolean => new URL(url).protocol === "rediss:";
  * How the first URL of a Cluster gets in. Nodes that the Cluster announces come as host and port alone, so without this
  * they would be asked without a password, or in plain text.
  */
-function accessOf(url: string): Pick<RedisOptions, "username" | "password" | "tls"> {
+function accessOf(
+  url: string,
+  tls: RedisSettings["tls"],
+): Pick<RedisOptions, "username" | "password" | "tls"> {
   const { username, password } = new URL(url);
   return {
     ...(username && { username: decodeURIComponent(username) }),
     ...(password && { password: decodeURIComponent(password) }),
-    ...(isTls(url) && { tls: {} }),
+    ...(isTls(url) && { tls: certificatesOf(tls) }),
+  };
+}
+
+/** Getters, because the client copies the members at each connection: one that is renewed is used from then on. */
+function certificatesOf(tls: RedisSettings["tls"]): ConnectionOptions {
+  if (!tls) return {};
+  return {
+    get ca() {
+      return tls.newest().ca;
+    },
+    get cert() {
+      return tls.newest().cert;
+    },
+    get key() {
+      return tls.newest().key;
+    },
   };
 }
 

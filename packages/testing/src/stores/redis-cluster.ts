@@ -18,6 +18,8 @@ export interface RedisClusterOptions {
   replicas?: 0 | 1;
   conf?: Record<string, string>;
   env?: Record<string, string>;
+  /** The port for TLS of each node, with `tls-cluster` and the certificates in `conf`. */
+  tlsPorts?: readonly number[];
 }
 
 const masters = 3;
@@ -27,8 +29,16 @@ export async function startRedisCluster(options: RedisClusterOptions = {}): Prom
   const { replicas = 0, env = {} } = options;
   const conf = { "cluster-enabled": "yes", ...options.conf };
   const count = masters * (1 + replicas);
-  const nodes = await Promise.all(Array.from({ length: count }, () => startRedis({ conf, env })));
-  await join3Masters(nodes, replicas);
+  const ports = options.tlsPorts ?? [];
+  const nodes = await Promise.all(
+    Array.from({ length: count }, (_, index) =>
+      startRedis({
+        conf: { ...conf, ...(ports[index] && { "tls-port": String(ports[index]) }) },
+        env,
+      }),
+    ),
+  );
+  await join3Masters(nodes, replicas, ports.length > 0 ? { ports, conf } : undefined);
   await Promise.all(nodes.map((node) => untilReady(node, count)));
   return {
     urls: nodes.map((node) => node.url),
@@ -39,13 +49,29 @@ export async function startRedisCluster(options: RedisClusterOptions = {}): Prom
   };
 }
 
-async function join3Masters(nodes: RedisServer[], replicas: number): Promise<void> {
+async function join3Masters(
+  nodes: RedisServer[],
+  replicas: number,
+  tls: { ports: readonly number[]; conf: Record<string, string> } | undefined,
+): Promise<void> {
   const [first] = nodes;
   if (first === undefined) return;
-  const addresses = nodes.map((node) => `127.0.0.1:${node.port}`);
+  const addresses = nodes.map((node, index) => `127.0.0.1:${tls?.ports[index] ?? node.port}`);
+  const files = tls && [
+    ["--tls", "--cert", tls.conf["tls-cert-file"] ?? "", "--key", tls.conf["tls-key-file"] ?? ""],
+    ["--cacert", tls.conf["tls-ca-cert-file"] ?? ""],
+  ];
   await promisify(execFile)(
     join(first.programs.directory, "redis-cli"),
-    ["--cluster", "create", ...addresses, "--cluster-replicas", `${replicas}`, "--cluster-yes"],
+    [
+      ...(files?.flat() ?? []),
+      "--cluster",
+      "create",
+      ...addresses,
+      "--cluster-replicas",
+      `${replicas}`,
+      "--cluster-yes",
+    ],
     { env: first.programs.env, timeout: 60_000 },
   );
 }
