@@ -1,3 +1,4 @@
+import { createTestCa } from "@tenure/testing/certificates";
 import { type ProbedServer, startProbedServer } from "@tenure/testing/counting/probed-server";
 import { storeSettings } from "@tenure/testing/fleet/running-server";
 import { createDatabase } from "@tenure/testing/stores/database";
@@ -24,6 +25,7 @@ export interface Fleet {
 export type Mode =
   | "memory"
   | "roomy"
+  | "tls"
   | "redis"
   | "two"
   | "across"
@@ -46,6 +48,7 @@ const ROOMY = "--max-semi-space-size=64";
 export const MODES: Record<Mode, string> = {
   memory: "memory",
   roomy: `memory, ${ROOMY}`,
+  tls: "memory, TLS",
   redis: "Redis",
   two: "two",
   across: "across",
@@ -68,14 +71,19 @@ export async function startFleet(stage: Stage, mode: Mode, stores: Stores): Prom
     return startJetstream(stage, mode, stores);
   const { uri: postgresUri } = await createDatabase(stores.postgresUri);
   const redisUrl = `redis://127.0.0.1:${stores.redisPort}`;
+  const ca = mode === "tls" ? createTestCa() : undefined;
   const env = {
+    ...(ca && tlsSettings(ca.files("server"))),
     ...storeSettings({ postgresUri, ...(usesRedis(mode) && { redisUrl }) }),
     ...(mode === "roomy" && { NODE_OPTIONS: ROOMY }),
   };
   const start = () => stage.keep(startProbedServer({ env }));
   const a = await start();
-  if (mode !== "two" && mode !== "across")
-    return { servers: [a], pairs: [await stage.startPair(submitterOn(a), workerOn(a))], peers: [] };
+  if (mode !== "two" && mode !== "across") {
+    const trust = ca && { caFile: ca.caFile };
+    const pair = await stage.startPair(submitterOn(a, trust), workerOn(a, trust));
+    return { servers: [a], pairs: [pair], peers: [] };
+  }
   const b = await start();
   const pairs =
     mode === "across"
@@ -86,6 +94,11 @@ export async function startFleet(stage: Stage, mode: Mode, stores: Stores): Prom
         ];
   return { servers: [a, b], pairs, peers: [] };
 }
+
+const tlsSettings = ({ certFile, keyFile }: { certFile: string; keyFile: string }) => ({
+  TENURE_SERVER_TLS_CERT_FILE: certFile,
+  TENURE_SERVER_TLS_KEY_FILE: keyFile,
+});
 
 async function startJetstream(
   stage: Stage,

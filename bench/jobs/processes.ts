@@ -1,4 +1,5 @@
 import { fileURLToPath } from "node:url";
+import type { TlsFiles } from "@tenure/sdk";
 import type { RunningServer } from "@tenure/testing/fleet/running-server";
 import { type RunningProcess, startProcess } from "@tenure/testing/processes/process";
 import type { Load, LoadFigures } from "./drive.ts";
@@ -81,6 +82,8 @@ export const workerOf = (system: System): Role => ({
   ...system,
 });
 
-export const submitterOn = ({ url }: RunningServer): Role => submitterOf({ system: "tenure", url });
+export const submitterOn = ({ url }: RunningServer, tls?: TlsFiles): Role =>
+  submitterOf({ system: "tenure", url, tls });
 
-export const workerOn = ({ url }: RunningServer): Role => workerOf({ system: "tenure", url });
+export const workerOn = ({ url }: RunningServer, tls?: TlsFiles): Role =>
+  workerOf({ system: "tenure", url, tls });

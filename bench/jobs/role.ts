@@ -1,11 +1,12 @@
 import { createInterface } from "node:readline";
+import type { TlsFiles } from "@tenure/sdk";
 import { submitToBullmq, workForBullmq } from "./bullmq.ts";
 import { drive, type Load, type Run, type SubmitJob, wallMs } from "./drive.ts";
 import { type Storage, submitToJetstream, workForJetstream } from "./jetstream.ts";
 import { submitToTenure, workForTenure } from "./tenure.ts";
 
 export type System =
-  | { system: "tenure"; url: string }
+  | { system: "tenure"; url: string; tls?: TlsFiles | undefined }
   | { system: "bullmq"; port: number }
   | { system: "jetstream"; port: number; storage: Storage };
 

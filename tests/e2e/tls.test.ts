@@ -216,6 +216,22 @@ describe("client certificates", () => {
     TENURE_SERVER_TLS_CLIENT_CA_FILE: ca.caFile,
     TENURE_SERVER_TLS_CA_FILE: ca.caFile,
   });
+  // Signers are spread over the instances: most of these belong to another one.
+  const signers = Array.from({ length: 12 }, (_, index) => {
+    const digit = index.toString(16);
+    return `eip155:1:0x${digit.repeat(40)}`;
+  });
+  const allocateMany = ({ url }: RunningServer) =>
+    Promise.allSettled(
+      signers.map((signer) =>
+        admin(url, trust).call(ROUTES.allocateNonces, {
+          params: { signer },
+          body: { request_id: crypto.randomUUID() },
+        }),
+      ),
+    );
+  const rejected = (outcomes: PromiseSettledResult<unknown>[]) =>
+    outcomes.filter(({ status }) => status === "rejected");
   const needed = /a node needs a client certificate that server\.tls\.client_ca_file accepts/;
 
   test("are required of nodes, and not of sessions, commands and probes", async () => {
@@ -285,27 +301,31 @@ describe("client certificates", () => {
       TENURE_SERVER_TLS_PEER_CERT_FILE: foreign.certFile,
       TENURE_SERVER_TLS_PEER_KEY_FILE: foreign.keyFile,
     });
-    // Signers are spread over the instances: most of these belong to another one.
-    const signers = Array.from({ length: 12 }, (_, index) => {
-      const digit = index.toString(16);
-      return `eip155:1:0x${digit.repeat(40)}`;
-    });
-    const allocate = ({ url }: RunningServer) =>
-      Promise.allSettled(
-        signers.map((signer) =>
-          admin(url, trust).call(ROUTES.allocateNonces, {
-            params: { signer },
-            body: { request_id: crypto.randomUUID() },
-          }),
-        ),
-      );
-    const outcomes = [...(await allocate(a)), ...(await allocate(b))];
-    expect(outcomes.filter(({ status }) => status === "rejected")).toEqual([]);
+    const outcomes = [...(await allocateMany(a)), ...(await allocateMany(b))];
+    expect(rejected(outcomes)).toEqual([]);
     for (const server of [a, b]) expect(server.stderr()).not.toContain("peer.doubted");
-    await allocate(c);
+    await allocateMany(c);
     await c.waitForLine(/peer\.doubted.*not signed by a trusted CA/);
-    await allocate(d);
+    await allocateMany(d);
     await d.waitForLine(/peer\.doubted.*need a client certificate/);
+  });
+
+  test("an instance with TLS and one without call each other while a fleet is changed over", async () => {
+    const postgres = await ownDatabase();
+    const env = { TENURE_SERVER_POSTGRES_URI: postgres, TENURE_NONCE_MODE: "worker_queue" };
+    const plain = await startTlsServer({ ...env, TENURE_SERVER_TLS_CA_FILE: ca.caFile });
+    const tls = await startTlsServer({ ...mutual("mixed"), ...env });
+    const asPeer = {
+      TENURE_SERVER_TLS_PEER_CERT_FILE: client.certFile,
+      TENURE_SERVER_TLS_PEER_KEY_FILE: client.keyFile,
+    };
+    const ready = await startTlsServer({ ...env, ...asPeer, TENURE_SERVER_TLS_CA_FILE: ca.caFile });
+    expect([plain.url, tls.url].map((url) => new URL(url).protocol)).toEqual(["http:", "https:"]);
+    for (const server of [tls, ready]) expect(rejected(await allocateMany(server))).toEqual([]);
+    for (const server of [tls, ready]) expect(server.stderr()).not.toContain("peer.doubted");
+    // It trusts the CA and has no certificate of its own.
+    await allocateMany(plain);
+    await plain.waitForLine(/peer\.doubted.*need a client certificate/);
   });
 
   test("are required of everybody with client_auth = all", async () => {
@@ -314,6 +334,7 @@ describe("client certificates", () => {
       TENURE_SERVER_TLS_CLIENT_AUTH: "all",
     });
     await expect(admin(server.url, trust).call(ROUTES.listNodes, {})).rejects.toThrow();
+    await server.waitForLine(/tls\.refused.*PEER_DID_NOT_RETURN_A_CERTIFICATE/);
     const { items } = await admin(server.url, certified).call(ROUTES.listNodes, {});
     expect(items).toEqual([]);
     const session = openSession(server.url, certified);
@@ -387,6 +408,29 @@ test("a certificate is rolled on three instances under load, and no job is lost"
     hired.flatMap(({ losses }) => losses),
     "the connections of before stay",
   ).toEqual([]);
+});
+
+test("tenure cert dev makes what a server and a command need", async () => {
+  const directory = join(scratchDirectory("dev"), "certs");
+  const made = startTenure(["cert", "dev", directory]);
+  expect(await made.exited, made.stderr()).toMatchObject({ code: 0 });
+  const [, certFile = ""] = /cert_file = "(.*)"/.exec(made.stdout()) ?? [];
+  const [, keyFile = ""] = /key_file = "(.*)"/.exec(made.stdout()) ?? [];
+  const server = await startTlsServer(tlsEnv({ certFile, keyFile }));
+  const env = { TENURE_CA_FILE: join(directory, "ca.pem"), TENURE_TOKEN: FLEET_TOKEN };
+  const url = server.url.replace("127.0.0.1", "localhost");
+  const health = startTenure(["health", "--url", url], { env });
+  expect(await health.exited, health.stderr()).toMatchObject({ code: 0 });
+  const again = startTenure(["cert", "dev", directory]);
+  expect(await again.exited).toMatchObject({ code: 1 });
+  expect(again.stderr()).toContain("--renew issues new certificates");
+});
+
+test("a node-unit warns when it sends its token unencrypted to another machine", async () => {
+  const env = { HOST_TOKEN: FLEET_TOKEN };
+  const unit = spawnUnit({ name: "plain", urls: ["http://192.0.2.1:7070"], env });
+  await unit.waitForLine(/config\.doubted.*unencrypted/);
+  await unit.stop();
 });
 
 describe("a server that other machines can reach", () => {

@@ -9,7 +9,7 @@ import { openAppGateway } from "./gateway/app-gateway.ts";
 import type { Phase } from "./health.ts";
 import { createHousekeeping } from "./housekeeping.ts";
 import { createEdge } from "./http/edge.ts";
-import { openListenerTls, watchCertificates } from "./http/listener-tls.ts";
+import { openListenerTls, reportHandshakes, watchCertificates } from "./http/listener-tls.ts";
 import { createStream } from "./http/routes/stream.ts";
 import { closeHttp, listen, secureServer } from "./http/server.ts";
 import { createEventTail, createNodeDiff } from "./http/stream-sources.ts";
@@ -60,6 +60,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   const { deployments, nonces, stream } = parts;
   const { http, upgrades } = createEdge({ ...core, ...parts, tls, signInCode: options.signInCode });
   const certificates = tls && watchCertificates({ ...core, tls, server: secureServer(http) });
+  if (tls) reportHandshakes({ ...core, server: secureServer(http) });
   const services = { ...parts.services, ...(certificates && { certificates }) };
   const gateway = openAppGateway({ ...core, ...parts, ...upgrades, server: http.server });
   const steps = createSteps();

@@ -62,6 +62,40 @@ export function hasClientCertificate(socket: Socket): boolean {
   );
 }
 
+const REPORTED_EVERY_MS = 60_000;
+
+/**
+ * Counts handshakes that failed and logs one a minute: a client with the wrong CA, or without a certificate where all need
+ * one, leaves no other trace here. A connection that is closed before its handshake is a probe of a load balancer.
+ */
+export function reportHandshakes({
+  server,
+  log,
+  clock,
+  telemetry,
+}: {
+  server: Pick<TlsServer, "on">;
+  log: Log;
+  clock: Clock;
+  telemetry: Pick<Telemetry, "refusedRequests">;
+}): void {
+  let failed = 0;
+  let nextReportMs = 0;
+  server.on("tlsClientError", (error: NodeJS.ErrnoException, socket) => {
+    if (error.code === "ECONNRESET") return;
+    telemetry.refusedRequests.inc({ reason: "tls" });
+    failed += 1;
+    if (clock.monotonicMs() < nextReportMs) return;
+    nextReportMs = clock.monotonicMs() + REPORTED_EVERY_MS;
+    const { code: reason = error.message } = error;
+    log.warn(
+      { event: "tls.refused", reason, address: socket.remoteAddress, failed },
+      `a TLS handshake failed: ${reason}`,
+    );
+    failed = 0;
+  });
+}
+
 export interface CertificateWatchOptions {
   server: Pick<TlsServer, "setSecureContext">;
   tls: ListenerTls;

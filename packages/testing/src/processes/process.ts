@@ -4,6 +4,7 @@ import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import { repositoryRoot } from "../repository.ts";
 import { scratchDirectory } from "../scratch.ts";
+import { tlsRunEnvironment } from "../tls-run.ts";
 import { until } from "../until.ts";
 import { isFrozen, residentMb, signal } from "./proc.ts";
 import { forget, remember } from "./process-registry.ts";
@@ -44,7 +45,7 @@ export interface ProcessSpec {
 /** Starts a program that ends with this process at the latest. */
 export function startProcess(spec: ProcessSpec): RunningProcess {
   const child = spawn(spec.command, spec.args ?? [], {
-    env: { ...basicEnvironment(), ...spec.env },
+    env: { ...basicEnvironment(), ...tlsRunEnvironment(), ...spec.env },
     cwd: spec.cwd ?? repositoryRoot,
     detached: true, // a Ctrl-C in the terminal is ours to hear
     stdio: [spec.hears ? "pipe" : "ignore", "pipe", "pipe"],
@@ -139,7 +140,7 @@ export function startTenure(
       ...args,
       ...(dataDir === undefined ? [] : ["--data-dir", dataDir]),
     ],
-    env,
+    env: { ...tlsRunEnvironment(args[0]), ...env },
     cwd,
   });
   return { ...running, dataDir };

@@ -4,11 +4,13 @@ import { type Programs, ProgramsMissing } from "../programs/programs.ts";
 import { startPostgres } from "../stores/postgres.ts";
 import { startRedis } from "../stores/redis.ts";
 import { startRedisCluster } from "../stores/redis-cluster.ts";
+import { prepareTlsRun } from "../tls-run.ts";
 import "../stores/stores.ts";
 
 /** One Postgres, one Redis and one Redis Cluster for the whole run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const started = performance.now();
+  if (prepareTlsRun()) console.log("servers of this run speak TLS");
   const running = await startAll().catch(giveUp);
   const { postgres, redis, cluster } = running;
   project.provide("stores", {
