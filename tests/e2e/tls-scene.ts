@@ -22,7 +22,12 @@ export const tlsEnv = ({ certFile, keyFile }: Pick<PairFiles, "certFile" | "keyF
 export async function startTlsServer(env: Record<string, string>): Promise<RunningServer> {
   const postgres = env.TENURE_SERVER_POSTGRES_URI ?? (await ownDatabase());
   const server = await startServer({
-    env: { ...storeSettings({ postgresUri: postgres }), ...FLEET_TOKEN_ENV, ...PATIENT, ...env },
+    env: {
+      ...storeSettings({ postgresUri: postgres }),
+      ...{ ...FLEET_TOKEN_ENV, ...PATIENT },
+      // Also in a run whose servers get a certificate: each test decides.
+      ...{ ...tlsEnv({ certFile: "", keyFile: "" }), ...env },
+    },
   });
   onTestFinished(async () => void (await server.stop()));
   return server;

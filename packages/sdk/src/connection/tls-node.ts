@@ -54,6 +54,13 @@ export function openFetch(files: TlsFiles | undefined): Fetch {
 }
 
 function textOf(option: keyof TlsFiles, path: string): string {
+  const text = readText(option, path);
+  // An empty CA would mean the CAs that Node trusts.
+  if (!text.includes("-----BEGIN ")) throw invalid(`tls.${option} names a file that is not PEM`);
+  return text;
+}
+
+function readText(option: keyof TlsFiles, path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
