@@ -18,6 +18,8 @@ export const tlsEnv = ({ certFile, keyFile }: Pick<PairFiles, "certFile" | "keyF
   TENURE_SERVER_TLS_KEY_FILE: keyFile,
 });
 
+const NOT_MUTUAL = { TENURE_SERVER_TLS_CLIENT_CA_FILE: "", TENURE_SERVER_TLS_CA_FILE: "" };
+
 /** A server with tokens on a database of its own, unless the environment names one. It stops with the test. */
 export async function startTlsServer(env: Record<string, string>): Promise<RunningServer> {
   const postgres = env.TENURE_SERVER_POSTGRES_URI ?? (await ownDatabase());
@@ -26,7 +28,7 @@ export async function startTlsServer(env: Record<string, string>): Promise<Runni
       ...storeSettings({ postgresUri: postgres }),
       ...{ ...FLEET_TOKEN_ENV, ...PATIENT },
       // Also in a run whose servers get a certificate: each test decides.
-      ...{ ...tlsEnv({ certFile: "", keyFile: "" }), ...env },
+      ...{ ...tlsEnv({ certFile: "", keyFile: "" }), ...NOT_MUTUAL, ...env },
     },
   });
   onTestFinished(async () => void (await server.stop()));

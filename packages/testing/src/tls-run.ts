@@ -1,33 +1,47 @@
-import { createTestCa } from "./certificates.ts";
+import { CLIENT, createTestCa } from "./certificates.ts";
 
 /**
  * A run of the tests over TLS: `TENURE_TEST_TLS=1 npx vitest run …`. Every server that a test starts as a process gets a
  * certificate, and every process trusts its CA by `NODE_EXTRA_CA_CERTS`, the test files included: they start after the
  * global setup.
+ *
+ * `TENURE_TEST_TLS=mutual` also requires client certificates of nodes and instances. Node-units get one; the workers of a
+ * test file do not, so that only files with node-units pass.
  */
-const NAMES = { cert: "TENURE_TEST_TLS_CERT", key: "TENURE_TEST_TLS_KEY" };
+const FILES = "TENURE_TEST_TLS_FILES";
 
-/** Called by the global setup. */
-export function prepareTlsRun(): boolean {
-  if (!process.env.TENURE_TEST_TLS) return false;
-  const ca = createTestCa("CA of this test run");
-  const pair = ca.files("server");
-  process.env[NAMES.cert] = pair.certFile;
-  process.env[NAMES.key] = pair.keyFile;
-  process.env.NODE_EXTRA_CA_CERTS = ca.caFile;
-  return true;
+interface RunFiles {
+  ca: string;
+  server: { certFile: string; keyFile: string };
+  client: { certFile: string; keyFile: string };
+  isMutual: boolean;
 }
 
-/** What a process of a run over TLS gets in its environment. */
+/** Called by the global setup; undefined for a run without TLS. */
+export function prepareTlsRun(): string | undefined {
+  const mode = process.env.TENURE_TEST_TLS;
+  if (!mode) return undefined;
+  const ca = createTestCa("CA of this test run");
+  const [server, client] = [ca.files("server"), ca.files("client", CLIENT)];
+  const files: RunFiles = { ca: ca.caFile, server, client, isMutual: mode === "mutual" };
+  process.env[FILES] = JSON.stringify(files);
+  process.env.NODE_EXTRA_CA_CERTS = ca.caFile;
+  return files.isMutual ? "mutual TLS" : "TLS";
+}
+
+/** What a process of a run over TLS gets in its environment; `command` is that of `tenure`. */
 export function tlsRunEnvironment(command?: string): Record<string, string> {
-  const [cert, key] = [process.env[NAMES.cert], process.env[NAMES.key]];
-  const { NODE_EXTRA_CA_CERTS } = process.env;
-  if (!cert || !key || !NODE_EXTRA_CA_CERTS) return {};
+  const text = process.env[FILES];
+  if (!text) return {};
+  const { ca, server, client, isMutual } = JSON.parse(text) as RunFiles;
   return {
-    NODE_EXTRA_CA_CERTS,
+    NODE_EXTRA_CA_CERTS: ca,
     ...(command === "server" && {
-      TENURE_SERVER_TLS_CERT_FILE: cert,
-      TENURE_SERVER_TLS_KEY_FILE: key,
+      TENURE_SERVER_TLS_CERT_FILE: server.certFile,
+      TENURE_SERVER_TLS_KEY_FILE: server.keyFile,
+      ...(isMutual && { TENURE_SERVER_TLS_CLIENT_CA_FILE: ca, TENURE_SERVER_TLS_CA_FILE: ca }),
     }),
+    ...(command === "node" &&
+      isMutual && { HOST_CERT_FILE: client.certFile, HOST_KEY_FILE: client.keyFile }),
   };
 }

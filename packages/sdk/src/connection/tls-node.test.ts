@@ -1,11 +1,12 @@
 import { readFileSync } from "node:fs";
+import { createServer as createPlainServer } from "node:http";
 import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { createTestCa, replaceFile } from "@tenure/testing/certificates";
 import { scratchDirectory } from "@tenure/testing/scratch";
 import { expect, onTestFinished, test } from "vitest";
-import { createAdmin, Session, Worker } from "../index.ts";
+import { createAdmin, ROUTES, Session, Worker } from "../index.ts";
 import { openFetch } from "./tls-node.ts";
 
 const ca = createTestCa();
@@ -51,4 +52,19 @@ test.each([
   expect(() => new Session({ url, tls })).toThrow(sentence);
   const worker = { pools: ["p"], capacity: 1, run: async () => 1 };
   expect(() => new Worker({ url, tls, ...worker })).toThrow(sentence);
+});
+
+test("a server that does not speak TLS is named as such, by a socket and by a request", async () => {
+  const server = createPlainServer((_, reply) => reply.end());
+  server.listen(0, "127.0.0.1");
+  onTestFinished(() => void server.close());
+  await new Promise((resolve) => server.once("listening", resolve));
+  const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const reason = /does not speak TLS at this port; try http:/;
+  await expect(createAdmin({ url }).call(ROUTES.readCluster, {})).rejects.toThrow(reason);
+  const lost = await new Promise<string>((resolve) => {
+    const session = new Session({ url, on: { down: ({ reason }) => resolve(reason) } });
+    onTestFinished(() => session.close());
+  });
+  expect(lost).toMatch(reason);
 });

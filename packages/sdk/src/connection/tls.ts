@@ -35,9 +35,15 @@ const REASONS: Readonly<Record<string, string>> = {
   ERR_SSL_TLSV1_ALERT_UNKNOWN_CA: "it does not accept the CA of the client certificate",
 };
 
-/** Explains the code of a TLS error; undefined for any other. */
-export const tlsReason = (code: string | undefined): string | undefined =>
-  code === undefined ? undefined : REASONS[code] && `${REASONS[code]} (${code})`;
+/** Explains a TLS error; undefined for any other. */
+export function tlsReason(error: { code?: string; message?: string } | undefined) {
+  const code = error?.code === "EPROTO" ? protocolCode(error.message ?? "") : error?.code;
+  return code === undefined ? undefined : REASONS[code] && `${REASONS[code]} (${code})`;
+}
+
+/** Of a socket, in place of a request, Node gives OpenSSL's text without its code. */
+const protocolCode = (message: string): string | undefined =>
+  message.includes("wrong version number") ? "ERR_SSL_WRONG_VERSION_NUMBER" : undefined;
 
 /** Whether the client closed the connection before it sent anything. */
 export const isRejectedServer = (code: string | undefined): boolean =>

@@ -70,7 +70,7 @@ const isTooLarge = (error: Error & { code?: string }): boolean =>
 
 /** Node's error has a code and no message when a name has several addresses and all refused. */
 const reasonOf = (error: Error & { code?: string }): string =>
-  tlsReason(error.code) ?? (error.message || (error.code ?? "failed"));
+  tlsReason(error) ?? (error.message || (error.code ?? "failed"));
 
 export { openBlockingSocket } from "./blocking-socket.ts";
 export { fetchReady as checkReady } from "./mover.ts";

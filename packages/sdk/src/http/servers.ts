@@ -94,5 +94,5 @@ interface ConnectError {
 /** The cause of `fetch failed`, which explains it. */
 function reasonOf(error: unknown): string {
   const { cause, message } = error as Error & { cause?: Error & { code?: string } };
-  return tlsReason(cause?.code) ?? cause?.code ?? cause?.message ?? message;
+  return tlsReason(cause) ?? cause?.code ?? cause?.message ?? message;
 }

@@ -10,7 +10,8 @@ import "../stores/stores.ts";
 /** One Postgres, one Redis and one Redis Cluster for the whole run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const started = performance.now();
-  if (prepareTlsRun()) console.log("servers of this run speak TLS");
+  const tls = prepareTlsRun();
+  if (tls) console.log(`servers of this run speak ${tls}`);
   const running = await startAll().catch(giveUp);
   const { postgres, redis, cluster } = running;
   project.provide("stores", {
