@@ -38,19 +38,21 @@ export function checkTls(files: TlsFiles): void {
 export function openFetch(files: TlsFiles | undefined): Fetch {
   if (!files) return (url, init) => fetch(url, init);
   checkTls(files);
-  // The global `fetch` of Node is the same library, and cannot be given a CA.
-  const opening = import("undici").then(({ Agent, buildConnector, fetch: fetchWith }) => {
-    const connect: ReturnType<typeof buildConnector> = (options, done) =>
-      buildConnector({ ...readTls(files), timeout: CONNECT_LIMIT_MS })(options, done);
-    return { dispatcher: new Agent({ connect }), fetchWith };
-  });
-  // The first call reports it.
-  opening.catch(() => {});
+  let opening: ReturnType<typeof openClient> | undefined;
   return async (url, init) => {
+    opening ??= openClient(files);
     const { dispatcher, fetchWith } = await opening;
     const request = { ...init, dispatcher } as Parameters<typeof fetchWith>[1];
     return (await fetchWith(url, request)) as unknown as Response;
   };
+}
+
+/** Loaded when it is needed: the global `fetch` of Node is the same library, and cannot be given a CA. */
+async function openClient(files: TlsFiles) {
+  const { Agent, buildConnector, fetch: fetchWith } = await import("undici");
+  const connect: ReturnType<typeof buildConnector> = (options, done) =>
+    buildConnector({ ...readTls(files), timeout: CONNECT_LIMIT_MS })(options, done);
+  return { dispatcher: new Agent({ connect }), fetchWith };
 }
 
 function textOf(option: keyof TlsFiles, path: string): string {
