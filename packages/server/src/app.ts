@@ -1,3 +1,5 @@
+import { createAuthenticator } from "./access/authenticator.ts";
+import { createConfigTokens } from "./access/config-tokens.ts";
 import { createConsoleSessions } from "./access/console-sessions.ts";
 import { createAudit } from "./audit/audit.ts";
 import { requireAuditFile } from "./audit/line-file.ts";
@@ -134,6 +136,11 @@ function createParts(core: Core, phase: () => Phase) {
         ...{ topic: "stats", op: "changed", id: instanceId, tenants: scope.tenants, item },
       }),
   });
+  const { tokens, peer_token } = config.auth;
+  const authenticator = createAuthenticator({
+    open: tokens.length === 0,
+    sources: [createConfigTokens(tokens, peer_token)],
+  });
   const consoleSessions = createConsoleSessions({ ...core, settings: config.auth });
   const audit = createAudit({ ...core, settings: config.audit });
   const events = openEvents(core.db);
@@ -146,6 +153,6 @@ function createParts(core: Core, phase: () => Phase) {
   };
   return {
     ...{ stream, health, membership, delivery, jobs, nonces, deployments, stats },
-    ...{ consoleSessions, audit, events, services },
+    ...{ authenticator, consoleSessions, audit, events, services },
   };
 }

@@ -1,7 +1,7 @@
 import { DEFAULT_TENANT, serves } from "@tenure/protocol";
+import { tenantsOf } from "./access/principal.ts";
 import type { AuthToken } from "./config/tokens.ts";
 import { adoptDeployments, listDeploymentTenants } from "./deployments/store/tenant-store.ts";
-import { tenantsOf } from "./http/auth.ts";
 import type { Log } from "./kernel/log.ts";
 import type { Db } from "./store/db.ts";
 

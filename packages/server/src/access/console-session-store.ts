@@ -1,11 +1,6 @@
 import type { Db } from "../store/db.ts";
 import { sql } from "../store/sql.ts";
-
-/** The token that a person signed in with, as the configuration names it. */
-export interface TokenRef {
-  name: string;
-  sha256: string;
-}
+import type { TokenRef } from "./authenticator.ts";
 
 /** Sessions of one token. Beyond it the oldest one ends. */
 const SESSIONS_PER_TOKEN_MAX = 10_000;

@@ -3,13 +3,13 @@ import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Random } from "../kernel/random.ts";
 import type { Db } from "../store/db.ts";
+import type { TokenRef } from "./authenticator.ts";
 import {
   deleteSession,
   findSession,
   forgetEndedSessions,
   insertSession,
   readSessionKey,
-  type TokenRef,
   touchSession,
 } from "./console-session-store.ts";
 import { looksLikeSessionId, newSessionId, sessionIdSha256, wasMadeWith } from "./session-id.ts";

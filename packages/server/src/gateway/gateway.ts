@@ -14,7 +14,8 @@ export interface GatewayOptions {
   /** Checks `Host` and `Origin`, as for any request. */
   allowed: (request: IncomingMessage) => boolean;
   bearerOf: (header: string | undefined) => string | undefined;
-  identify: (token: string | undefined) => NodePrincipal | undefined;
+  /** Rejects with `DEPENDENCY_DOWN` when it cannot be known now. */
+  identify: (token: string | undefined) => Promise<NodePrincipal | undefined>;
   /** Whether the client has presented the certificate that a node needs here. */
   certified: (request: IncomingMessage) => boolean;
   node: Omit<NodeSocketOptions, keyof Upgraded | "tokenNodes">;
@@ -95,7 +96,9 @@ export function openGateway(options: GatewayOptions): Gateway {
     socket.once("close", counted.ended);
     const watched = watchToken(request, path);
     const headerToken = options.bearerOf(authorization);
-    if (headerToken !== undefined && watched.isCertified) watched.identify(headerToken);
+    // Not awaited: the registration awaits its own.
+    if (headerToken !== undefined && watched.isCertified)
+      watched.identify(headerToken).catch(() => {});
     return sockets.handleUpgrade(request, socket, head, (ready) => {
       expectMessage(ready);
       accept[path as keyof typeof accept](ready, { headerToken, stream: socket, ...watched });
@@ -106,10 +109,10 @@ export function openGateway(options: GatewayOptions): Gateway {
   function watchToken(request: IncomingMessage, path: string) {
     let token: string | undefined;
     const isCertified = path !== "/ws/node" || options.certified(request);
-    const identify: Upgraded["identify"] = (secret) => {
+    const identify: Upgraded["identify"] = async (secret) => {
       // Here and not at the upgrade: a node logs an error of its registration, and of a refused upgrade only the status.
       if (!isCertified) throw new TenureError("UNAUTHENTICATED", { reason: NO_CERTIFICATE });
-      const principal = options.identify(secret);
+      const principal = await options.identify(secret);
       token = principal?.name;
       if (principal) options.onProved(request.socket);
       return principal;

@@ -45,7 +45,7 @@ export interface NodeSocketOptions {
   instanceId: string;
   nodes: Nodes;
   /** The principal of a token; `undefined` for an unknown one. */
-  identify: (token: string | undefined) => NodePrincipal | undefined;
+  identify: (token: string | undefined) => Promise<NodePrincipal | undefined>;
   /** The token that came with the upgrade, if any. */
   headerToken: string | undefined;
   /** Called with the reason before a rejected socket is closed. */
@@ -168,7 +168,7 @@ class NodeSocket {
 
   async #join(message: NodeRegister): Promise<void> {
     const { instanceId, nodes, jobs } = this.#options;
-    const presented = this.#options.identify(message.token ?? this.#options.headerToken);
+    const presented = await this.#options.identify(message.token ?? this.#options.headerToken);
     const principal = admitNode(message, this.#challenge, presented);
     this.#enterToken(message, principal);
     this.#budget = this.#options.budgetOf(tokenKey(principal));

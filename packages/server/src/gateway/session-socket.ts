@@ -21,7 +21,7 @@ export interface SessionSocketOptions {
   instanceId: string;
   sessions: Sessions;
   jobs: SessionJobs;
-  identify: (token: string | undefined) => SocketPrincipal | undefined;
+  identify: (token: string | undefined) => Promise<SocketPrincipal | undefined>;
   headerToken: string | undefined;
   /** Called with the reason before a socket that was not admitted is closed. */
   onRefused?: ((error: unknown) => void) | undefined;
@@ -70,8 +70,8 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
     }
     starting = true;
     try {
-      const principal = admit(message, options.identify(message.token ?? options.headerToken));
-      const { tenant, name: token } = principal;
+      const presented = await options.identify(message.token ?? options.headerToken);
+      const { tenant, name: token } = admit(message, presented);
       const { session_id, resume_token = "" } = message;
       const resume = session_id ? { sessionId: session_id, resumeToken: resume_token } : undefined;
       const features = grantedOf(SESSION_FEATURES, message.features);

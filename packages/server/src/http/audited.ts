@@ -1,9 +1,9 @@
 import { type Actor, ROUTES, type Route } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
+import { mayForward, type Principal } from "../access/principal.ts";
 import { ACTOR_HEADER, readActorHeader } from "../audit/actor.ts";
 import type { Deed } from "../audit/audit.ts";
 import { FORWARDED_HEADER } from "../peers/peer-client.ts";
-import { mayForward, type Principal } from "./auth.ts";
 import { clientAddress } from "./client-address.ts";
 
 interface AuditedRoute {

@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { DEFAULT_TENANT, type NodeView } from "@tenure/protocol";
 import type { FastifyInstance } from "fastify";
+import type { Authenticator } from "../access/authenticator.ts";
 import type { ConsoleSessions } from "../access/console-sessions.ts";
 import type { Act } from "../audit/actor.ts";
 import type { Audit } from "../audit/audit.ts";
@@ -18,7 +19,7 @@ import type { Nonces } from "../nonces/nonces.ts";
 import type { Timeline } from "../nonces/timeline.ts";
 import type { StatsKeeper } from "../stats/stats.ts";
 import type { Telemetry } from "../telemetry.ts";
-import { bearerOf, createAuthenticator } from "./auth.ts";
+import { bearerOf } from "./auth.ts";
 import { clientAddress, createTrustedProxies, recordClientAddress } from "./client-address.ts";
 import { createConnections, createRefusalReport } from "./connections.ts";
 import { createHostGuard, hasTwoHosts } from "./hosts.ts";
@@ -54,6 +55,7 @@ export interface EdgeOptions {
   instances: ClusterSource["instances"];
   events: EventSource;
   stream: StreamHub;
+  authenticator: Authenticator;
   consoleSessions: ConsoleSessions;
   audit: Audit;
   membership: Membership;
@@ -75,9 +77,8 @@ export interface Edge {
 
 /** Builds the HTTP server from the domains: every route, and the checks before it. */
 export function createEdge(options: EdgeOptions): Edge {
-  const { config, audit } = options;
+  const { config, audit, authenticator } = options;
   const { host, advertise_url, allowed_origins, trusted_proxies } = config.server;
-  const authenticator = createAuthenticator(config.auth.tokens, config.auth.peer_token);
   const guard = createHostGuard({
     host,
     advertiseUrl: advertise_url,
@@ -93,12 +94,12 @@ export function createEdge(options: EdgeOptions): Edge {
   const connections = createConnections(limits, proxies, createRefusalReport(options));
   const http = createHttp({
     ...options,
-    ...{ authenticator, sessions: options.consoleSessions, guard, proxies, connections, certified },
+    ...{ sessions: options.consoleSessions, guard, proxies, connections, certified },
     served: [
       ...domainRoutes(options),
       ...accessRoutes({
         ...options,
-        ...{ authenticator, sessions: options.consoleSessions, proxies },
+        ...{ sessions: options.consoleSessions, proxies },
         limit: new SignInLimit(options.clock),
         advertiseUrl: advertise_url,
       }),

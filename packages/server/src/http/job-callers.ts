@@ -1,6 +1,6 @@
+import type { Principal } from "../access/principal.ts";
 import type { AuthToken } from "../config.ts";
 import type { Scope } from "../kernel/scope.ts";
-import type { Principal } from "./auth.ts";
 import { tenantOf } from "./scope.ts";
 
 /** The jobs and sessions that a caller sees. */

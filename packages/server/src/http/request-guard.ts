@@ -1,11 +1,13 @@
 import type { Socket } from "node:net";
 import { mayCall, type Route, TenureError } from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
+import type { Authenticator } from "../access/authenticator.ts";
 import type { ConsoleSessions } from "../access/console-sessions.ts";
+import { ANONYMOUS, type Principal } from "../access/principal.ts";
 import type { Audit } from "../audit/audit.ts";
 import { FORWARDED_HEADER } from "../peers/peer-client.ts";
 import type { Telemetry } from "../telemetry.ts";
-import { ANONYMOUS, type Authenticator, bearerOf, type Principal } from "./auth.ts";
+import { bearerOf } from "./auth.ts";
 import { clientAddress } from "./client-address.ts";
 import type { Connections } from "./connections.ts";
 import { sessionIdsIn } from "./cookie.ts";
@@ -78,7 +80,7 @@ export function createRequestGuard(options: RequestGuardOptions): RequestGuard {
     const principal =
       ids.length > 0
         ? await bySession(route, ids)
-        : authenticator.identify(bearerOf(request.headers.authorization));
+        : await authenticator.identify(bearerOf(request.headers.authorization));
     if (principal) connections.proved(request.raw.socket);
     else connections.askedWithoutToken(request.raw.socket);
     checkForwarding(principal, request);

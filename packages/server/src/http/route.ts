@@ -1,10 +1,10 @@
 import { JSON_TYPE, parseRequest, type Route } from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type * as z from "zod";
+import { mayForward, type Principal } from "../access/principal.ts";
 import type { Act } from "../audit/actor.ts";
 import type { Scope } from "../kernel/scope.ts";
 import { FORWARDED_HEADER } from "../peers/peer-client.ts";
-import { mayForward, type Principal } from "./auth.ts";
 import { scopeOf } from "./scope.ts";
 
 type Parsed<Schema> = Schema extends z.ZodType ? z.infer<Schema> : undefined;

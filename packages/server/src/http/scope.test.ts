@@ -1,6 +1,6 @@
 import type { Role } from "@tenure/protocol";
 import { expect, test } from "vitest";
-import { createAuthenticator, type Principal } from "./auth.ts";
+import { OPERATOR, type Principal } from "../access/principal.ts";
 import { requireAllTenants, scopeOf, tenantToWrite } from "./scope.ts";
 
 const caller = (role: Role, tenant: string, more: Partial<Principal> = {}): Principal => ({
@@ -42,9 +42,8 @@ test("a new object belongs to the caller's tenant, or to the one that a caller o
 });
 
 test("without tokens the caller works in default, and may name any tenant", () => {
-  const operator = createAuthenticator([]).identify(undefined)!;
-  expect(scopeOf(operator, {})).toEqual({ tenants: ["default"], operates: true });
-  expect(scopeOf(operator, { tenant: "blue" })).toEqual({ tenants: ["blue"], operates: false });
-  expect(() => requireAllTenants(operator, "deployment")).not.toThrow();
+  expect(scopeOf(OPERATOR, {})).toEqual({ tenants: ["default"], operates: true });
+  expect(scopeOf(OPERATOR, { tenant: "blue" })).toEqual({ tenants: ["blue"], operates: false });
+  expect(() => requireAllTenants(OPERATOR, "deployment")).not.toThrow();
   expect(() => requireAllTenants(blue, "deployment")).toThrow('tenant = "*"');
 });

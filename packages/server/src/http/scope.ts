@@ -1,6 +1,6 @@
 import { ANY_TENANT, Tenant, TenureError } from "@tenure/protocol";
+import { isOfAllTenants, type Principal } from "../access/principal.ts";
 import type { Scope } from "../kernel/scope.ts";
-import { isOfAllTenants, type Principal } from "./auth.ts";
 
 /**
  * The caller's scope: its own tenant; with a token of tenant `*` all, or the one in `?tenant=`; with a token of role `node`

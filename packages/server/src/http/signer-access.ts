@@ -1,10 +1,10 @@
 import { ANY_TENANT, DEFAULT_TENANT, normalizeSigner } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
+import { isOfAllTenants, type Principal } from "../access/principal.ts";
 import type { AuthToken } from "../config.ts";
 import type { Scope } from "../kernel/scope.ts";
 import { OPENS_HEADER, TENANT_HEADER } from "../nonces/forward.ts";
 import type { Arrival } from "../nonces/nonces.ts";
-import { isOfAllTenants, type Principal } from "./auth.ts";
 import { tenantOf } from "./scope.ts";
 
 export interface SignerWrite {

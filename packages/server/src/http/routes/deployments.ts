@@ -1,8 +1,8 @@
 import { type DeploymentStatus, type LogLines, ROUTES } from "@tenure/protocol";
 import type { FastifyReply } from "fastify";
+import type { Principal } from "../../access/principal.ts";
 import type { DeploymentAdmin } from "../../deployments/deployment-admin.ts";
 import type { FollowedLog } from "../../deployments/node-relay.ts";
-import type { Principal } from "../auth.ts";
 import { numberCursor } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 import { requireAllTenants, tenantToWrite } from "../scope.ts";

@@ -1,6 +1,6 @@
 import { ROUTES } from "@tenure/protocol";
+import type { Principal } from "../../access/principal.ts";
 import type { Scope } from "../../kernel/scope.ts";
-import type { Principal } from "../auth.ts";
 import { numberCursor, readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 

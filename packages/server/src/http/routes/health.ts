@@ -1,7 +1,7 @@
 import { DEFAULT_TENANT, ROUTES, serves, type TimelineStatus } from "@tenure/protocol";
+import { ANONYMOUS, type Principal } from "../../access/principal.ts";
 import type { Health } from "../../health.ts";
 import type { Telemetry } from "../../telemetry.ts";
-import { ANONYMOUS, type Principal } from "../auth.ts";
 import { type Served, serve } from "../route.ts";
 import { requireOperator } from "../scope.ts";
 

@@ -1,6 +1,7 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { expect, test } from "vitest";
-import { ANONYMOUS, createAuthenticator, type Principal } from "../auth.ts";
+import { createConfigTokens } from "../../access/config-tokens.ts";
+import { ANONYMOUS, type Principal } from "../../access/principal.ts";
 import { clusterRoutes } from "./cluster.ts";
 import { healthRoutes } from "./health.ts";
 
@@ -37,18 +38,18 @@ const token = (role: Principal["role"], tenant: string) => ({
   ...{ name: `${tenant}-${role}`, role, tenant },
   sha256: `${role}${tenant}`,
 });
-const principalsOf = (...tokens: ReturnType<typeof token>[]): Principal[] => {
-  const authenticator = createAuthenticator(tokens);
-  return tokens.map((one) => authenticator.configured(one)!);
+const principalsOf = (...tokens: ReturnType<typeof token>[]): Promise<Principal[]> => {
+  const source = createConfigTokens(tokens);
+  return Promise.all(tokens.map(async (one) => (await source.configured!(one))!));
 };
 
 test.each([
   "/health/ready",
   "/api/v1/cluster",
 ])("%s shows the reasons of a failure to operators only", async (path) => {
-  for (const principal of principalsOf(token("admin", "default"), token("viewer", "default")))
+  for (const principal of await principalsOf(token("admin", "default"), token("viewer", "default")))
     expect(await reasonsIn(path, principal), "of one tenant").toBe(2);
-  const [all, ...others] = principalsOf(
+  const [all, ...others] = await principalsOf(
     ...[token("admin", "*"), token("admin", "default"), token("viewer", "blue")],
   );
   expect(await reasonsIn(path, all!)).toBe(2);

@@ -2,13 +2,14 @@ import { timingSafeEqual } from "node:crypto";
 import { TLSSocket } from "node:tls";
 import { ROUTES, type Role, TenureError } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
+import type { Authenticator } from "../../access/authenticator.ts";
 import type { ConsoleSessions } from "../../access/console-sessions.ts";
+import type { Principal } from "../../access/principal.ts";
 import type { Audit } from "../../audit/audit.ts";
 import type { SignInLimit } from "../../audit/sign-in-limit.ts";
 import { tokenSha256 } from "../../config.ts";
 import type { Telemetry } from "../../telemetry.ts";
 import { actorOf } from "../audited.ts";
-import type { Authenticator, Principal } from "../auth.ts";
 import { clientAddress, peerAddress, type TrustedProxies } from "../client-address.ts";
 import { endedCookies, sessionCookie, sessionIdsIn } from "../cookie.ts";
 import { type Served, serve } from "../route.ts";
@@ -44,14 +45,14 @@ export function accessRoutes(options: AccessOptions): Served[] {
   }
 
   /** Finds the principal of a token. Failed tries are limited per address. */
-  function authenticate(
+  async function authenticate(
     request: FastifyRequest,
     given: string,
-  ): { principal: Principal; secret: string } {
+  ): Promise<{ principal: Principal; secret: string }> {
     const waitMs = limit.waitMs(clientAddress(request));
     if (waitMs > 0) refuse(request, new TenureError("RATE_LIMITED", { retry_after_ms: waitMs }));
     const secret = redeem(given) ?? given;
-    const principal = authenticator.identify(secret);
+    const principal = await authenticator.identify(secret);
     if (!principal) {
       limit.failed(clientAddress(request));
       const reason = "unknown token";
@@ -66,7 +67,7 @@ export function accessRoutes(options: AccessOptions): Served[] {
 
   return [
     serve(ROUTES.login, async ({ body, request, reply }) => {
-      const { principal, secret } = authenticate(request, body.token);
+      const { principal, secret } = await authenticate(request, body.token);
       // Without tokens no session is needed, and one would outlive the setting.
       if (authenticator.open) return shown(principal);
       const token = { name: principal.name, sha256: tokenSha256(secret) };

@@ -1,7 +1,7 @@
 import { HIDDEN_HOLD_ID, type NonceRecord, ROUTES } from "@tenure/protocol";
+import type { Principal } from "../../access/principal.ts";
 import type { Act } from "../../audit/actor.ts";
 import type { Arrival, Nonces } from "../../nonces/nonces.ts";
-import type { Principal } from "../auth.ts";
 import { numberCursor, readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 import { requireAllTenants, tenantOf, tenantToMoveFrom } from "../scope.ts";

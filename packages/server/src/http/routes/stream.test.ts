@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import fastify from "fastify";
 import { expect, onTestFinished, test } from "vitest";
-import { ANONYMOUS } from "../auth.ts";
+import { ANONYMOUS } from "../../access/principal.ts";
 import { createStream } from "./stream.ts";
 
 test("a follower whose connection closed before the handler began is not kept", async () => {
