@@ -60,6 +60,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: async () => (await import("./commands/audit.ts")).auditCommand,
   },
   {
+    name: "token",
+    summary: "create, list, rotate and revoke tokens",
+    load: async () => (await import("./commands/token.ts")).tokenCommand,
+  },
+  {
     name: "signer",
     summary: "list signers, allocate and resolve nonces",
     load: async () => (await import("./commands/signer.ts")).signerCommand,

@@ -75,6 +75,12 @@ export const ERRORS = {
     retryable: false,
     message: (d: { reason: string }) => d.reason,
   },
+  // The node that used it gets its answer again; this is another node, or another secret.
+  JOIN_TOKEN_USED: {
+    status: 409,
+    retryable: false,
+    message: (d: { address: string }) => `this join token has enrolled node ${d.address} already`,
+  },
   FORBIDDEN: {
     status: 403,
     retryable: false,

@@ -1,3 +1,4 @@
+export * from "./access/token.ts";
 export * from "./ack-list.ts";
 export * from "./base58.ts";
 export * from "./calls.ts";

@@ -37,14 +37,14 @@ describe("roles", () => {
   test("admin may do everything, and a caller without a token only the public routes", () => {
     expect(ROUTE_LIST.every((route) => mayCall(route, "admin"))).toBe(true);
     expect(ROUTE_LIST.filter((route) => mayCall(route, undefined)).map(({ path }) => path)).toEqual(
-      ["/api/v1/login", "/health/live", "/health/ready", "/openapi.json"],
+      ["/api/v1/enrol", "/api/v1/login", "/health/live", "/health/ready", "/openapi.json"],
     );
   });
 
-  test("viewer reads everything but the audit and changes nothing but its own sign-in", () => {
+  test("viewer reads everything but tokens and the audit, and changes nothing but its own sign-in", () => {
     const reads = ROUTE_LIST.filter(({ method }) => method === "GET");
     const hidden = reads.filter((route) => !mayCall(route, "viewer"));
-    expect(hidden.map(({ name }) => name)).toEqual(["listAudit"]);
+    expect(hidden.map(({ name }) => name)).toEqual(["listTokens", "readToken", "listAudit"]);
     const writes = callable("viewer").filter(({ method }) => method !== "GET");
     expect(writes.map(({ name }) => name)).toEqual(["logout"]);
   });

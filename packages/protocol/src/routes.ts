@@ -4,6 +4,7 @@ import { DEPLOYMENT_ROUTES } from "./routes/deployments.ts";
 import { JOB_ROUTES } from "./routes/jobs.ts";
 import { NODE_ROUTES } from "./routes/nodes.ts";
 import { SIGNER_ROUTES } from "./routes/signers.ts";
+import { TOKEN_ROUTES } from "./routes/tokens.ts";
 
 /** Every HTTP route with who may call it. `docs/protocol.md` lists the same; a test compares them. */
 export const ROUTES = {
@@ -11,6 +12,7 @@ export const ROUTES = {
   ...NODE_ROUTES,
   ...JOB_ROUTES,
   ...SIGNER_ROUTES,
+  ...TOKEN_ROUTES,
   ...CLUSTER_ROUTES,
   ...ACCESS_ROUTES,
   ...OUTER_ROUTES,

@@ -1,9 +1,8 @@
-import { createAuthenticator } from "./access/authenticator.ts";
-import { createConfigTokens } from "./access/config-tokens.ts";
+import { createAppAccess } from "./access/app-access.ts";
 import { createConsoleSessions } from "./access/console-sessions.ts";
 import { createAudit } from "./audit/audit.ts";
 import { requireAuditFile } from "./audit/line-file.ts";
-import { configWarnings } from "./config.ts";
+import { type AuthToken, configWarnings } from "./config.ts";
 import { type Core, type CoreOptions, openCore } from "./core.ts";
 import { createAppDelivery } from "./delivery/app-delivery.ts";
 import { createAppDeployments } from "./deployments/app-deployments.ts";
@@ -38,11 +37,13 @@ export interface App {
   readonly url: string;
   readonly instanceId: string;
   readonly durability: string;
+  /** Replaces the tokens of the settings; throws for a change that needs a restart. */
+  replaceTokens(tokens: readonly AuthToken[]): void;
   stop(): Promise<void>;
   /** The steps of a stop that have begun and not ended. */
   stillStopping(): string[];
   /** Reads the certificates of the listener now; undefined without TLS. */
-  reload: (() => void) | undefined;
+  reloadCertificates: (() => void) | undefined;
 }
 
 /** How long running requests may take to end when this instance stops. */
@@ -59,8 +60,13 @@ export async function startApp(options: AppOptions): Promise<App> {
   const { instanceId, bootId, stores } = core;
   let phase: Phase = "starting";
   const parts = createParts(core, () => phase);
-  const { deployments, nonces, stream } = parts;
-  const { http, upgrades } = createEdge({ ...core, ...parts, tls, signInCode: options.signInCode });
+  const { access, deployments, nonces, stream } = parts;
+  const { http, upgrades } = createEdge({
+    ...core,
+    ...parts,
+    ...access,
+    ...{ tls, signInCode: options.signInCode },
+  });
   const certificates = tls && watchCertificates({ ...core, tls, server: secureServer(http) });
   if (tls) reportHandshakes({ ...core, server: secureServer(http) });
   const services = { ...parts.services, ...(certificates && { certificates }) };
@@ -69,17 +75,20 @@ export async function startApp(options: AppOptions): Promise<App> {
   let listed: Service | undefined;
   try {
     await instance.requirePeers(core);
+    await access.tableTokens.open();
     const url = await listen(http, config.server);
     listed = await instance.enterInstances(core, url, options.onFatal);
     await instance.recordStart(core, url);
-    await checkTenants({ ...core, tokens: config.auth.tokens });
-    await nonces.logStranded();
+    await checkTenants({ ...core, tokens: access.knownTokens.all() });
+    await nonces.logStranded(access.knownTokens.all());
     for (const service of Object.values(services)) service.start();
     phase = "running";
     log.info({ event: "instance.started", instanceId, bootId, url, version: VERSION }, "ready");
-    const reload = certificates?.wake;
-    const { durability } = core.db;
-    return { url, instanceId, durability, stop, stillStopping: steps.running, reload };
+    return {
+      ...{ url, instanceId, durability: core.db.durability },
+      ...{ replaceTokens: access.replaceConfigTokens, stop, stillStopping: steps.running },
+      reloadCertificates: certificates?.wake,
+    };
   } catch (error) {
     // Otherwise its renewals would keep a process alive that could not start.
     await listed?.stop();
@@ -107,6 +116,7 @@ export async function startApp(options: AppOptions): Promise<App> {
 
 function createParts(core: Core, phase: () => Phase) {
   const { config, instanceId } = core;
+  const access = createAppAccess(core);
   const stream = createStream(core.clock);
   const nodeChanges = createNodeDiff();
   const membership = createAppMembership({
@@ -123,7 +133,7 @@ function createParts(core: Core, phase: () => Phase) {
     receive: (message) => jobs.receive(message),
     route: (message) => jobs.route(message),
   });
-  const jobs: Jobs = createAppJobs({ ...core, delivery });
+  const jobs: Jobs = createAppJobs({ ...core, ...access, delivery });
   const nonces = createAppNonces({ ...core, liveInstances: core.instances });
   const deployments = createAppDeployments({
     ...{ ...core, membership },
@@ -136,11 +146,6 @@ function createParts(core: Core, phase: () => Phase) {
         ...{ topic: "stats", op: "changed", id: instanceId, tenants: scope.tenants, item },
       }),
   });
-  const { tokens, peer_token } = config.auth;
-  const authenticator = createAuthenticator({
-    open: tokens.length === 0,
-    sources: [createConfigTokens(tokens, peer_token)],
-  });
   const consoleSessions = createConsoleSessions({ ...core, settings: config.auth });
   const audit = createAudit({ ...core, settings: config.audit });
   const events = openEvents(core.db);
@@ -149,10 +154,10 @@ function createParts(core: Core, phase: () => Phase) {
   const housekeeping = createHousekeeping({ ...core, deployments, consoleSessions, audit });
   const services: Record<string, Service> = {
     ...{ membership, jobs, delivery, nonces, deployments },
-    ...{ stats, eventTail, housekeeping, audit },
+    ...{ stats, eventTail, housekeeping, audit, tokens: access.tableTokens },
   };
   return {
     ...{ stream, health, membership, delivery, jobs, nonces, deployments, stats },
-    ...{ authenticator, consoleSessions, audit, events, services },
+    ...{ access, consoleSessions, audit, events, services },
   };
 }

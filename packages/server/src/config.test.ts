@@ -56,6 +56,7 @@ describe("what wins", () => {
       peer_token: "",
       console_session_seconds: 43_200,
       console_idle_seconds: 3600,
+      offline_max_seconds: 3600,
     });
     expect(config.scheduler.phase2).not.toHaveProperty("dlq_min_idle_ms", expect.anything());
   });

@@ -1,4 +1,5 @@
 import type { ConsoleSessions } from "./access/console-sessions.ts";
+import { forgetEndedTokens } from "./access/token-store.ts";
 import type { Audit } from "./audit/audit.ts";
 import type { Config } from "./config.ts";
 import type { Clock } from "./kernel/clock.ts";
@@ -29,6 +30,7 @@ export function createHousekeeping(options: HousekeepingOptions): Service {
     await options.deployments.forgetOld();
     await options.consoleSessions.forgetEnded();
     await options.audit.forgetOld();
+    await forgetEndedTokens(db);
   };
   return every(INTERVAL_MS, clean, {
     clock,

@@ -11,6 +11,8 @@ export interface ServerOptions {
    * its own.
    */
   devAccess?: { token: string; code: string } | undefined;
+  /** SIGHUP reads the tokens of the settings again, and the certificates at once. Not under a terminal, whose end sends it too. */
+  reloads?: boolean | undefined;
   /** Called once, when the server answers requests. */
   onReady: (app: App, how: { isDevAccess: boolean }) => void;
 }
@@ -29,14 +31,18 @@ export async function runServer(options: ServerOptions): Promise<number> {
     end = resolve;
   });
   try {
-    const given = loadConfig({
-      path: options.configPath,
-      env: process.env,
-      cwd: process.cwd(),
-      overrides: options.overrides,
-    });
+    const load = () =>
+      loadConfig({
+        path: options.configPath,
+        env: process.env,
+        cwd: process.cwd(),
+        overrides: options.overrides,
+      });
+    const given = load();
     const isOwn = given.auth.tokens.length === 0 && given.server.postgres_uri === "";
     const devAccess = isOwn ? options.devAccess : undefined;
+    let running: App | undefined;
+    if (options.reloads) onReload(() => running, { log, load });
     const app = await startApp({
       config: devAccess ? withToken(given, devAccess.token) : given,
       signInCode: devAccess,
@@ -47,8 +53,7 @@ export async function runServer(options: ServerOptions): Promise<number> {
       },
     });
     onSignals(() => end(0));
-    // Without TLS there is nothing to reload, and the signal ends a server whose terminal is closed.
-    if (app.reload) process.on("SIGHUP", app.reload);
+    running = app;
     options.onReady(app, { isDevAccess: devAccess !== undefined });
     const exitCode = await ended;
     await stopWithin(app, { limitMs: STOP_LIMIT_MS, log });
@@ -76,6 +81,32 @@ function onSignals(stop: () => void): void {
       stop();
     });
   }
+}
+
+/** Reads the certificates and the settings again at SIGHUP, and replaces the tokens. Broken settings change nothing. */
+function onReload(
+  running: () => App | undefined,
+  { log, load }: { log: Log; load: () => Config },
+): void {
+  process.on("SIGHUP", () => {
+    try {
+      const app = running();
+      if (!app) throw new Error("the server is still starting");
+      app.reloadCertificates?.();
+      const { tokens } = load().auth;
+      app.replaceTokens(tokens);
+      log.info(
+        { event: "tokens.reloaded", tokens: tokens.length },
+        "tokens of the settings read again; other settings change at a restart",
+      );
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      log.error(
+        { event: "tokens.not-reloaded", reason },
+        "could not read the tokens of the settings again; the former ones stay valid",
+      );
+    }
+  });
 }
 
 async function stopWithin(

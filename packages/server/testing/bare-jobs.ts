@@ -10,7 +10,7 @@ const SETTINGS: JobsSettings = {
   retentionMs: 3_600_000,
   endedMax: 2_000_000,
   endedBytesMax: 2 ** 30,
-  hasTenants: false,
+  hasTenants: () => false,
   queueMax: 10_000,
   pendingTimeoutMs: 10_000,
   ackTimeoutMs: 5_000,

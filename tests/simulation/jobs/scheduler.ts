@@ -34,7 +34,7 @@ export const JOBS_SETTINGS: JobsSettings = {
   retentionMs: 3_600_000,
   endedMax: 2_000_000,
   endedBytesMax: 2 ** 30,
-  hasTenants: false,
+  hasTenants: () => false,
   queueMax: 1_000,
   pendingTimeoutMs: 8_000,
   ackTimeoutMs: 3_000,

@@ -27,6 +27,8 @@ export function serverCommand(context: Context): Command {
         configPath: flags.config,
         overrides: { port: flags.port, data_dir: flags.dataDir },
         logLevel: flags.logLevel,
+        // The end of a terminal sends SIGHUP too, and should end a server that was started by hand.
+        reloads: !process.stdout.isTTY,
         onReady: (app) => process.stdout.write(`tenure ready at ${app.url}\n`),
       });
     });

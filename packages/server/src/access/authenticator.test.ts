@@ -1,27 +1,32 @@
 import { isTenureError, TenureError } from "@tenure/protocol";
 import { describe, expect, test } from "vitest";
+import type { AuthToken } from "../config.ts";
 import { tokenSha256 } from "../config.ts";
 import { createAuthenticator, type TokenSource } from "./authenticator.ts";
-import { createConfigTokens, type TokenRule } from "./config-tokens.ts";
+import { createConfigTokens } from "./config-tokens.ts";
+import { KnownTokens } from "./known-tokens.ts";
 
-const viewer: TokenRule = {
+const viewer: AuthToken = {
   name: "dashboards",
   role: "viewer",
   tenant: "blue",
   sha256: tokenSha256("look"),
 };
-const admin: TokenRule = {
+const admin: AuthToken = {
   name: "operators",
   role: "admin",
   tenant: "default",
   sha256: tokenSha256("rule"),
 };
 
-const createFor = (tokens: readonly TokenRule[], peerToken = "") =>
-  createAuthenticator({
-    open: tokens.length === 0,
-    sources: [createConfigTokens(tokens, peerToken)],
-  });
+function sourceOf(tokens: readonly AuthToken[], peerToken = "") {
+  const known = new KnownTokens([() => tokens]);
+  const principalOf = (rule: AuthToken) => ({ ...rule, operates: known.operates(rule) });
+  return createConfigTokens({ tokens, peerToken, principalOf });
+}
+
+const createFor = (tokens: readonly AuthToken[], peerToken = "") =>
+  createAuthenticator({ open: tokens.length === 0, sources: [sourceOf(tokens, peerToken)] });
 
 describe("with tokens", () => {
   const authenticator = createFor([viewer, admin]);
@@ -52,9 +57,9 @@ describe("with tokens", () => {
 });
 
 describe("the right to act on what all tenants share", () => {
-  const blueAdmin: TokenRule = { ...admin, tenant: "blue", sha256: tokenSha256("blue") };
-  const allAdmin: TokenRule = { ...admin, tenant: "*", sha256: tokenSha256("all") };
-  const peer: TokenRule = { ...admin, role: "peer", sha256: tokenSha256("peer") };
+  const blueAdmin: AuthToken = { ...admin, tenant: "blue", sha256: tokenSha256("blue") };
+  const allAdmin: AuthToken = { ...admin, tenant: "*", sha256: tokenSha256("all") };
+  const peer: AuthToken = { ...admin, role: "peer", sha256: tokenSha256("peer") };
 
   test("every admin has it while the tokens name one tenant", async () => {
     const authenticator = createFor([blueAdmin, allAdmin, peer]);
@@ -99,7 +104,7 @@ describe("several sources", () => {
     const { sha256: _, ...second } = viewer;
     const authenticator = createAuthenticator({
       open: false,
-      sources: [createConfigTokens([admin]), of(async () => second), down],
+      sources: [sourceOf([admin]), of(async () => second), down],
     });
     expect(await authenticator.identify("rule")).toMatchObject({ name: "operators" });
     expect(await authenticator.identify("child")).toMatchObject({ name: "dashboards" });
@@ -107,7 +112,7 @@ describe("several sources", () => {
   });
 
   test("a secret that a source cannot look up is not refused as unknown", async () => {
-    const sources = [createConfigTokens([admin]), down];
+    const sources = [sourceOf([admin]), down];
     const authenticator = createAuthenticator({ open: false, sources });
     expect(await authenticator.identify("rule")).toMatchObject({ name: "operators" });
     const error = await authenticator.identify("child").catch((reason: unknown) => reason);

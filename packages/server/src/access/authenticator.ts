@@ -18,6 +18,8 @@ export interface TokenRef {
  * statement.
  */
 export interface TokenSource {
+  /** Whether the secret has the form of its tokens, which are then looked for also where no token is configured. */
+  claims?(secret: string): boolean;
   /**
    * The principal of a secret; `undefined` when this source has no such token. Rejects with `DEPENDENCY_DOWN` when it cannot
    * know: the caller is then not refused as unknown.
@@ -28,10 +30,12 @@ export interface TokenSource {
    * A source whose tokens do not sign in leaves it out.
    */
   configured?(token: TokenRef): Promise<Principal | undefined>;
+  /** What a token grants now, from memory: decides whether open sockets stay open. Left out = its tokens are not watched. */
+  current?(sha256: string): Principal | undefined;
 }
 
 export interface AuthenticatorOptions {
-  /** No token is configured: every caller on the loopback is the operator. */
+  /** No token is configured: every caller on the loopback is the operator, unless it presents a token of the table. */
   open: boolean;
   /** Searched in this order; the first one that knows the secret decides. */
   sources: readonly TokenSource[];
@@ -44,6 +48,8 @@ export interface Authenticator {
   identify(secret: string | undefined): Promise<Principal | undefined>;
   /** The principal of a token by name and hash; `undefined` when it is gone or its secret changed. */
   configured(token: TokenRef): Promise<Principal | undefined>;
+  /** What a token grants now, from memory. */
+  current(sha256: string): Principal | undefined;
 }
 
 /** The one place where a presented secret becomes a principal. */
@@ -51,14 +57,19 @@ export function createAuthenticator({ open, sources }: AuthenticatorOptions): Au
   return {
     open,
     async identify(secret) {
-      if (open) return OPERATOR;
+      const isClaimed = secret && sources.some((source) => source.claims?.(secret));
+      if (open && !isClaimed) return OPERATOR;
       if (!secret) return undefined;
       const presented = { secret, sha256: tokenSha256(secret) };
       return firstOf(sources, (source) => source.find(presented));
     },
+    current: (sha256) => first(sources.map((source) => source.current?.(sha256))),
     configured: (token) => firstOf(sources, async (source) => source.configured?.(token)),
   };
 }
+
+const first = <T>(values: (T | undefined)[]): T | undefined =>
+  values.find((value) => value !== undefined);
 
 async function firstOf(
   sources: readonly TokenSource[],

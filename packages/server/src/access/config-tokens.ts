@@ -1,35 +1,61 @@
 import { timingSafeEqual } from "node:crypto";
-import { ANY_TENANT, DEFAULT_TENANT } from "@tenure/protocol";
+import { DEFAULT_TENANT } from "@tenure/protocol";
+import type { AuthToken } from "../config/tokens.ts";
 import { tokenSha256 } from "../config.ts";
 import type { TokenSource } from "./authenticator.ts";
-import { type Principal, tenantsOf } from "./principal.ts";
+import type { Principal } from "./principal.ts";
 
-export interface TokenRule extends Principal {
-  sha256: string;
+export interface ConfigTokens extends TokenSource {
+  tokens(): readonly AuthToken[];
+  /** Replaces the tokens: the settings were read again. */
+  replace(tokens: readonly AuthToken[]): void;
 }
 
 const PEER: Principal = { name: "another instance", role: "peer", tenant: DEFAULT_TENANT };
 
 /** The tokens of the settings. `peerToken` authenticates other instances; without tokens it is not needed and opens nothing. */
-export function createConfigTokens(tokens: readonly TokenRule[], peerToken = ""): TokenSource {
-  const peers = peerToken ? [{ ...PEER, sha256: tokenSha256(peerToken) }] : [];
-  const isShared = tenantsOf(tokens).length > 1;
-  const known = tokens.map((token) => ({
-    ...token,
-    operates: !isShared || token.tenant === ANY_TENANT,
-  }));
-  const rules = [...known, ...peers].map((token) => ({
-    token,
-    digest: Buffer.from(token.sha256, "hex"),
-  }));
+export function createConfigTokens({
+  tokens: first,
+  peerToken = "",
+  principalOf,
+}: {
+  tokens: readonly AuthToken[];
+  peerToken?: string | undefined;
+  principalOf: (rule: AuthToken) => Principal;
+}): ConfigTokens {
+  let tokens = first;
+  let rules = rulesOf(tokens);
+
+  function rulesOf(given: readonly AuthToken[]) {
+    const digestOf = (sha256: string) => Buffer.from(sha256, "hex");
+    const sha256 = tokenSha256(peerToken);
+    return [
+      ...given.map((token) => ({
+        digest: digestOf(token.sha256),
+        principal: () => principalOf(token),
+      })),
+      ...(peerToken ? [{ digest: digestOf(sha256), principal: () => ({ ...PEER, sha256 }) }] : []),
+    ];
+  }
+
+  function current(sha256: string): Principal | undefined {
+    const digest = Buffer.from(sha256, "hex");
+    // Compares every token in constant time, so that the duration does not reveal which one matched.
+    const matches = rules.filter((rule) => timingSafeEqual(rule.digest, digest));
+    return matches[0]?.principal();
+  }
+
   return {
-    async find({ sha256 }) {
-      const digest = Buffer.from(sha256, "hex");
-      // Compares every token in constant time, so that the duration does not reveal which one matched.
-      const matches = rules.filter((rule) => timingSafeEqual(rule.digest, digest));
-      return matches[0]?.token;
+    current,
+    find: async ({ sha256 }) => current(sha256),
+    async configured({ name, sha256 }) {
+      const token = tokens.find((one) => one.name === name && one.sha256 === sha256);
+      return token && principalOf(token);
     },
-    configured: async ({ name, sha256 }) =>
-      known.find((token) => token.name === name && token.sha256 === sha256),
+    tokens: () => tokens,
+    replace(given) {
+      tokens = given;
+      rules = rulesOf(given);
+    },
   };
 }

@@ -28,6 +28,8 @@ export async function insertSession(
 export interface FoundSession extends TokenRef {
   /** Since the last stored use. */
   unseen_ms: number;
+  /** Until the session ends, however it is used. */
+  rest_ms: number;
 }
 
 /** `undefined`: there is no such session, or it is over. */
@@ -38,7 +40,8 @@ export async function findSession(
 ): Promise<FoundSession | undefined> {
   const { rows } = await db.query<FoundSession>(sql`
     select token_name as name, token_sha256 as sha256,
-           floor(extract(epoch from moment.now - seen_at) * 1000)::bigint as unseen_ms
+           floor(extract(epoch from moment.now - seen_at) * 1000)::bigint as unseen_ms,
+           floor(extract(epoch from expires_at - moment.now) * 1000)::bigint as rest_ms
       from console_session, (select tenure_now() as now) as moment
      where id_sha256 = ${idSha256}
        and expires_at > moment.now

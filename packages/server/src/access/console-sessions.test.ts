@@ -1,5 +1,6 @@
 import { TenureError } from "@tenure/protocol";
 import { beforeEach, expect, test } from "vitest";
+import { systemClock } from "../kernel/clock.ts";
 import { systemRandom } from "../kernel/random.ts";
 import type { Db } from "../store/db.ts";
 import type { Sql } from "../store/sql.ts";
@@ -19,12 +20,12 @@ beforeEach(() => {
   rows = new Map();
   asked = [];
   isDown = false;
-  const clock = { monotonicMs: () => nowMs } as Parameters<
+  const clock = { monotonicMs: () => nowMs, sleep: systemClock.sleep } as Parameters<
     typeof createConsoleSessions
   >[0]["clock"];
   const options = {
     random: systemRandom,
-    settings: { console_session_seconds: 60, console_idle_seconds: 60 },
+    settings: { console_session_seconds: 60, console_idle_seconds: 60, offline_max_seconds: 40 },
   };
   sessions = createConsoleSessions({ db: { query: answer } as unknown as Db, clock, ...options });
 });
@@ -39,7 +40,9 @@ async function answer({ text, values }: Sql): Promise<object> {
   if (text.includes("insert into")) rows.set(values[2], TOKEN);
   else if (kind === "delete") rows.delete(values[0]);
   const row = rows.get(values[0]);
-  return { rows: kind === "select token" && row ? [{ ...row, unseen_ms: 0 }] : [] };
+  return {
+    rows: kind === "select token" && row ? [{ ...row, unseen_ms: 0, rest_ms: 60_000 }] : [],
+  };
 }
 
 test("a session is read once in five seconds, however many requests come", async () => {

@@ -16,6 +16,10 @@ export interface Principal {
   capacity_max?: number | undefined;
   labels?: Record<string, string> | undefined;
   nodes_max?: number | undefined;
+  /** The name that its node must have. */
+  node_name?: string | undefined;
+  /** Of the secret that was presented. Never part of an answer. */
+  sha256?: string | undefined;
   /** Whether it may act on what all tenants share. With a single tenant every admin may. */
   operates?: boolean;
 }

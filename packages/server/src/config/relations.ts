@@ -1,9 +1,8 @@
 import { BlockList, isIP } from "node:net";
 import { relative, resolve } from "node:path";
-import { ANY_TENANT } from "@tenure/protocol";
 import type { Setting } from "./layers.ts";
 import type { Config, ConfigPath } from "./schema.ts";
-import { NODE_ONLY_FIELDS, tokenSha256 } from "./tokens.ts";
+import { roleProblems, tokenSha256 } from "./tokens.ts";
 
 /** What must hold between settings that are each fine alone. */
 interface Relation {
@@ -281,13 +280,7 @@ function tokenProblems({ auth }: Config, origins: readonly string[]): string[] {
       problems.push(
         `${origin}: has the same secret as auth.peer_token, so its holder could call as an instance`,
       );
-    const limits = NODE_ONLY_FIELDS.filter((field) => token[field] !== undefined);
-    if (limits.length > 0 && token.role !== "node")
-      problems.push(`${origin}: only a token with role node can have ${limits.join(", ")}`);
-    if (token.signers && token.role !== "signer")
-      problems.push(`${origin}: only a token with role signer can have signers`);
-    if (token.tenant === ANY_TENANT && token.role !== "admin" && token.role !== "viewer")
-      problems.push(`${origin}: only a token with role admin or viewer can have the tenant *`);
+    problems.push(...roleProblems(token).map((problem) => `${origin}: ${problem}`));
     return problems;
   });
 }

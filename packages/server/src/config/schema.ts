@@ -449,6 +449,11 @@ export const Config = z.strictObject({
       { min: 1, max: SECONDS_MAX },
       "How long a person stays signed in at the console without a request. A page that is open counts as use.",
     ),
+    offline_max_seconds: wholeNumber(
+      3600,
+      { min: 0, max: SECONDS_MAX },
+      "How long an instance that cannot read Postgres accepts the tokens of the table and the console sessions that it knows. Longer survives a longer outage; shorter bounds how long an instance that is cut off accepts what was revoked elsewhere.",
+    ),
   }),
 
   audit: z.strictObject({

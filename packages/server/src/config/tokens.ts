@@ -87,6 +87,21 @@ export const NODE_ONLY_FIELDS = [
   "nodes_max",
 ] as const satisfies (keyof AuthToken)[];
 
+/** What a token of this role cannot have. */
+export function roleProblems(token: AuthToken): string[] {
+  const { role, tenant, signers } = token;
+  const limits = NODE_ONLY_FIELDS.filter((field) => token[field] !== undefined);
+  return [
+    ...(limits.length > 0 && role !== "node"
+      ? [`only a token with role node can have ${limits.join(", ")}`]
+      : []),
+    ...(signers && role !== "signer" ? ["only a token with role signer can have signers"] : []),
+    ...(tenant === ANY_TENANT && role !== "admin" && role !== "viewer"
+      ? ["only a token with role admin or viewer can have the tenant *"]
+      : []),
+  ];
+}
+
 /** How a secret becomes what is stored and compared. */
 export function tokenSha256(secret: string): string {
   return createHash("sha256").update(secret, "utf8").digest("hex");

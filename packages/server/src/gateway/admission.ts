@@ -1,28 +1,4 @@
-import {
-  CLOSE_CODES,
-  type CloseCode,
-  type ErrorCode,
-  type Role,
-  TenureError,
-} from "@tenure/protocol";
-
-/** The token of a connection. */
-export interface SocketPrincipal {
-  /** The name of the token. */
-  name: string;
-  role: Role;
-  tenant: string;
-}
-
-export interface NodePrincipal extends SocketPrincipal {
-  addresses?: string[] | undefined;
-  pools?: string[] | undefined;
-  node_unit?: boolean | undefined;
-  capacity_max?: number | undefined;
-  labels?: Record<string, string> | undefined;
-  tenants?: readonly string[] | undefined;
-  nodes_max?: number | undefined;
-}
+import { CLOSE_CODES, type CloseCode, type ErrorCode, TenureError } from "@tenure/protocol";
 
 /** The close code for a rejected registration. When a store is down the client should retry, so it gets `TOO_SLOW`. */
 export function closeCodeOf(error: unknown): CloseCode {

@@ -3,7 +3,8 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { CLOSE_CODES, isTenureError, TenureError } from "@tenure/protocol";
 import { type WebSocket, WebSocketServer } from "ws";
-import type { NodePrincipal } from "./admission.ts";
+import type { Principal } from "../access/principal.ts";
+import type { TokenWatches } from "../access/token-watches.ts";
 import { acceptNode, type NodeSocketOptions } from "./node-socket.ts";
 import { acceptSession, type SessionSocketOptions } from "./session-socket.ts";
 import { TokenNodes } from "./token-nodes.ts";
@@ -15,9 +16,11 @@ export interface GatewayOptions {
   allowed: (request: IncomingMessage) => boolean;
   bearerOf: (header: string | undefined) => string | undefined;
   /** Rejects with `DEPENDENCY_DOWN` when it cannot be known now. */
-  identify: (token: string | undefined) => Promise<NodePrincipal | undefined>;
+  identify: (token: string | undefined) => Promise<Principal | undefined>;
   /** Whether the client has presented the certificate that a node needs here. */
   certified: (request: IncomingMessage) => boolean;
+  /** Calls back when the token of an open socket ends. */
+  watch: TokenWatches["watch"];
   node: Omit<NodeSocketOptions, keyof Upgraded | "tokenNodes">;
   session: Omit<SessionSocketOptions, keyof Upgraded>;
   /** A socket was refused with 403, or closed because of its token. */
@@ -53,6 +56,8 @@ const NO_CERTIFICATE = "a node needs a client certificate that server.tls.client
 const FIRST_MESSAGE_LIMIT_MS = 5_000;
 /** How long a socket may take to read the close frame. */
 const CLOSE_LIMIT_MS = 2_000;
+/** The same for one whose token ended. */
+const EXPEL_LIMIT_MS = 500;
 
 /** The sockets of nodes and sessions, on the port of the HTTP server. */
 export function openGateway(options: GatewayOptions): Gateway {
@@ -95,28 +100,44 @@ export function openGateway(options: GatewayOptions): Gateway {
     if (!counted) return refuse(socket, "429 Too Many Requests");
     socket.once("close", counted.ended);
     const watched = watchToken(request, path);
+    socket.once("close", () => watched.end());
     const headerToken = options.bearerOf(authorization);
     // Not awaited: the registration awaits its own.
     if (headerToken !== undefined && watched.isCertified)
-      watched.identify(headerToken).catch(() => {});
+      watched.prove(headerToken).catch(() => {});
     return sockets.handleUpgrade(request, socket, head, (ready) => {
       expectMessage(ready);
-      accept[path as keyof typeof accept](ready, { headerToken, stream: socket, ...watched });
+      watched.onTokenEnd(() => expel(ready));
+      const { identify, onRefused } = watched;
+      const upgraded = { headerToken, stream: socket, identify, onRefused };
+      accept[path as keyof typeof accept](ready, upgraded);
     });
   });
 
-  /** Remembers the token of a socket, for the audit line of a rejection. */
+  /** Remembers the token of a socket, for the audit line of a rejection, and follows it while the socket is open. */
   function watchToken(request: IncomingMessage, path: string) {
     let token: string | undefined;
+    let endWatch = () => {};
+    let isOver = false;
+    let onEnd = () => {};
     const isCertified = path !== "/ws/node" || options.certified(request);
-    const identify: Upgraded["identify"] = async (secret) => {
+    async function prove(secret: string | undefined): Promise<Principal | undefined> {
       // Here and not at the upgrade: a node logs an error of its registration, and of a refused upgrade only the status.
       if (!isCertified) throw new TenureError("UNAUTHENTICATED", { reason: NO_CERTIFICATE });
       const principal = await options.identify(secret);
       token = principal?.name;
       if (principal) options.onProved(request.socket);
       return principal;
-    };
+    }
+    async function identify(secret: string | undefined): Promise<Principal | undefined> {
+      const principal = await prove(secret);
+      if (principal && !isOver) endWatch = options.watch(principal, () => onEnd());
+      return principal;
+    }
+    function end(): void {
+      isOver = true;
+      endWatch();
+    }
     const onRefused = (error: unknown): void => {
       if (isTenureError(error, "UNAUTHENTICATED") || isTenureError(error, "FORBIDDEN"))
         options.onRefused(request, {
@@ -124,7 +145,10 @@ export function openGateway(options: GatewayOptions): Gateway {
           ...{ path, token },
         });
     };
-    return { identify, onRefused, isCertified };
+    const onTokenEnd = (callback: () => void) => {
+      onEnd = callback;
+    };
+    return { prove, identify, onRefused, onTokenEnd, end, isCertified };
   }
 
   return {
@@ -153,6 +177,13 @@ function expectMessage(socket: WebSocket): void {
     clearTimeout(limit);
   });
   socket.once("close", () => clearTimeout(limit));
+}
+
+/** Closes the socket of a token that ended. Nothing more of what it sends is handled, whether or not it answers the close. */
+function expel(socket: WebSocket): void {
+  socket.removeAllListeners("message");
+  socket.close(CLOSE_CODES.UNAUTHENTICATED, "the token is no longer valid");
+  setTimeout(() => socket.terminate(), EXPEL_LIMIT_MS).unref();
 }
 
 function end(socket: WebSocket): void {

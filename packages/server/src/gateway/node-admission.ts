@@ -5,15 +5,15 @@ import {
   TenureError,
   TOKEN_LABEL_PREFIX,
 } from "@tenure/protocol";
-import type { NodePrincipal } from "./admission.ts";
+import type { Principal } from "../access/principal.ts";
 import type { Challenge } from "./challenge.ts";
 
 /** Checks the signature, the protocol version and the token of a registration. Returns the token's limits. */
 export function admitNode(
   message: NodeRegister,
   challenge: Challenge,
-  principal: NodePrincipal | undefined,
-): NodePrincipal {
+  principal: Principal | undefined,
+): Principal {
   const { address, boot_id, signature, protocol_version } = message;
   if (!challenge.answer({ address, bootId: boot_id, signature })) {
     throw new TenureError("UNAUTHENTICATED", {
@@ -40,9 +40,10 @@ export function admitNode(
 /** What the registration asks for beyond the limits of its token. */
 function beyondToken(
   message: NodeRegister,
-  { addresses, pools, node_unit, capacity_max }: NodePrincipal,
+  { addresses, pools, node_unit, capacity_max, node_name }: Principal,
 ): string | undefined {
   if (addresses && !addresses.includes(message.address)) return `the address ${message.address}`;
+  if (node_name !== undefined && node_name !== message.name) return `the name ${message.name}`;
   const pool = pools && message.pools?.find((name) => !pools.includes(name));
   if (pool !== undefined) return `the pool ${pool}`;
   // A token with pools is for workers: node-units receive the secrets of deployments.
@@ -61,7 +62,7 @@ function beyondToken(
  */
 export function tokenLabels(
   { tags, token_labels }: NodeRegister,
-  principal: NodePrincipal | undefined,
+  principal: Principal | undefined,
 ): Record<string, string> | undefined {
   if (!principal?.labels || (isNodeUnit(tags) && !token_labels)) return undefined;
   const entries = Object.entries(principal.labels);

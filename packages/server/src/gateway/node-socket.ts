@@ -18,6 +18,7 @@ import {
   toErrorMessage,
 } from "@tenure/protocol";
 import type { WebSocket } from "ws";
+import type { Principal } from "../access/principal.ts";
 import { type NodeMessage, parseNodeMessage } from "../jobs/api/raw-json.ts";
 import type { NodeJobs } from "../jobs/jobs.ts";
 import type { Clock } from "../kernel/clock.ts";
@@ -26,7 +27,7 @@ import type { Random } from "../kernel/random.ts";
 import { tokenKey } from "../kernel/scope.ts";
 import type { NodeConnection } from "../membership/node-connection.ts";
 import type { Nodes } from "../membership/nodes.ts";
-import { closeCodeOf, type NodePrincipal } from "./admission.ts";
+import { closeCodeOf } from "./admission.ts";
 import type { CallBudget } from "./call-budget.ts";
 import { type CallQueue, createCallQueue } from "./call-queue.ts";
 import { type Challenge, createChallenge } from "./challenge.ts";
@@ -45,7 +46,7 @@ export interface NodeSocketOptions {
   instanceId: string;
   nodes: Nodes;
   /** The principal of a token; `undefined` for an unknown one. */
-  identify: (token: string | undefined) => Promise<NodePrincipal | undefined>;
+  identify: (token: string | undefined) => Promise<Principal | undefined>;
   /** The token that came with the upgrade, if any. */
   headerToken: string | undefined;
   /** Called with the reason before a rejected socket is closed. */
@@ -206,7 +207,7 @@ class NodeSocket {
     jobs.joined(joined, running).catch(() => {}); // With the store down: its heartbeats do the same.
   }
 
-  #enterToken({ address }: NodeRegister, principal: NodePrincipal): void {
+  #enterToken({ address }: NodeRegister, principal: Principal): void {
     const { nodes_max } = principal;
     if (nodes_max === undefined || this.#socket.readyState !== this.#socket.OPEN) return;
     const { tokenNodes } = this.#options;

@@ -10,18 +10,19 @@ import {
   toErrorMessage,
 } from "@tenure/protocol";
 import type { WebSocket } from "ws";
+import type { Principal } from "../access/principal.ts";
 import { parseSessionMessage, type SessionMessage } from "../jobs/api/raw-json.ts";
 import type { SessionJobs } from "../jobs/api/session-api.ts";
 import { UpdateRequests } from "../jobs/memory/update-requests.ts";
 import type { SessionConnection, Sessions } from "../membership/sessions.ts";
-import { closeCodeOf, type SocketPrincipal } from "./admission.ts";
+import { closeCodeOf } from "./admission.ts";
 import { type FrameLimits, openMessageSocket } from "./message-socket.ts";
 
 export interface SessionSocketOptions {
   instanceId: string;
   sessions: Sessions;
   jobs: SessionJobs;
-  identify: (token: string | undefined) => Promise<SocketPrincipal | undefined>;
+  identify: (token: string | undefined) => Promise<Principal | undefined>;
   headerToken: string | undefined;
   /** Called with the reason before a socket that was not admitted is closed. */
   onRefused?: ((error: unknown) => void) | undefined;
@@ -154,8 +155,8 @@ export function acceptSession(socket: WebSocket, options: SessionSocketOptions):
 
 function admit(
   { protocol_version }: { protocol_version: number },
-  principal: SocketPrincipal | undefined,
-): SocketPrincipal {
+  principal: Principal | undefined,
+): Principal {
   if (protocol_version !== PROTOCOL_VERSION) {
     throw new TenureError("UNSUPPORTED_VERSION", {
       offered: protocol_version,

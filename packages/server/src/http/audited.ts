@@ -17,8 +17,9 @@ interface AuditedRoute {
 
 const id = { subject: "id" };
 const signer = { subject: "signer" };
+const TOKEN_FIELDS = ["name", "role", "tenant", "scopes", "expires_in_seconds", "join"];
 
-/** The writes that leave an audit entry. `routes/sign-in.ts` writes that of a sign-in, whose actor is not known before. */
+/** The writes that leave an audit entry. `routes/sign-in.ts` writes that of a sign-in, whose actor is not known before, and `routes/tokens.ts` that of a node that enrols. */
 export const AUDITED: ReadonlyMap<Route, AuditedRoute> = new Map<Route, AuditedRoute>([
   [ROUTES.createDeployment, { action: "deployment.create", shows: ["name", "tenant"] }],
   [
@@ -42,6 +43,9 @@ export const AUDITED: ReadonlyMap<Route, AuditedRoute> = new Map<Route, AuditedR
   [ROUTES.confirmTimeline, { action: "timeline.confirm" }],
   [ROUTES.redriveDlq, { ...id, action: "dlq.redrive" }],
   [ROUTES.discardDlq, { ...id, action: "dlq.discard" }],
+  [ROUTES.createToken, { action: "token.create", shows: TOKEN_FIELDS }],
+  [ROUTES.revokeToken, { ...id, action: "token.revoke" }],
+  [ROUTES.rotateToken, { ...id, action: "token.rotate", shows: ["grace_seconds"] }],
   [ROUTES.logout, { action: "console.sign-out" }],
 ]);
 

@@ -1,7 +1,7 @@
 import type { Socket } from "node:net";
 import { DEFAULT_TENANT, type NodeView } from "@tenure/protocol";
 import type { FastifyInstance } from "fastify";
-import type { Authenticator } from "../access/authenticator.ts";
+import type { AppAccess } from "../access/app-access.ts";
 import type { ConsoleSessions } from "../access/console-sessions.ts";
 import type { Act } from "../audit/actor.ts";
 import type { Audit } from "../audit/audit.ts";
@@ -38,11 +38,12 @@ import { type AccessOptions, accessRoutes } from "./routes/sign-in.ts";
 import { signerRoutes } from "./routes/signers.ts";
 import { statsRoutes } from "./routes/stats.ts";
 import type { StreamHub } from "./routes/stream.ts";
+import { enrolRoutes, tokenRoutes } from "./routes/tokens.ts";
 import { createHttp } from "./server.ts";
 import { createSignerAccess } from "./signer-access.ts";
 import { openSite } from "./site.ts";
 
-export interface EdgeOptions {
+export interface EdgeOptions extends Pick<AppAccess, AccessParts> {
   config: Config;
   log: Log;
   clock: Clock;
@@ -55,7 +56,6 @@ export interface EdgeOptions {
   instances: ClusterSource["instances"];
   events: EventSource;
   stream: StreamHub;
-  authenticator: Authenticator;
   consoleSessions: ConsoleSessions;
   audit: Audit;
   membership: Membership;
@@ -66,12 +66,21 @@ export interface EdgeOptions {
   stats: StatsKeeper;
 }
 
+type AccessParts = "authenticator" | "watches" | "knownTokens" | "tokenAdmin" | "nodeEnrolment";
+
 export interface Edge {
   http: FastifyInstance;
   /** The checks of an upgrade to a WebSocket: the same host, origin, token and limits as for a request. */
   upgrades: Pick<
     GatewayOptions,
-    "allowed" | "bearerOf" | "identify" | "certified" | "onRefused" | "counted" | "onProved"
+    | "allowed"
+    | "bearerOf"
+    | "identify"
+    | "certified"
+    | "watch"
+    | "onRefused"
+    | "counted"
+    | "onProved"
   >;
 }
 
@@ -117,6 +126,7 @@ export function createEdge(options: EdgeOptions): Edge {
       bearerOf,
       identify: authenticator.identify,
       certified: (request) => certified(request.socket),
+      watch: options.watches.watch,
       onRefused: (request, { reason, path, token }) =>
         audit.refused({ reason, route: `GET ${path}`, address: clientAddress(request), token }),
       counted(request) {
@@ -131,14 +141,16 @@ export function createEdge(options: EdgeOptions): Edge {
 function domainRoutes(options: EdgeOptions) {
   const { config, clock, stream, membership, delivery, jobs, nonces } = options;
   const { timeline } = nonces;
-  const callerOf = createJobCallers(config.auth.tokens);
+  const callerOf = createJobCallers(options.knownTokens);
   return [
     ...healthRoutes({ ...options, timeline }),
     ...clusterRoutes({
       ...options,
       ...{ phase2: config.scheduler.phase2.enabled, backlog: delivery.backlog, timeline },
     }),
-    ...signerRoutes(nonces, createSignerAccess(config.auth.tokens)),
+    ...signerRoutes(nonces, createSignerAccess(options.knownTokens)),
+    ...tokenRoutes(options.tokenAdmin),
+    ...enrolRoutes(options.nodeEnrolment, options.audit),
     ...auditRoutes(options.audit),
     ...eventRoutes(options.events),
     ...deploymentRoutes(options.deployments.admin),

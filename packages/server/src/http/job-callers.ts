@@ -1,5 +1,5 @@
+import { derived, type KnownTokens } from "../access/known-tokens.ts";
 import type { Principal } from "../access/principal.ts";
-import type { AuthToken } from "../config.ts";
 import type { Scope } from "../kernel/scope.ts";
 import { tenantOf } from "./scope.ts";
 
@@ -18,15 +18,16 @@ export type CallerOf = (call: { principal: Principal; scope: Scope }) => JobCall
  * all of the tenant's, also jobs for which an instance of 0.1 recorded no token. Tokens of one name count as one: that is
  * how a secret is replaced.
  */
-export function createJobCallers(
-  tokens: readonly Pick<AuthToken, "name" | "role" | "tenant">[],
-): CallerOf {
-  const names = new Map<string, Set<string>>();
-  for (const { name, tenant } of tokens.filter(({ role }) => role === "session"))
-    names.set(tenant, (names.get(tenant) ?? new Set()).add(name));
+export function createJobCallers(known: Pick<KnownTokens, "all">): CallerOf {
+  const namesOf = derived(known, (tokens) => {
+    const names = new Map<string, Set<string>>();
+    for (const { name, tenant } of tokens.filter(({ role }) => role === "session"))
+      names.set(tenant, (names.get(tenant) ?? new Set()).add(name));
+    return names;
+  });
   return ({ principal: { name, role }, scope }) => {
     const tenant = tenantOf(scope);
-    const isAlone = (names.get(tenant)?.size ?? 0) <= 1;
+    const isAlone = (namesOf().get(tenant)?.size ?? 0) <= 1;
     return role === "session" && !isAlone ? { tenant, token: name } : { tenant };
   };
 }

@@ -4,6 +4,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import type { Authenticator } from "../access/authenticator.ts";
 import type { ConsoleSessions } from "../access/console-sessions.ts";
 import { ANONYMOUS, type Principal } from "../access/principal.ts";
+import type { TokenWatches } from "../access/token-watches.ts";
 import type { Audit } from "../audit/audit.ts";
 import { FORWARDED_HEADER } from "../peers/peer-client.ts";
 import type { Telemetry } from "../telemetry.ts";
@@ -16,6 +17,7 @@ import { type HostGuard, hasTwoHosts } from "./hosts.ts";
 export interface RequestGuardOptions {
   telemetry: Telemetry;
   authenticator: Authenticator;
+  watches: Pick<TokenWatches, "watch">;
   sessions: ConsoleSessions;
   audit: Audit;
   guard: HostGuard;
@@ -29,8 +31,8 @@ export interface RequestGuard {
   check(request: FastifyRequest): void;
   /** Finds the principal of a request and throws when it may not call the route. */
   admit(route: Route, request: FastifyRequest): Promise<Principal>;
-  /** Ends a stream when the session that opened it ends. While it is open, the session is in use. */
-  endWithSession(request: FastifyRequest, reply: FastifyReply): void;
+  /** Ends a stream when the token or the session that opened it ends. While it is open, the session is in use. */
+  endWithCaller(request: FastifyRequest, reply: FastifyReply): void;
 }
 
 interface Rejection {
@@ -123,7 +125,9 @@ export function createRequestGuard(options: RequestGuardOptions): RequestGuard {
     }
   }
 
-  function endWithSession(request: FastifyRequest, { raw }: FastifyReply): void {
+  function endWithCaller(request: FastifyRequest, { raw }: FastifyReply): void {
+    const end = () => void raw.destroy();
+    raw.once("close", options.watches.watch(request.principal, end, { withOperates: true }));
     const ids = authenticator.open ? [] : sessionIdsOf(request);
     if (ids.length === 0) return;
     const checkSession = () =>
@@ -136,7 +140,7 @@ export function createRequestGuard(options: RequestGuardOptions): RequestGuard {
     raw.once("close", () => clearInterval(checks));
   }
 
-  return { check, admit, endWithSession };
+  return { check, admit, endWithCaller };
 }
 
 const SESSION_CHECK_MS = 5_000;

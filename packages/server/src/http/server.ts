@@ -114,7 +114,7 @@ function addRoute(
     config: { bodyAsText, route },
     bodyLimit: route.roles === "public" ? PUBLIC_BODY_BYTES_MAX : bodyBytesMax,
     handler(request, reply) {
-      if (route.produces?.includes(SSE_TYPE)) guard.endWithSession(request, reply);
+      if (route.produces?.includes(SSE_TYPE)) guard.endWithCaller(request, reply);
       const { principal } = request;
       const deed = deedOf(route, request, principal);
       if (!deed) return answer(request, reply, principal);

@@ -1,5 +1,6 @@
 import { ANY_TENANT, DEFAULT_TENANT, normalizeSigner } from "@tenure/protocol";
 import type { FastifyRequest } from "fastify";
+import { derived, type KnownTokens } from "../access/known-tokens.ts";
 import { isOfAllTenants, type Principal } from "../access/principal.ts";
 import type { AuthToken } from "../config.ts";
 import type { Scope } from "../kernel/scope.ts";
@@ -22,15 +23,16 @@ type Token = Pick<AuthToken, "role" | "tenant">;
  * Signers are within the caller's scope. A token without a list of `signers` opens new ones only while no other tenant
  * could want them: a signer belongs to the tenant that opens it first.
  */
-export function createSignerAccess(tokens: readonly Token[]): SignerAccessRules {
-  const openers = tenantsThatOpen(tokens);
-  const isOnly = (tenant: string): boolean => openers.every((each) => each === tenant);
+export function createSignerAccess(known: Pick<KnownTokens, "all">): SignerAccessRules {
+  const openersOf = derived(known, tenantsThatOpen);
+  const isOnly = (tenant: string): boolean => openersOf().every((each) => each === tenant);
 
   function opensIn({ principal, scope, params: { signer } }: SignerWrite): string | undefined {
     const { role, signers } = principal;
     const tenant = tenantOf(scope);
     if (role === "signer" && signers)
       return signers.some((pattern) => matches(pattern, signer)) ? tenant : undefined;
+    const openers = openersOf();
     if (tenant === ANY_TENANT)
       return openers.length <= 1 ? (openers[0] ?? DEFAULT_TENANT) : undefined;
     return isOfAllTenants(principal) || isOnly(tenant) ? tenant : undefined;

@@ -1,6 +1,7 @@
 import { getHeapStatistics } from "node:v8";
 import { ANY_TENANT } from "@tenure/protocol";
-import type { Config } from "../config.ts";
+import { derived, type KnownTokens } from "../access/known-tokens.ts";
+import type { AuthToken, Config } from "../config.ts";
 import type { Delivery } from "../delivery/contract.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
@@ -20,6 +21,7 @@ export interface AppJobsOptions {
   random: Random;
   log: Log;
   telemetry: Telemetry;
+  knownTokens: Pick<KnownTokens, "all">;
   delivery: Pick<Delivery, "send" | "sendIf" | "nowMs">;
 }
 
@@ -40,7 +42,10 @@ export function createAppJobs(options: AppJobsOptions): Jobs {
   const { config, heartbeatIntervalMs, telemetry } = options;
   return createJobs({
     ...options,
-    settings: settingsOf(config, heartbeatIntervalMs, options.hot.kind),
+    settings: {
+      ...settingsOf(config, heartbeatIntervalMs, options.hot.kind),
+      hasTenants: derived(options.knownTokens, (tokens) => tenantsOf(tokens).size > 1),
+    },
     metrics: metricsOf(telemetry),
   });
 }
@@ -49,13 +54,12 @@ function settingsOf(
   config: Config,
   heartbeatIntervalMs: number,
   kind: HotStore["kind"],
-): JobsSettings {
+): Omit<JobsSettings, "hasTenants"> {
   const { jobs, job_timeout: timeout, model_not_available: storm, limits, scheduler } = config;
   return {
     retentionMs: jobs.retention_seconds * 1_000,
     endedMax: jobs.ended_max,
     endedBytesMax: jobs.ended_bytes_max || ENDED_BYTES_MAX[kind](),
-    hasTenants: tenantsOf(config).size > 1,
     queueMax: jobs.queue_max,
     pendingTimeoutMs: timeout.pending_timeout_seconds * 1_000,
     ackTimeoutMs: timeout.ack_timeout_seconds * 1_000,
@@ -80,8 +84,8 @@ function settingsOf(
 }
 
 /** The tenants whose tokens can submit jobs. */
-function tenantsOf({ auth }: Config): ReadonlySet<string> {
-  const submitters = auth.tokens.filter(
+function tenantsOf(tokens: readonly AuthToken[]): ReadonlySet<string> {
+  const submitters = tokens.filter(
     ({ role, tenant }) => (role === "session" || role === "admin") && tenant !== ANY_TENANT,
   );
   return new Set(submitters.map(({ tenant }) => tenant));

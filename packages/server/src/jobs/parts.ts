@@ -17,7 +17,7 @@ export interface JobsSettings {
   endedMax: number;
   endedBytesMax: number;
   /** Jobs may come from more than one tenant, so that each gets a share of what is kept. */
-  hasTenants: boolean;
+  hasTenants: () => boolean;
   /** Jobs of one tenant that may wait in one pool. */
   queueMax: number;
   pendingTimeoutMs: number;

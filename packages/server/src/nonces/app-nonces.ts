@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import { TIMELINE_STATES } from "@tenure/protocol";
-import type { Config } from "../config.ts";
+import type { AuthToken, Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
@@ -35,7 +35,7 @@ export interface AppNoncesOptions {
 /** Creates the nonces from the settings, with their timeline and its witnesses. */
 export function createAppNonces(
   options: AppNoncesOptions,
-): Nonces & { timeline: Timeline; logStranded(): Promise<void> } {
+): Nonces & { timeline: Timeline; logStranded(tokens: readonly AuthToken[]): Promise<void> } {
   const { config, leaseDb, telemetry, log } = options;
   const timeline = createTimeline({
     db: leaseDb,
@@ -65,12 +65,19 @@ export function createAppNonces(
     events: createNonceEvents(options),
     timeline,
   });
-  return { ...nonces, timeline, logStranded: () => logStranded(options) };
+  return {
+    ...nonces,
+    timeline,
+    logStranded: (tokens: readonly AuthToken[]) => logStranded(options, tokens),
+  };
 }
 
 /** Warns of signers whose tenant has no signer token: until they are moved, no token can use them. */
-async function logStranded({ config, db, log }: AppNoncesOptions): Promise<void> {
-  const tokens = config.auth.tokens.filter(({ role }) => role === "signer");
+async function logStranded(
+  { db, log }: AppNoncesOptions,
+  known: readonly AuthToken[],
+): Promise<void> {
+  const tokens = known.filter(({ role }) => role === "signer");
   if (tokens.length === 0) return;
   const stranded = await listStrandedSigners(
     db,

@@ -1,7 +1,9 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { expect, test } from "vitest";
 import { createConfigTokens } from "../../access/config-tokens.ts";
+import { KnownTokens } from "../../access/known-tokens.ts";
 import { ANONYMOUS, type Principal } from "../../access/principal.ts";
+import type { AuthToken } from "../../config.ts";
 import { clusterRoutes } from "./cluster.ts";
 import { healthRoutes } from "./health.ts";
 
@@ -39,7 +41,9 @@ const token = (role: Principal["role"], tenant: string) => ({
   sha256: `${role}${tenant}`,
 });
 const principalsOf = (...tokens: ReturnType<typeof token>[]): Promise<Principal[]> => {
-  const source = createConfigTokens(tokens);
+  const known = new KnownTokens([() => tokens]);
+  const principalOf = (rule: AuthToken) => ({ ...rule, operates: known.operates(rule) });
+  const source = createConfigTokens({ tokens, principalOf });
   return Promise.all(tokens.map(async (one) => (await source.configured!(one))!));
 };
 

@@ -145,7 +145,7 @@ export function createRetention(
     const refused = [...figures.tenants.keys()].filter(shortage);
     isFull = refused.length > 0 || roomLeft() <= 0;
     if (isFull === wasFull) return;
-    const fields = { jobs: figures.jobs, limit, ...(hasTenants && { tenants: refused }) };
+    const fields = { jobs: figures.jobs, limit, ...(hasTenants() && { tenants: refused }) };
     if (isFull)
       log.warn(
         { event: "jobs.refused", ...fields },
@@ -164,7 +164,7 @@ export function createRetention(
   function shortage(tenant: string): Shortage | undefined {
     const endedOf = (figures.tenants.get(tenant) ?? 0) + endedHere.of(tenant);
     const own = endedOf + tracked.openOf(tenant);
-    const share = hasTenants ? { tenant, own } : undefined;
+    const share = hasTenants() ? { tenant, own } : undefined;
     return shortageOf({ room: roomLeft(), limit, share, firstInMs: figures.firstInMs });
   }
 
