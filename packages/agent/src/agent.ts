@@ -1,4 +1,5 @@
 import { hostname } from "node:os";
+import { setTimeout as wait } from "node:timers/promises";
 import { LEAVING_TAG, type NodeTraits } from "@tenure/protocol";
 import {
   type ConnectionTuning,
@@ -11,6 +12,7 @@ import {
 import { openBootFile } from "./boot-file.ts";
 import { type ClaimPolicy, claimPolicyOf, isBuiltInPolicy } from "./claim/policy.ts";
 import type { AgentConfig } from "./config.ts";
+import { nodeToken } from "./enrol/enrol.ts";
 import type { Executor, ExecutorOptions, RunningChild } from "./executor/contract.ts";
 import { createExecutor } from "./executor/executor.ts";
 import { loadIdentity, type NodeIdentity } from "./identity.ts";
@@ -33,6 +35,8 @@ export interface AgentOptions {
   sampler?: { sample(): ReturnType<Sampler["sample"]> | undefined };
   /** Additional claim policies, by their names in lower case. */
   policies?: ReadonlyMap<string, ClaimPolicy>;
+  /** Ends the wait for an enrolment; `startAgent` then rejects. */
+  signal?: AbortSignal;
   /** Called every time a connection is ready. */
   onReady?: (where: { instanceId: string }) => void;
   tuning?: Pick<ConnectionTuning, "clock" | "random" | "backoff" | "limits">;
@@ -56,8 +60,12 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   const { log = createAgentLog(), tuning = {} } = options;
   const { clock = systemClock, random = Math.random } = tuning;
   const identity = options.identity ?? (await loadIdentity(config));
+  const own = await nodeToken({
+    ...{ config, identity, log, signal: options.signal },
+    sleep: (ms, signal) => wait(ms, undefined, { signal }).catch(() => {}),
+  });
   const policy = claimPolicyOf(config.claim_policy, config, options.policies);
-  const name = config.name ?? hostname();
+  const name = config.name ?? own.name ?? hostname();
   const traits = traitsOf(config, identity);
   const sampler = options.sampler ?? createSampler();
   const callTimeoutMs = Math.min(CALL_MS_MAX, config.scheduler_interval_ms * 0.8);
@@ -79,7 +87,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
     key: identity,
     bootId: identity.bootId,
     formerBootId: bootFile?.former,
-    token: config.host_token,
+    token: own.token,
     tls: tlsOf(config),
     // A policy of the user may read every row.
     features: isBuiltInPolicy(config.claim_policy) ? ["list_subset"] : undefined,

@@ -54,6 +54,15 @@ function identityVariables() {
       .optional()
       .describe("Client certificate, for a server with `client_ca_file`."),
     HOST_KEY_FILE: readableFile().optional().describe("Private key of `HOST_CERT_FILE`."),
+    TENURE_JOIN_TOKEN: z
+      .string()
+      .optional()
+      .describe(
+        "Join token, in place of `HOST_TOKEN`: at its first start the node-unit exchanges it for a token of its own, which it keeps in its data directory. Later starts ignore it.",
+      ),
+    TENURE_JOIN_TOKEN_FILE: text({ lengthMax: 4096 })
+      .optional()
+      .describe("File with the join token, in place of `TENURE_JOIN_TOKEN`."),
     NODE_UNIT_NAME: text({ lengthMax: 128 })
       .optional()
       .describe("Display name. With a password, the node-unit's key is derived from both."),

@@ -15,6 +15,8 @@ export interface AgentConfig {
   /** Client certificate and its key. */
   host_cert_file?: string;
   host_key_file?: string;
+  /** Exchanged for a token of its own at the first start. */
+  join_token?: string;
   name?: string;
   password?: string;
   data_dir: string;
@@ -90,6 +92,7 @@ function configOf(given: z.infer<ReturnType<typeof variables>>): AgentConfig {
     ...(given.HOST_CA_FILE !== undefined && { host_ca_file: resolve(given.HOST_CA_FILE) }),
     ...(given.HOST_CERT_FILE !== undefined && { host_cert_file: given.HOST_CERT_FILE }),
     ...(given.HOST_KEY_FILE !== undefined && { host_key_file: given.HOST_KEY_FILE }),
+    ...(given.TENURE_JOIN_TOKEN !== undefined && { join_token: given.TENURE_JOIN_TOKEN }),
     ...(given.NODE_UNIT_NAME !== undefined && { name: given.NODE_UNIT_NAME }),
     ...(given.NODE_UNIT_PASSWORD !== undefined && { password: given.NODE_UNIT_PASSWORD }),
     data_dir: given.NODE_UNIT_DATA_DIR,
@@ -141,6 +144,8 @@ function badRelations(given: Environment): string[] {
     problems.push("NODE_UNIT_PASSWORD requires NODE_UNIT_NAME: the key is derived from both");
   if ((given.HOST_CERT_FILE === undefined) !== (given.HOST_KEY_FILE === undefined))
     problems.push("HOST_CERT_FILE and HOST_KEY_FILE must be set together");
+  if (given.HOST_TOKEN !== undefined && given.TENURE_JOIN_TOKEN !== undefined)
+    problems.push("HOST_TOKEN and TENURE_JOIN_TOKEN must not both be set");
   const weights = [given.NODE_UNIT_CPU_WEIGHT, given.NODE_UNIT_MEMORY_WEIGHT];
   if (weights.every((text) => Number.parseFloat(text ?? "1") === 0))
     problems.push("NODE_UNIT_CPU_WEIGHT and NODE_UNIT_MEMORY_WEIGHT must not both be 0");

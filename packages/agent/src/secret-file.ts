@@ -29,7 +29,7 @@ export function withSecretFiles(set: Record<string, string | undefined>): {
 } {
   const given = { ...set };
   const fileProblems: string[] = [];
-  for (const name of ["HOST_TOKEN", "NODE_UNIT_PASSWORD"]) {
+  for (const name of ["HOST_TOKEN", "TENURE_JOIN_TOKEN", "NODE_UNIT_PASSWORD"]) {
     const variable = `${name}_FILE`;
     const path = set[variable];
     if (path === undefined) continue;

@@ -11,6 +11,7 @@ const LOG_LEVELS = ["info", "warn", "error", "silent"] as const;
 interface Flags {
   url?: string;
   name?: string;
+  joinToken?: string;
   dataDir?: string;
   logLevel: (typeof LOG_LEVELS)[number];
 }
@@ -20,6 +21,10 @@ export function runCommand(context: Context): Command {
   return new Command("run")
     .description("run a node-unit on this machine; configured by environment variables")
     .option("--url <url>", "server URL, or several separated by commas (HOST_URL)")
+    .option(
+      "--join-token <token>",
+      "join token for the first start; prefer TENURE_JOIN_TOKEN, flags show in the process list",
+    )
     .option("--name <name>", "display name (NODE_UNIT_NAME)")
     .option("--data-dir <directory>", "directory for key, packages and logs (NODE_UNIT_DATA_DIR)")
     .addOption(
@@ -42,12 +47,15 @@ async function runNode(flags: Flags): Promise<number> {
   );
   const childUmask = keepFilesPrivate();
   const stopping = stopSignal();
+  const starting = new AbortController();
+  void stopping.then(() => starting.abort());
   try {
     const config = readAgentConfig({ env: environmentOf(flags) });
     const agent = await startAgent(config, {
       log: createAgentLog(flags.logLevel),
       version: VERSION,
       childUmask,
+      signal: starting.signal,
       onReady: once(({ instanceId }) =>
         printLine(`node-unit ${agent.name} (${agent.address}) is connected to ${instanceId}`),
       ),
@@ -57,6 +65,8 @@ async function runNode(flags: Flags): Promise<number> {
     await agent.stop();
     return 0;
   } catch (error) {
+    // Stopped while it waited to be enrolled.
+    if (starting.signal.aborted && error === starting.signal.reason) return 0;
     if (!(error instanceof ConfigError)) throw error;
     process.stderr.write(`${error.message}\n`); // several lines, one per problem
     return 1;
@@ -66,13 +76,16 @@ async function runNode(flags: Flags): Promise<number> {
 }
 
 /** Flags override the environment. The token of a `tenure dev` on this machine is used if none is set. */
-function environmentOf({ url, name, dataDir }: Flags): NodeJS.ProcessEnv {
+function environmentOf({ url, name, dataDir, joinToken }: Flags): NodeJS.ProcessEnv {
   const { HOST_URL = "", HOST_TOKEN, HOST_TOKEN_FILE } = process.env;
-  const devToken = HOST_TOKEN || HOST_TOKEN_FILE ? undefined : findDevToken(url ?? HOST_URL);
+  const { TENURE_JOIN_TOKEN = joinToken, TENURE_JOIN_TOKEN_FILE } = process.env;
+  const given = [HOST_TOKEN, HOST_TOKEN_FILE, TENURE_JOIN_TOKEN, TENURE_JOIN_TOKEN_FILE];
+  const devToken = given.some((each) => each) ? undefined : findDevToken(url ?? HOST_URL);
   return {
     ...process.env,
     ...(devToken !== undefined && { HOST_TOKEN: devToken }),
     ...(url !== undefined && { HOST_URL: url }),
+    ...(joinToken !== undefined && { TENURE_JOIN_TOKEN: joinToken }),
     ...(name !== undefined && { NODE_UNIT_NAME: name }),
     ...(dataDir !== undefined && { NODE_UNIT_DATA_DIR: dataDir }),
   };

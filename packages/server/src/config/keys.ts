@@ -29,6 +29,9 @@ export const OTHER_VARIABLES: readonly string[] = [
   "TENURE_CA_FILE",
   "TENURE_CERT_FILE",
   "TENURE_KEY_FILE",
+  // Of a node-unit.
+  "TENURE_JOIN_TOKEN",
+  "TENURE_JOIN_TOKEN_FILE",
   // What the executor gives to the child of a deployment, which may well be a server.
   "TENURE_DEPLOYMENT_ID",
   "TENURE_FENCING_TOKEN",
