@@ -30,11 +30,12 @@ async function scene(answer: Answer) {
   onTestFinished(() => void server.close());
   const data_dir = join(scratchDirectory("enrol"), "data");
   const lines: AgentLogLine[] = [];
-  const start = (config: Partial<EnrolOptions["config"]> = {}, signal?: AbortSignal) =>
+  type Config = Partial<Record<"join_token" | "host_token", string | undefined>>;
+  const start = (config: Config = {}, signal?: AbortSignal) =>
     nodeToken({
       config: {
+        ...({ data_dir, join_token: "tnrj_one", ...config } as EnrolOptions["config"]),
         host_urls: [`http://127.0.0.1:${(server.address() as AddressInfo).port}`],
-        ...{ data_dir, join_token: "tnrj_one", ...config },
       },
       identity: { address: ADDRESS, sign: async (bytes) => bytes },
       log: (line) => void lines.push(line),

@@ -42,7 +42,7 @@ const SLOW_ANSWER_MS = 1_000;
 /** Unknown secrets cause at most one read of the table in this time; all that arrive meanwhile share it. */
 const MISS_PAUSE_MS = 200;
 /** How long a caller with an unknown secret waits for that read. */
-const MISS_LIMIT_MS = 2_000;
+const MISS_LIMIT_MS = 4_000;
 /** How often tokens that expire are looked for. */
 const EXPIRY_MS = 250;
 

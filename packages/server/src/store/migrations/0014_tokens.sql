@@ -41,14 +41,24 @@ create table token_change (
 );
 insert into token_change default values;
 
+-- Once per statement: thousands of updates of one row in a transaction would take minutes.
+create function tenure_token_writing() returns trigger language plpgsql as $$
+begin
+  update token_change set version = token_change.version + 1;
+  perform pg_notify('tenure_token', '');
+  return null;
+end $$;
 create function tenure_token_written() returns trigger language plpgsql as $$
 begin
-  update token_change set version = token_change.version + 1 returning token_change.version into new.version;
-  perform pg_notify('tenure_token', '');
+  select token_change.version into new.version from token_change;
   return new;
 end $$;
 
 -- Not of last_used_at, which would wake every instance each minute.
+create trigger token_writing
+  before insert or update of id, name, role, tenant, scopes, sha256, former_sha256, former_until, expires_at, revoked_at,
+    is_join, used_at, used_address, used_sha256
+  on token for each statement execute function tenure_token_writing();
 create trigger token_written
   before insert or update of id, name, role, tenant, scopes, sha256, former_sha256, former_until, expires_at, revoked_at,
     is_join, used_at, used_address, used_sha256
