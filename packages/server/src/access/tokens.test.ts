@@ -132,7 +132,11 @@ describe.each(["postgres", "embedded"])("tokens of the table: %s", (kind) => {
       session.socket as unknown as { _receiver: { removeAllListeners(name: string): void } }
     )._receiver.removeAllListeners("conclude");
     await write(app, made.id, "revoke");
-    session.socket.send(JSON.stringify({ type: "job_submit", request_id: "late", payload: {} }));
+    session.socket.send(
+      JSON.stringify({
+        ...{ type: "job_submit", request_id: "late", pool: "p", payload: 1, pending_ms: 60_000 },
+      }),
+    );
     await until(() => session.socket.readyState === session.socket.CLOSED, { what: "the end" });
     const jobs = await app.ask("GET", `${API}/jobs`, undefined, ADMIN);
     expect(JSON.stringify(jobs.body)).not.toContain("late");
