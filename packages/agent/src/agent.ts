@@ -21,6 +21,7 @@ import type { LoopCounts } from "./loop/pass.ts";
 import { createReconciler, type Reconciler } from "./reconciler.ts";
 import { createSampler, type Sampler } from "./sampler.ts";
 import { createServerCalls } from "./server-calls.ts";
+import { tlsOf } from "./tls-files.ts";
 
 export interface AgentOptions {
   log?: AgentLog;
@@ -150,11 +151,6 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
       await connection.close();
     },
   };
-}
-
-function tlsOf({ host_ca_file, host_cert_file, host_key_file }: AgentConfig) {
-  if (host_ca_file === undefined && host_cert_file === undefined) return undefined;
-  return { caFile: host_ca_file, certFile: host_cert_file, keyFile: host_key_file };
 }
 
 /** In between, a machine can read the token, and act as the server, whose commands run here. */

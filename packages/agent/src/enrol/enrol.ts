@@ -4,6 +4,7 @@ import { createAdmin, ROUTES } from "@tenure/sdk";
 import type { AgentConfig } from "../config.ts";
 import type { NodeIdentity } from "../identity.ts";
 import type { AgentLog } from "../log.ts";
+import { tlsOf } from "../tls-files.ts";
 import { openTokenFiles, type StoredToken, type TokenFiles } from "./token-file.ts";
 
 export interface EnrolOptions {
@@ -79,7 +80,7 @@ async function enrol(
   const token_sha256 = sha256(secret);
   const text = enrolText({ join_sha256, address, token_sha256 });
   const signature = Buffer.from(await identity.sign(Buffer.from(text))).toString("base64");
-  const admin = createAdmin({ url: config.host_urls.map(httpUrl) });
+  const admin = createAdmin({ url: config.host_urls.map(httpUrl), tls: tlsOf(config) });
   const body = {
     ...{ join_token: joinToken, address, token_sha256, signature },
     ...(config.name !== undefined && { name: config.name }),
