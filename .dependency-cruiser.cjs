@@ -106,12 +106,19 @@ module.exports = {
       to: { path: server("jobs/(flow|memory|turns|api)") },
     },
     {
+      name: "secrets-know-no-domain",
+      comment: "Who may read a value is the domain's to decide; the secrets only keep it.",
+      severity: "error",
+      from: { path: server("secrets"), pathNot: "\\.test\\.ts$" },
+      to: { path: server("(jobs|deployments|nonces|membership|delivery|peers|access)") },
+    },
+    {
       name: "domains-know-no-edge",
       comment: "What a job means does not depend on whether a socket or a request brought it.",
       severity: "error",
       from: {
         path: server(
-          "(jobs|deployments|nonces|membership|delivery|peers|access|audit|store|kernel)",
+          "(jobs|deployments|nonces|membership|delivery|peers|access|audit|secrets|store|kernel)",
         ),
       },
       to: { path: server("(http|gateway)") },
@@ -138,7 +145,9 @@ module.exports = {
       comment: "A store holds things for whoever asks.",
       severity: "error",
       from: { path: server("store"), pathNot: "\\.test\\.ts$" },
-      to: { path: server("(jobs|deployments|nonces|membership|delivery|peers|access|audit)") },
+      to: {
+        path: server("(jobs|deployments|nonces|membership|delivery|peers|access|audit|secrets)"),
+      },
     },
     {
       name: "kernel-knows-nothing",

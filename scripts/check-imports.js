@@ -91,6 +91,10 @@ const PLANTED = {
     file: "server/src/jobs/store/planted.ts",
     imports: "../flow/step.ts",
   },
+  "secrets-know-no-domain": {
+    file: "server/src/secrets/planted.ts",
+    imports: "../deployments/release.ts",
+  },
   "domains-know-no-edge": { file: "server/src/nonces/planted.ts", imports: "../http/auth.ts" },
   "membership-and-delivery-know-no-domain": {
     file: "server/src/delivery/planted.ts",

@@ -7,7 +7,7 @@ import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { attackServerOnPostgres } from "./on-postgres.ts";
 import type { AttackedServer, AttackToken } from "./scene.ts";
-import { callsOf, FLEET_ROUTES, furnish, type Owned, TENANTS } from "./table.ts";
+import { callsOf, FLEET_ROUTES, furnish, newKeyFile, type Owned, TENANTS } from "./table.ts";
 
 // Every route × every role × the caller's tenant × the tenant of the thing × the tenant that is named with `?tenant=`.
 
@@ -30,6 +30,7 @@ beforeAll(async () => {
     env: {
       ...storeSettings({ redisUrl: stores().redisUrl }),
       TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: prefix,
+      TENURE_SERVER_SECRET_KEY_FILE: newKeyFile(),
     },
   });
   owned = await furnish(server, prefix);
@@ -83,14 +84,21 @@ function judge(check: Check): (status: number) => boolean {
   const seen = seenBy(check);
   if (FLEET_ROUTES.has(name) && !isWide) return only(403);
   if (name === "readMetrics") return only(seen === undefined || seen === "default" ? 200 : 403);
-  if (seen === undefined && ["createDeployment", "submitJob"].includes(name)) return only(400);
+  if (seen === undefined && WRITES_NEED_TENANT.has(name)) return only(400);
   const isForeign = seen !== undefined && seen !== owner && route.path.includes("/:");
   if (isForeign) return only(FOREIGN[name] ?? 404);
   return (status) => ![401, 403, 404, 500].includes(status);
 }
 
-/** A signer of another tenant may not be opened or moved here, and has an empty list of numbers. */
+/** They need a tenant in the request from a caller of all tenants. */
+const WRITES_NEED_TENANT = new Set(["createDeployment", "submitJob", "setSecret", "removeSecret"]);
+
+/**
+ * A signer of another tenant may not be opened or moved here, and has an empty list of numbers. A secret that is set is the
+ * caller's own one of that name.
+ */
 const FOREIGN: Record<string, number> = {
+  setSecret: 200,
   ...{ raiseSigner: 403, allocateNonces: 403, moveSigner: 403, listNonces: 200 },
 };
 

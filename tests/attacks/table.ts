@@ -1,7 +1,10 @@
-import { randomUUID } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import type { DeploymentView, DlqEntry, Job, NonceAllocation, Route } from "@tenure/protocol";
 import { connectRawNode, type RawNode } from "@tenure/testing/fleet/raw-node";
 import { connectRawSession, type RawSession } from "@tenure/testing/fleet/raw-session";
+import { scratchDirectory } from "@tenure/testing/scratch";
 import { until } from "@tenure/testing/until";
 import { deliveryKeys } from "../../packages/server/src/delivery/delivery-keys.ts";
 import { writeDoorbell } from "../../packages/server/src/delivery/doorbell.ts";
@@ -29,6 +32,15 @@ export interface Things {
   spare(): Promise<DeploymentView>;
   /** Makes a dead letter about the job. */
   bury(): Promise<string>;
+  /** Makes a secret, for a call that removes it, and returns its name. */
+  spareSecret(): Promise<string>;
+}
+
+/** A file with a key for secrets. */
+export function newKeyFile(): string {
+  const path = join(scratchDirectory("keys"), "secret.keys");
+  writeFileSync(path, `${randomBytes(32).toString("hex")}\n`, { mode: 0o600 });
+  return path;
 }
 
 export interface Owned {
@@ -53,6 +65,7 @@ export async function furnish(server: AttackedServer, prefix: string): Promise<O
         ...spec,
       });
     const node = await connectNode(server, tenant, marker);
+    await ask("PUT", `/secrets/${marker}`, { value: "the value" });
     const deployment = await create({ name: `${marker}-web` });
     await ask("PATCH", `/deployments/${deployment.id}`, { args: [marker, "2"] });
     const candidates = [{ id: deployment.id, generation: deployment.generation }];
@@ -73,11 +86,16 @@ export async function furnish(server: AttackedServer, prefix: string): Promise<O
     const allocated = await server.as("all-admin", "POST", path, { request_id: marker });
     if (allocated.status !== 200) throw new Error(`${path}: ${JSON.stringify(allocated.body)}`);
     const hold = allocated.body as NonceAllocation;
+    const spareSecret = async () => {
+      const name = `spare-${randomUUID()}`;
+      await ask("PUT", `/secrets/${name}`, { value: "the value" });
+      return name;
+    };
     const bury = () => letters.bury(job.job_id);
     await bury();
     const ids = [deployment.id, job.job_id, turnId, node.key.address, hold.hold_id];
     const made = { marker, deployment, job, turnId, node, hold, secrets: [marker, ...ids] };
-    things.set(tenant, { ...made, spare, bury });
+    things.set(tenant, { ...made, spare, spareSecret, bury });
   }
   return {
     of: (tenant) => things.get(tenant)!,
@@ -142,6 +160,7 @@ export async function callsOf(
   const { marker, deployment, job, turnId, node } = things;
   const id = name === "deleteDeployment" && isAllowed ? (await things.spare()).id : deployment.id;
   const letter = route.path.includes("/dlq/") && isAllowed ? await things.bury() : "nobody:1-1";
+  const secret = name === "removeSecret" && isAllowed ? await things.spareSecret() : "a-secret";
   const ids: Record<string, string> = {
     "/deployments/": id,
     "/jobs/": job.job_id,
@@ -154,6 +173,7 @@ export async function callsOf(
   const path = route.path
     .replace(":id", encodeURIComponent(found))
     .replace(":signer", encodeURIComponent(found))
+    .replace(":name", secret)
     .replace(":nonce", String(things.hold.nonce));
   return { path: `${path}${QUERIES[name] ?? ""}`, ...bodyOf(route, name, things) };
 }
@@ -171,6 +191,7 @@ function bodyOf(route: Route, name: string, { marker, hold }: Things): { body?: 
       payload: 1,
       pending_ms: 1,
     },
+    setSecret: { value: "another value" },
     login: { token: "no such token at all" },
     raiseSigner: { next_nonce: 1 },
     allocateNonces: { request_id: randomUUID() },

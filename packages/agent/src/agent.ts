@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import { setTimeout as wait } from "node:timers/promises";
-import { LEAVING_TAG, type NodeTraits } from "@tenure/protocol";
+import { LEAVING_TAG, type NodeTraits, SECRETS_TAG } from "@tenure/protocol";
 import {
   type ConnectionTuning,
   createNodeConnection,
@@ -75,6 +75,8 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
   const executor = await (options.executor ?? createExecutor)({
     ...executorOptionsOf(config),
     ...(options.childUmask !== undefined && { childUmask: options.childUmask }),
+    readSecrets: async ({ deploymentId: id, generation }) =>
+      (await connection.call("deployment.secrets", { id, generation })).values,
     report: (report) => reconciler.reported(report),
     log,
     clock,
@@ -100,6 +102,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
       tags: {
         node_unit: true,
         node_unit_address: identity.address,
+        ...traits.tags,
         ...(isStopping && { [LEAVING_TAG]: true }),
       },
       claim_policy: config.claim_policy,
@@ -172,11 +175,12 @@ const traitsOf = (config: AgentConfig, { address }: NodeIdentity): NodeTraits =>
   labels: config.labels,
   trusted_package_regexp: config.trusted_package_regexp ?? "",
   custom_command: config.custom_command,
+  tags: { [SECRETS_TAG]: true },
 });
 
 const executorOptionsOf = (
   config: AgentConfig,
-): Omit<ExecutorOptions, "report" | "log" | "clock"> => ({
+): Omit<ExecutorOptions, "readSecrets" | "report" | "log" | "clock"> => ({
   dataDir: config.data_dir,
   tenureUrl: httpUrl(config.host_urls[0] ?? ""),
   ...(config.host_ca_file !== undefined && { tenureCaFile: config.host_ca_file }),

@@ -65,6 +65,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: async () => (await import("./commands/token.ts")).tokenCommand,
   },
   {
+    name: "secret",
+    summary: "set, list, remove and rotate secrets",
+    load: async () => (await import("./commands/secret.ts")).secretCommand,
+  },
+  {
     name: "signer",
     summary: "list signers, allocate and resolve nonces",
     load: async () => (await import("./commands/signer.ts")).signerCommand,

@@ -45,7 +45,7 @@ const FreeRows = z.object({
   /** Absent: no row is left. */
   spec: ListedDeployment.pick({
     ...{ tenant: true, selector: true, package_name: true, package_version: true, command: true },
-    loader_env: true,
+    ...{ loader_env: true, uses_secrets: true },
   }).optional(),
   /** Id, generation, `updated_at` and `created_at` of each. */
   rows: z.array(z.tuple([DeploymentId, Generation, Timestamp, Timestamp])),
@@ -130,6 +130,12 @@ export const NODE_CALLS = {
     /** The value of the report, once it is stored: the release statement waits for as long. */
     result: z.object({ lost_after_ms: DurationMs.optional() }),
   },
+  /** The values of the secrets of a deployment, for the node that runs it in this term. */
+  "deployment.secrets": {
+    params: DeploymentTerm,
+    /** By the name of the secret. */
+    result: z.object({ values: z.record(z.string(), z.string()) }),
+  },
 } as const;
 
 /** Calls from a server to a node. */
@@ -177,6 +183,7 @@ export const NodeRequest = z.discriminatedUnion("method", [
   request("deployment.claim", NODE_CALLS["deployment.claim"].params),
   request("deployment.reserve", NODE_CALLS["deployment.reserve"].params),
   request("deployment.report", NODE_CALLS["deployment.report"].params),
+  request("deployment.secrets", NODE_CALLS["deployment.secrets"].params),
 ]);
 export type NodeRequest = z.infer<typeof NodeRequest>;
 

@@ -13,6 +13,7 @@ import {
   Timestamp,
   text,
 } from "./formats.ts";
+import { EnvValue, SecretName, SecretRef } from "./secrets/secret.ts";
 
 const DEPLOYMENT_TYPES = ["daemon", "deployment"] as const;
 export const DeploymentType = z.enum(DEPLOYMENT_TYPES);
@@ -26,7 +27,7 @@ const ARGS_MAX = 256;
 
 const Env = z.record(
   z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, "must be the name of an environment variable"),
-  text(32_768),
+  z.union([text(32_768), SecretRef.extend({ secret: SecretName })]),
 );
 const Args = z.array(text(4_096)).max(ARGS_MAX);
 
@@ -41,7 +42,7 @@ export const Deployment = z.object({
   package_version: z.string(),
   command: z.string(),
   args: z.array(z.string()),
-  env: z.record(z.string(), z.string()),
+  env: z.record(z.string(), EnvValue),
   type: DeploymentType,
   /** The node-unit that owns it, or ''. Any text: a row may name an unknown node. */
   address: z.string(),
@@ -75,6 +76,10 @@ export const ListedDeployment = StoredDeployment.extend({
   env: StoredDeployment.shape.env.optional(),
   /** Instead of `env`: the names in it that a node without custom commands refuses. */
   loader_env: z.array(z.string()).optional(),
+  /** Instead of `env`: it refers to a secret. */
+  uses_secrets: z.boolean().optional(),
+  /** Of the secrets that `env` refers to. The hash of the specification has them: a changed value restarts the child. */
+  secret_versions: z.record(z.string(), Count).optional(),
 });
 export type ListedDeployment = z.infer<typeof ListedDeployment>;
 

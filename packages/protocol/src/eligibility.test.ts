@@ -47,6 +47,16 @@ describe("a node may run a deployment", () => {
   });
 });
 
+test("a node runs a deployment with secrets if its tag shows that it takes them", () => {
+  for (const uses of [{ env: { PASSWORD: { secret: "db" } } }, { uses_secrets: true }]) {
+    const takes = { ...node, tags: { node_unit_secrets: true } };
+    expect(unfitness({ ...spec, ...uses }, takes)).toEqual([]);
+    for (const tags of [undefined, {}, { node_unit_secrets: "true" }])
+      expect(unfitness({ ...spec, ...uses }, { ...node, tags })).toEqual(["secrets_not_supported"]);
+  }
+  expect(unfitness({ ...spec, env: { A: "{}" }, uses_secrets: true }, node)).toEqual([]);
+});
+
 describe("a node may not run a deployment", () => {
   test.each([
     ["of a label it lacks", { selector: { gpu: "yes" } }, "selector_mismatch"],

@@ -1,6 +1,7 @@
 import type { ListedDeployment, StoredDeployment } from "./deployment.ts";
 import { loaderVariables } from "./loader-env.ts";
 import type { Member } from "./node.ts";
+import { SECRETS_TAG, secretsOf } from "./secrets/secret.ts";
 import { serves } from "./tenants.ts";
 
 // Which node may run which deployment. Every node-unit decides it for all others, and the server to explain a state: they
@@ -12,12 +13,14 @@ export const ADDRESS_SELECTOR = "address";
 export type NodeTraits = Pick<
   Member,
   "address" | "labels" | "trusted_package_regexp" | "custom_command" | "tenants"
->;
+> & { tags?: Member["tags"] | undefined };
 export type RunSpec = Pick<
   StoredDeployment,
   "selector" | "package_name" | "package_version" | "command"
 > &
-  Partial<Pick<ListedDeployment, "env" | "loader_env">> & { tenant?: string | undefined };
+  Partial<Pick<ListedDeployment, "env" | "loader_env" | "uses_secrets">> & {
+    tenant?: string | undefined;
+  };
 
 export type Unfitness =
   | "tenant_not_served"
@@ -26,6 +29,7 @@ export type Unfitness =
   | "package_untrusted"
   | "command_not_allowed"
   | "env_not_allowed"
+  | "secrets_not_supported"
   | "nothing_to_run";
 
 /** Of a node's `trusted_package_regexp`, in UTF-16 units. */
@@ -41,6 +45,7 @@ export function unfitness(spec: RunSpec, node: NodeTraits, matches: MatchWhole):
   if (!selects(spec.selector, node)) found.push("selector_mismatch");
   if (spec.command !== "" && !node.custom_command) found.push("command_not_allowed");
   if (!node.custom_command && loadersOf(spec).length > 0) found.push("env_not_allowed");
+  if (usesSecrets(spec) && !takesSecrets(node)) found.push("secrets_not_supported");
   if (spec.package_name !== "") {
     if (!isExactVersion(spec.package_version)) found.push("version_not_exact");
     else if (!trusts(spec, node, matches)) found.push("package_untrusted");
@@ -55,6 +60,14 @@ const isServed = ({ tenant }: RunSpec, { tenants }: NodeTraits): boolean =>
 /** The variables of `env` that a node without custom commands refuses; by their names where `env` itself is not shown. */
 export const loadersOf = ({ env, loader_env }: RunSpec): readonly string[] =>
   env ? loaderVariables(env) : (loader_env ?? []);
+
+/** Whether `env` refers to a secret. */
+export const usesSecrets = ({ env, uses_secrets }: RunSpec): boolean =>
+  env ? secretsOf(env).length > 0 : uses_secrets === true;
+
+/** Whether the node gets the values of secrets. An agent of 0.1.0 does not. */
+export const takesSecrets = ({ tags }: Pick<NodeTraits, "tags">): boolean =>
+  tags?.[SECRETS_TAG] === true;
 
 /** Whether the node has every label of the selector; an empty selector matches every node (R7). */
 export function selects(

@@ -53,6 +53,21 @@ export const ERRORS = {
       `daemon ${d.deployment_id} is enabled but not running on node ${d.address}`,
   },
 
+  // --- secrets ---
+  SECRET_KEY_MISSING: {
+    status: 503,
+    retryable: false,
+    message: (d: { instance_id?: string }) =>
+      `instance ${d.instance_id ?? ""} has no secret_key_file, so it cannot encrypt or read secrets`,
+  },
+  // Not retryable: its value has to be set again, or the key put back.
+  SECRET_UNREADABLE: {
+    status: 409,
+    retryable: false,
+    message: (d: { name: string; reason: string }) =>
+      `secret ${d.name} cannot be decrypted: ${d.reason}`,
+  },
+
   // --- the caller's request ---
   INVALID_MESSAGE: {
     status: 400,

@@ -19,6 +19,7 @@ export * from "./node-messages.ts";
 export * from "./nonce.ts";
 export * from "./parse.ts";
 export * from "./routes.ts";
+export * from "./secrets/secret.ts";
 export * from "./session.ts";
 export * from "./session-messages.ts";
 export * from "./shared-messages.ts";

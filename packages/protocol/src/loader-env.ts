@@ -15,10 +15,10 @@ const LOADERS: readonly RegExp[] = [
   /^(GIT_(?!(SHA|COMMIT|COMMIT_SHA|BRANCH|TAG|REF|REVISION)$).*|SSH_ASKPASS.*)$/,
 ];
 
-const found = new WeakMap<Readonly<Record<string, string>>, readonly string[]>();
+const found = new WeakMap<Readonly<Record<string, unknown>>, readonly string[]>();
 
 /** The names in `env` that change which code is loaded. Case does not matter: npm reads its own in any. */
-export function loaderVariables(env: Readonly<Record<string, string>>): readonly string[] {
+export function loaderVariables(env: Readonly<Record<string, unknown>>): readonly string[] {
   const known = found.get(env);
   if (known) return known;
   const names = Object.keys(env).filter((name) =>

@@ -185,6 +185,7 @@ const EXAMPLES: Record<string, { schema: z.ZodType; messages: Message[] }> = {
           started_at: at,
         },
       },
+      { type: "request", id: 6, method: "deployment.secrets", params: { id, generation: 1 } },
       { type: "response", id: 1, result: { lines: [] } },
       { type: "log_chunk", id: 1, lines: ["one"], next: "4" },
     ],

@@ -3,6 +3,7 @@ import { ACCESS_ROUTES, CLUSTER_ROUTES, OUTER_ROUTES } from "./routes/cluster.ts
 import { DEPLOYMENT_ROUTES } from "./routes/deployments.ts";
 import { JOB_ROUTES } from "./routes/jobs.ts";
 import { NODE_ROUTES } from "./routes/nodes.ts";
+import { SECRET_ROUTES } from "./routes/secrets.ts";
 import { SIGNER_ROUTES } from "./routes/signers.ts";
 import { TOKEN_ROUTES } from "./routes/tokens.ts";
 
@@ -13,6 +14,7 @@ export const ROUTES = {
   ...JOB_ROUTES,
   ...SIGNER_ROUTES,
   ...TOKEN_ROUTES,
+  ...SECRET_ROUTES,
   ...CLUSTER_ROUTES,
   ...ACCESS_ROUTES,
   ...OUTER_ROUTES,

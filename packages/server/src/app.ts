@@ -16,11 +16,14 @@ import { closeHttp, listen, secureServer } from "./http/server.ts";
 import { createEventTail, createNodeDiff } from "./http/stream-sources.ts";
 import { createAppJobs } from "./jobs/app-jobs.ts";
 import type { Jobs } from "./jobs/jobs.ts";
+import { systemClock } from "./kernel/clock.ts";
 import { createSteps, type Service } from "./kernel/service.ts";
 import { createAppHealth } from "./membership/app-health.ts";
 import * as instance from "./membership/app-instance.ts";
 import { createAppMembership } from "./membership/app-membership.ts";
 import { createAppNonces } from "./nonces/app-nonces.ts";
+import { openKeyring } from "./secrets/key-file.ts";
+import { createSecrets, type Secrets } from "./secrets/secrets.ts";
 import { createAppStats } from "./stats/app-stats.ts";
 import { openEvents } from "./store/event-store.ts";
 import { checkTenants } from "./tenants.ts";
@@ -56,10 +59,13 @@ export async function startApp(options: AppOptions): Promise<App> {
     log.warn({ event: "config.doubted", warning }, warning);
   requireAuditFile(config.audit.file);
   const tls = openListenerTls(config);
+  // Before the stores: a bad key file fails the start at once.
+  const keyring = openKeyring(config.server.secret_key_file, { clock: systemClock, ...options });
   const core = await openCore(options);
   const { instanceId, bootId, stores } = core;
   let phase: Phase = "starting";
-  const parts = createParts(core, () => phase);
+  const secrets = createSecrets({ ...core, keyring });
+  const parts = createParts(core, secrets, () => phase);
   const { access, deployments, nonces, stream } = parts;
   const { http, upgrades } = createEdge({
     ...core,
@@ -114,7 +120,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   }
 }
 
-function createParts(core: Core, phase: () => Phase) {
+function createParts(core: Core, secrets: Secrets, phase: () => Phase) {
   const { config, instanceId } = core;
   const access = createAppAccess(core);
   const stream = createStream(core.clock);
@@ -136,7 +142,7 @@ function createParts(core: Core, phase: () => Phase) {
   const jobs: Jobs = createAppJobs({ ...core, ...access, delivery });
   const nonces = createAppNonces({ ...core, liveInstances: core.instances });
   const deployments = createAppDeployments({
-    ...{ ...core, membership },
+    ...{ ...core, membership, secrets },
     onChange: (id, op, tenants) => stream.publish({ topic: "deployments", op, id, tenants }),
   });
   const stats = createAppStats({
@@ -158,6 +164,6 @@ function createParts(core: Core, phase: () => Phase) {
   };
   return {
     ...{ stream, health, membership, delivery, jobs, nonces, deployments, stats },
-    ...{ access, consoleSessions, audit, events, services },
+    ...{ access, consoleSessions, audit, events, secrets, services },
   };
 }

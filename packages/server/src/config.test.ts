@@ -25,6 +25,7 @@ describe("what wins", () => {
       data_dir: ".tenure",
       postgres_uri: "",
       postgres_connections_max: 21,
+      secret_key_file: "",
       advertise_url: "",
       allowed_origins: [],
       trusted_proxies: [],

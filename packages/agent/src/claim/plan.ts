@@ -9,6 +9,7 @@ import {
   type ListedDeployment,
   type MatchWhole,
   type Member,
+  type NodeTraits,
   type ResourceUsage,
   type Unfitness,
   unfitness,
@@ -262,7 +263,7 @@ export function demandOf(row: ListedDeployment): string {
 /** The rows that should run on this node: the deployments it owns, and every enabled daemon it may run (R7). */
 export function desiredHere(
   deployments: readonly ListedDeployment[],
-  node: Pick<Member, "address" | "labels" | "trusted_package_regexp" | "custom_command">,
+  node: NodeTraits,
   matches: MatchWhole = matchWhole,
 ): { row: ListedDeployment; refused: Unfitness[] }[] {
   return deployments

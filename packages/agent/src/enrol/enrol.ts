@@ -8,7 +8,8 @@ import { tlsOf } from "../tls-files.ts";
 import { openTokenFiles, type StoredToken, type TokenFiles } from "./token-file.ts";
 
 export interface EnrolOptions {
-  config: Pick<AgentConfig, "host_urls" | "host_token" | "join_token" | "name" | "data_dir">;
+  config: Parameters<typeof tlsOf>[0] &
+    Pick<AgentConfig, "host_urls" | "host_token" | "join_token" | "name" | "data_dir">;
   identity: Pick<NodeIdentity, "address" | "sign">;
   log: AgentLog;
   /** Resolves after the time, or at once when the signal aborts. */

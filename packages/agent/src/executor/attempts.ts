@@ -4,15 +4,17 @@ import type { LogWriter } from "../logs/log-writer.ts";
 import { aborted, unlessAborted } from "./abort.ts";
 import { type Child, type ChildHost, startChild } from "./child/child.ts";
 import type { Exit } from "./child/launch.ts";
-import type { RunningChild } from "./contract.ts";
+import type { ReadSecrets, RunningChild } from "./contract.ts";
 import type { DeploymentStatus, Failure } from "./deployment-status.ts";
-import type { ChildSpec, Goal } from "./goal.ts";
+import type { Goal, GoalSpec } from "./goal.ts";
+import { createChildSecrets } from "./secrets.ts";
 import type { Slot, Slots } from "./slots.ts";
 
 export interface AttemptHost extends ChildHost {
   installer: Installer;
   slots: Slots;
   clock: Clock;
+  readSecrets: ReadSecrets;
   /** A child that is alive after so long counts as started. */
   startedAfterMs: number;
 }
@@ -20,9 +22,9 @@ export interface AttemptHost extends ChildHost {
 /** Single attempts to install and run a deployment. One at a time; each reports its progress. */
 export interface Attempts {
   /** Installs, starts and watches a child. Resolves when the child has ended, by itself or because of the signal. */
-  run(goal: Goal, spec: ChildSpec, signal: AbortSignal): Promise<Failure>;
+  run(goal: Goal, spec: GoalSpec, signal: AbortSignal): Promise<Failure>;
   /** Installs, reports that it is ready and waits for the signal. */
-  prepare(goal: Goal, spec: ChildSpec, signal: AbortSignal): Promise<Failure>;
+  prepare(goal: Goal, spec: GoalSpec, signal: AbortSignal): Promise<Failure>;
   running(): RunningChild | undefined;
 }
 
@@ -31,16 +33,19 @@ export function createAttempts(
   writer: LogWriter,
   host: AttemptHost,
 ): Attempts {
+  const secrets = createChildSecrets(host.readSecrets);
   let running: RunningChild | undefined;
 
-  async function run(goal: Goal, spec: ChildSpec, signal: AbortSignal): Promise<Failure> {
+  async function run(goal: Goal, spec: GoalSpec, signal: AbortSignal): Promise<Failure> {
     const slot = await takeSlot(spec, signal);
     try {
       const installed = await install(goal, spec, signal);
+      const env = await unlessAborted(secrets.resolve(goal, spec.env), signal);
+      if (!env) throw signal.reason;
       slot.convertTo("start");
       const restarts = status.facts.restarts + (status.facts.started_at === null ? 0 : 1);
       status.report(goal, "starting", { pid: null, restarts });
-      const child = await startChild({ goal, spec, installed }, writer, host);
+      const child = await startChild({ goal, spec: { ...spec, env }, installed }, writer, host);
       const { deploymentId, generation } = goal;
       running = { deploymentId, generation, pid: child.pid };
       const startedMs = host.clock.monotonicMs();
@@ -54,7 +59,8 @@ export function createAttempts(
       }
       const exit = await child.exited;
       const ranMs = host.clock.monotonicMs() - startedMs;
-      return { state: "backoff", reason: reasonOf(exit, child.stderrTail()), exit, ranMs };
+      const reason = reasonOf(exit, secrets.redact(child.stderrTail()));
+      return { state: "backoff", reason, exit, ranMs };
     } finally {
       slot.release();
     }
@@ -74,7 +80,7 @@ export function createAttempts(
     if (signal.aborted) status.report(goal, "stopping");
   }
 
-  async function prepare(goal: Goal, spec: ChildSpec, signal: AbortSignal): Promise<Failure> {
+  async function prepare(goal: Goal, spec: GoalSpec, signal: AbortSignal): Promise<Failure> {
     const slot = await takeSlot(spec, signal);
     try {
       await install(goal, spec, signal);
@@ -87,14 +93,14 @@ export function createAttempts(
     throw signal.reason;
   }
 
-  function takeSlot(spec: ChildSpec, signal: AbortSignal): Promise<Slot> {
+  function takeSlot(spec: GoalSpec, signal: AbortSignal): Promise<Slot> {
     const isInstalled = !spec.package || host.installer.isInstalled(spec.package);
     return host.slots.take(isInstalled ? "start" : "install", signal);
   }
 
   async function install(
     goal: Goal,
-    spec: ChildSpec,
+    spec: GoalSpec,
     signal: AbortSignal,
   ): Promise<Installed | undefined> {
     if (!spec.package) return undefined;

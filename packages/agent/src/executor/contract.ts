@@ -56,6 +56,12 @@ export interface RunningChild {
   pid: number;
 }
 
+/** Reads the values of the secrets of a deployment, by their names, from the server. */
+export type ReadSecrets = (term: {
+  deploymentId: string;
+  generation: number;
+}) => Promise<Readonly<Record<string, string>>>;
+
 export interface ExecutorOptions {
   dataDir: string;
   /** `TENURE_URL` of the children. */
@@ -74,6 +80,8 @@ export interface ExecutorOptions {
   wrapper?: readonly string[];
   /** The umask of children and of npm; the agent's by default. */
   childUmask?: number;
+  /** Reads the values of secrets; by default there are none. */
+  readSecrets?: ReadSecrets;
   /** Called for every change of state. Must not throw. */
   report(report: DeploymentReport): void;
   log(line: ExecutorLog): void;

@@ -66,6 +66,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
     installer,
     slots: createSlots(options.startConcurrencyMax),
     clock: options.clock ?? systemClock,
+    readSecrets: options.readSecrets ?? (async () => ({})),
     random: Math.random,
     backoff: tuning.backoff ?? BACKOFF,
     startedAfterMs: tuning.startedAfterMs ?? STARTED_AFTER_MS,

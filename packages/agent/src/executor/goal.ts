@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { type ListedDeployment, loadersOf } from "@tenure/protocol";
+import { type EnvValue, type ListedDeployment, loadersOf } from "@tenure/protocol";
 import type { PackageSpec } from "../install/package-spec.ts";
 import type { DesiredDeployment } from "./contract.ts";
 
@@ -15,13 +15,18 @@ export type Goal = GoalOf & {
 };
 
 type GoalOf =
-  | { kind: "run"; spec: ChildSpec }
+  | { kind: "run"; spec: GoalSpec }
   /** Installed, not started. */
-  | { kind: "prepare"; spec: ChildSpec }
+  | { kind: "prepare"; spec: GoalSpec }
   /** Stopped, for a reason. */
   | { kind: "hold"; reason: string | null }
   | { kind: "refused"; reason: string }
   | { kind: "gone" };
+
+/** What a child runs, with references in place of its secrets. */
+export interface GoalSpec extends Omit<ChildSpec, "env"> {
+  env: Readonly<Record<string, EnvValue>>;
+}
 
 /** What a child runs. */
 export interface ChildSpec {
@@ -66,13 +71,17 @@ export const goneAfter = (former: Goal): Goal => ({ ...former, kind: "gone", key
 
 function hashOf(row: SpecFields): string {
   const env = Object.entries(row.env ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
-  const parts = [row.package_name, row.package_version, row.command, row.args ?? [], env];
+  const versions = Object.entries(row.secret_versions ?? {}).sort(([a], [b]) => (a < b ? -1 : 1));
+  const parts = [
+    ...[row.package_name, row.package_version, row.command, row.args ?? [], env],
+    ...(versions.length > 0 ? [versions] : []),
+  ];
   return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, 32);
 }
 
 type SpecFields = Pick<
   ListedDeployment,
-  "package_name" | "package_version" | "command" | "args" | "env"
+  "package_name" | "package_version" | "command" | "args" | "env" | "secret_versions"
 >;
 
 function goal(row: ListedDeployment, of: GoalOf): Goal {
@@ -89,7 +98,7 @@ function goal(row: ListedDeployment, of: GoalOf): Goal {
   };
 }
 
-function specOf(row: SpecFields): ChildSpec {
+function specOf(row: SpecFields): GoalSpec {
   const { package_name, package_version, command, args = [], env = {} } = row;
   return {
     package: package_name === "" ? undefined : { name: package_name, version: package_version },

@@ -1,4 +1,4 @@
-import type { DeploymentCreate, DeploymentView } from "@tenure/protocol";
+import type { DeploymentCreate, DeploymentView, EnvValue } from "@tenure/protocol";
 import { ROUTES, TenureError } from "@tenure/sdk";
 import type { Command } from "commander";
 import { count } from "../numbers.ts";
@@ -13,6 +13,7 @@ interface CreateFlags extends RemoteFlags {
   command?: string;
   arg?: string[];
   env?: string[];
+  envSecret?: string[];
   selector?: string[];
   type?: string;
   pin?: string;
@@ -30,6 +31,11 @@ export function create(): Command {
     .option("--command <command>", "shell command; runs only on nodes that allow custom commands")
     .option("--arg <arg>", "argument of the process; repeatable", collect)
     .option("--env <NAME=value>", "environment variable; repeatable", collect)
+    .option(
+      "--env-secret <NAME=secret>",
+      "variable with the value of a secret; repeatable",
+      collect,
+    )
     .option(
       "--selector <label=value>",
       "run only on nodes with this label; repeatable",
@@ -63,7 +69,7 @@ function specOf(flags: CreateFlags): DeploymentCreate {
     }),
     ...(flags.command !== undefined && { command: flags.command }),
     args: flags.arg ?? [],
-    env: pairs(flags.env),
+    env: { ...pairs(flags.env), ...secrets(flags.envSecret) },
     selector: pairs(flags.selector),
     ...(flags.type !== undefined && { type: flags.type }),
     ...(flags.pin !== undefined && { pin: flags.pin }),
@@ -71,6 +77,9 @@ function specOf(flags: CreateFlags): DeploymentCreate {
     ...(flags.disabled && { enabled: false }),
   };
 }
+
+const secrets = (texts?: readonly string[]): Record<string, EnvValue> =>
+  Object.fromEntries(Object.entries(pairs(texts)).map(([name, secret]) => [name, { secret }]));
 
 function pairs(texts: readonly string[] = []): Record<string, string> {
   return Object.fromEntries(

@@ -66,6 +66,14 @@ describe("a specification in a form", () => {
     expect(isEditable({ args: [], env: { A: "1\n2" } })).toBe(false);
     expect(pairsOf("A=\nB=2")).toEqual({ A: "", B: "2" });
   });
+
+  test("a reference to a secret is a line of its own form", () => {
+    const env = { A: "1", PASSWORD: { secret: "db" } };
+    expect(isEditable({ args: [], env })).toBe(true);
+    const text = 'A=1\nPASSWORD={"secret":"db"}';
+    expect(changesOf({ ...EMPTY_DRAFT, env: text })).toEqual({ env });
+    expect(isEditable({ args: [], env: { A: '{"secret":"db"}' } })).toBe(false);
+  });
 });
 
 test("differences of two specifications are listed by field and variable", () => {

@@ -1,4 +1,5 @@
 import type { DeploymentRevision } from "@tenure/protocol";
+import { envText } from "./spec.ts";
 
 export interface Difference {
   name: string;
@@ -27,7 +28,10 @@ function flat(spec: Spec): Map<string, string> {
     ["type", spec.type],
     ["arguments", spec.args.length > 0 ? JSON.stringify(spec.args) : ""],
     ["moves after", spec.lost_after_ms === 0 ? "" : `${spec.lost_after_ms} ms`],
-    ...Object.entries(spec.env).map(([name, value]): [string, string] => [`env ${name}`, value]),
+    ...Object.entries(spec.env).map(([name, value]): [string, string] => [
+      `env ${name}`,
+      envText(value),
+    ]),
     ...Object.entries(spec.selector).map(([name, value]): [string, string] => [
       `label ${name}`,
       value,

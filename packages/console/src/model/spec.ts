@@ -1,4 +1,4 @@
-import type { DeploymentCreate, DeploymentView } from "@tenure/protocol";
+import type { DeploymentCreate, DeploymentView, EnvValue } from "@tenure/protocol";
 
 /** A specification as editable text. */
 export interface Draft {
@@ -37,7 +37,7 @@ export function draftOf(view: DeploymentView): Draft {
     package_version: view.package_version,
     command: view.command,
     args: view.args.join("\n"),
-    env: linesOf(view.env),
+    env: linesOf(mapValues(view.env, envText)),
     selector: linesOf(view.selector),
     lost_after_s: String(view.lost_after_ms / 1_000),
   };
@@ -50,7 +50,7 @@ export function changesOf(draft: Draft, before: Draft = EMPTY_DRAFT): Deployment
   return {
     ...Object.fromEntries(text.filter(is).map((field) => [field, draft[field].trim()])),
     ...(is("args") && { args: draft.args === "" ? [] : draft.args.split("\n") }),
-    ...(is("env") && { env: pairsOf(draft.env) }),
+    ...(is("env") && { env: mapValues(pairsOf(draft.env), envValue) }),
     ...(is("selector") && { selector: pairsOf(draft.selector) }),
     ...(is("lost_after_s") && { lost_after_ms: Math.round(Number(draft.lost_after_s) * 1_000) }),
   };
@@ -88,9 +88,26 @@ export function pairsOf(text: string): Record<string, string> {
   );
 }
 
-/** A value with a line break does not fit on one line; edit such a specification with the CLI. */
+/** A reference to a secret as text; any other value is its own text. */
+export const envText = (value: EnvValue): string =>
+  typeof value === "string" ? value : JSON.stringify(value);
+
+const envValue = (text: string): EnvValue => {
+  const [, secret] = /^\{"secret":"([^"\\]+)"\}$/.exec(text.trim()) ?? [];
+  return secret === undefined ? text : { secret };
+};
+
+const mapValues = <From, To>(
+  pairs: Record<string, From>,
+  map: (value: From) => To,
+): Record<string, To> =>
+  Object.fromEntries(Object.entries(pairs).map(([name, value]) => [name, map(value)]));
+
+/** A value with a line break does not fit on one line, and one that looks like a reference would become one; edit such a specification with the CLI. */
 export function isEditable({ args, env }: Pick<DeploymentView, "args" | "env">): boolean {
-  return ![...args, ...Object.values(env)].some((value) => /[\r\n]/.test(value));
+  const values = Object.values(env);
+  const isPlain = values.every((value) => typeof envValue(envText(value)) === typeof value);
+  return isPlain && ![...args, ...values.map(envText)].some((value) => /[\r\n]/.test(value));
 }
 
 const linesOf = (pairs: Record<string, string>): string =>

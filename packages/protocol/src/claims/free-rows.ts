@@ -1,5 +1,5 @@
 import type { RunSpec } from "../eligibility.ts";
-import { loadersOf } from "../eligibility.ts";
+import { loadersOf, usesSecrets } from "../eligibility.ts";
 
 // Which free rows a node considers in a pass. The node decides it, and a server that sends only those rows: they must
 // agree, so there is one function for each step.
@@ -35,6 +35,7 @@ export function demandKey(spec: RunSpec): string {
   return JSON.stringify([
     ...[tenant, selector, package_name, package_version, command],
     ...(loaders.length > 0 ? [loaders] : []),
+    ...(usesSecrets(spec) ? ["secrets"] : []),
   ]);
 }
 

@@ -54,6 +54,11 @@ export const Config = z.strictObject({
       { min: 5, max: 500 },
       "Connections to Postgres that this instance opens at most: one listens for changes, two (below 9: one) keep presence, the others are shared by halves between nonces and everything else. Keep the sum over all instances below Postgres' max_connections; one more per instance while it migrates.",
     ),
+    secret_key_file: text(
+      "",
+      anyText,
+      "File with the keys of secrets, one per line, 32 bytes in hex or base64: the first encrypts, all of them decrypt. Read again when it changes. All instances need the same. Empty = this instance cannot set a secret, and gives none to its nodes.",
+    ),
     advertise_url: text(
       "",
       emptyOr(url({ schemes: ["http:", "https:"] })),

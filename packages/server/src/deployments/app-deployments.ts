@@ -8,6 +8,7 @@ import type { Service } from "../kernel/service.ts";
 import type { Membership } from "../membership/membership.ts";
 import { findNodeUnits } from "../membership/store/node-unit-store.ts";
 import type { PeerFetch } from "../peers/peer-fetch.ts";
+import type { Secrets } from "../secrets/secrets.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { createDeploymentAdmin, type DeploymentAdmin } from "./deployment-admin.ts";
@@ -28,6 +29,7 @@ export interface AppDeploymentsOptions {
   peerFetch?: PeerFetch | undefined;
   telemetry: Telemetry;
   membership: Membership;
+  secrets: Secrets;
   instances: () => Promise<{ instance_id: string; url: string }[]>;
   onChange: (id: string, op: "changed" | "removed", tenants: readonly string[]) => void;
 }
@@ -43,6 +45,7 @@ export interface AppDeployments extends Service {
 export function createAppDeployments(options: AppDeploymentsOptions): AppDeployments {
   const { config, instanceId, bootId, db, clock, random, log, telemetry, membership } = options;
   const { members, nodes, fleet } = membership;
+  const { secrets } = options;
   const presenceTtlMs = config.scheduler.phase2.node_snapshot.presence_ttl_seconds * 1_000;
 
   /** Samples of node-units that renewed their presence lately, by the database's clock. */
@@ -68,6 +71,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     db,
     clock,
     log,
+    secrets,
     view: () => members.current().view,
     brakeTtlMs: config.membership.mass_loss_brake ? presenceTtlMs : undefined,
     connected: nodes.connected,
@@ -88,6 +92,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     db,
     relay,
     followed,
+    secrets,
     newId: () => uuid7(random, clock.wallMs()),
     refresh: forNodes.refresh,
     async surroundings(scope, also) {

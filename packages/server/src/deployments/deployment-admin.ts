@@ -7,6 +7,7 @@ import {
   isExactVersion,
   issueText,
   notExact,
+  secretsOf,
   TenureError,
 } from "@tenure/protocol";
 import { type Act, actorDetails, recorded } from "../audit/actor.ts";
@@ -67,10 +68,24 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
     return view(row);
   }
 
+  /** A removed secret is no reason to refuse another change, so this is asked only where `env` or the tenant changes. */
+  async function refuseMissingSecrets(tenant: string, env: DeploymentRow["env"] = {}) {
+    const missing = await options.secrets.missing(tenant, secretsOf(env));
+    if (missing.length === 0) return;
+    const issues = Object.entries(env).flatMap(([name, value]) =>
+      typeof value !== "string" && missing.includes(value.secret)
+        ? [{ path: `env.${name}`, message: `secret ${value.secret} does not exist` }]
+        : [],
+    );
+    const reason = `env: tenant ${tenant} has no secret ${missing.join(", ")}`;
+    throw new TenureError("INVALID_REQUEST", { reason, issues });
+  }
+
   return {
     ...queries,
     async create({ act }, body) {
       refuseBadSpec(NEW_ROW, body);
+      await refuseMissingSecrets(body.tenant, body.env);
       const row = await recorded(db, act, {
         write: (tx) => createDeployment(tx, options.newId(), body),
         subjectOf: (created) => created?.id,
@@ -82,6 +97,8 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
       const before = await find(scope, id);
       refuseBadSpec(before, body);
       const { if_revision: ifRevision, ...change } = body;
+      if (body.env !== undefined || (body.tenant ?? tenantOf(before)) !== tenantOf(before))
+        await refuseMissingSecrets(body.tenant ?? tenantOf(before), body.env ?? before.env);
       const row = await recorded(db, act, {
         write: (tx) => changeDeployment(tx, before.id, { ...change, ifRevision }),
         subjectOf: (changed) => changed?.id,
@@ -131,6 +148,7 @@ export function createDeploymentAdmin(options: DeploymentAdminOptions): Deployme
         const what = `revision ${revision ?? ""} of deployment ${row.name}`;
         throw new TenureError("ERR_INVALID_ROW", { what, reason: issueText(found.invalid) });
       }
+      if (found) await refuseMissingSecrets(tenantOf(row), found.spec.env);
       const back =
         found &&
         (await recorded(db, act, {

@@ -16,6 +16,7 @@ export const readerOf = ({ nodeId, snapshot }: DeploymentNode): ListReader => ({
   labels: snapshot.labels,
   trusted_package_regexp: snapshot.trusted_package_regexp,
   custom_command: snapshot.custom_command,
+  tags: snapshot.tags,
   claim_policy: snapshot.claim_policy,
   tenants: snapshot.tenants ?? [DEFAULT_TENANT],
 });

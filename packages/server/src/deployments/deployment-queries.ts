@@ -8,10 +8,12 @@ import {
   issueText,
   type List,
   type MatchWhole,
+  secretsOf,
   serves,
   TenureError,
 } from "@tenure/protocol";
 import { EVERYTHING, type Scope } from "../kernel/scope.ts";
+import type { Secrets } from "../secrets/secrets.ts";
 import type { Db } from "../store/db.ts";
 import { appendEventOnce } from "../store/event-store.ts";
 import {
@@ -47,6 +49,7 @@ export interface QueriesOptions {
     Pick<WhyInput, "nodes" | "view" | "nowMs"> & { brakeOf: (tenant: string) => WhyInput["brake"] }
   >;
   matches: MatchWhole;
+  secrets: Pick<Secrets, "missing" | "problems">;
 }
 
 /** What operators read about deployments. */
@@ -168,7 +171,9 @@ export function createDeploymentQueries(
       );
       const { active, ...counts } = brakeOf(tenantOf(row));
       const brake = scope.operates ? { active, ...counts } : { active };
-      return explain({ ...surroundings, brake, row, statuses, matches: options.matches });
+      const secretProblems = await options.secrets.problems(tenantOf(row), secretsOf(row.env));
+      const { matches } = options;
+      return explain({ ...surroundings, brake, row, statuses, matches, secretProblems });
     },
     async fence(scope, id, generation) {
       const row = await find(scope, id);

@@ -14,6 +14,8 @@ export type RowProblem = NewEvent & { subject: string; details: Record<string, u
 export interface DeploymentRow extends Omit<StoredDeployment, "created_at" | "updated_at"> {
   created_at: Date;
   updated_at: Date;
+  /** Of the secrets that `env` refers to. */
+  secret_versions?: Readonly<Record<string, number>>;
   /** Columns that could not be read. Each has a neutral value. */
   invalid?: readonly FieldIssue[];
   /** In the cache: why node-units skip it. Its specification is then the last good one. */

@@ -7,6 +7,7 @@ import {
 import { matchWhole } from "@tenure/protocol/pattern";
 import type { Log } from "../kernel/log.ts";
 import { every } from "../kernel/service.ts";
+import type { Secrets } from "../secrets/secrets.ts";
 import type { PostgresStore } from "../store/db.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { createCachedDeployments, type RowChange } from "./cache/cached-deployments.ts";
@@ -14,6 +15,7 @@ import { answerList, type WrittenList } from "./cache/list-delta.ts";
 import { createListPace, type PacedAnswer } from "./cache/list-pace.ts";
 import { answerSubset } from "./cache/list-subset.ts";
 import { type ChangeNotifierOptions, createChangeNotifier } from "./change-notifier.ts";
+import { createDeliverSecrets } from "./deliver-secrets.ts";
 import { type DeploymentNode, readerOf, refusal, termOf } from "./deployment-node.ts";
 import { createRelease, type ReleaseOptions } from "./release.ts";
 import { createReport, type ReportOptions } from "./report.ts";
@@ -25,6 +27,7 @@ export interface DeploymentsOptions
     Pick<ReleaseOptions, "view" | "brakeTtlMs" | "clock"> {
   db: PostgresStore;
   log: Log;
+  secrets: Pick<Secrets, "open" | "spread">;
   /** Rows of the table changed, at any instance. Called before node-units learn of it. */
   onRows: (changes: readonly RowChange[]) => void;
   /** Fresh samples of the node-units that share one of these tenants, by address. */
@@ -38,8 +41,10 @@ export interface DeploymentsOptions
 export type Deployments = ReturnType<typeof createDeployments>;
 
 const MOVES_INTERVAL_MS = 5_000;
+/** The first sweep considers every secret, the others those that were set since the sweeps before. */
+const SECRETS_SET_WITHIN_SECONDS = 600;
 
-/** Answers the calls of node-units: `deployment.list`, `.release`, `.claim`, `.reserve` and `.report`. */
+/** Answers the calls of node-units: `deployment.list`, `.release`, `.claim`, `.reserve`, `.report` and `.secrets`. */
 export function createDeployments(options: DeploymentsOptions) {
   const { origin, db, clock, log, telemetry } = options;
   const cached = createCachedDeployments({
@@ -52,6 +57,7 @@ export function createDeployments(options: DeploymentsOptions) {
   const notifier = createChangeNotifier({ ...options, cache: () => cached.cache });
   const pace = createListPace();
   const wakeAll = () => notifier.wakeNodes([{ tenants: undefined, all: true, nodes: [] }]);
+  let spreadWithin: number | undefined;
   const moves = every(MOVES_INTERVAL_MS, sweepMoves, {
     clock,
     onError: (error) =>
@@ -62,6 +68,8 @@ export function createDeployments(options: DeploymentsOptions) {
     await dropDeadMoves(db);
     await finishPinnedMoves(db);
     await beginPinnedMoves(db);
+    await options.secrets.spread(spreadWithin);
+    spreadWithin = SECRETS_SET_WITHIN_SECONDS;
   }
 
   async function list(
@@ -112,6 +120,7 @@ export function createDeployments(options: DeploymentsOptions) {
     reserve: (node: DeploymentNode, { candidates }: CallParams<"deployment.reserve">) =>
       take(node, candidates, reserveFirst),
     report: createReport({ db, cached, telemetry }),
+    secrets: createDeliverSecrets(options),
     start() {
       cached.start();
       moves.start();

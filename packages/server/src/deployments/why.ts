@@ -41,6 +41,8 @@ export interface WhyInput {
   brake: Pick<Brake, "active"> & Partial<Pick<Brake, "lost" | "members">>;
   nowMs: number;
   matches: MatchWhole;
+  /** What keeps it from getting the secrets that it refers to. */
+  secretProblems?: readonly Reason[];
 }
 
 type Reason = DeploymentWhy["reasons"][number];
@@ -66,6 +68,15 @@ function reasonsFor(input: WhyInput): Reason[] {
     return [{ code: "ERR_INVALID_TYPE", message }, ...keptReasons(input)];
   }
   if (!row.enabled) return [{ code: "disabled", message: "it is disabled" }];
+  const { secretProblems = [] } = input;
+  const reasons = placeReasons(input);
+  // A child that runs already goes on.
+  const goesOn = reasons.some(({ code }) => code === "running");
+  return goesOn ? [...reasons, ...secretProblems] : [...secretProblems, ...reasons];
+}
+
+function placeReasons(input: WhyInput): Reason[] {
+  const { row } = input;
   if (row.type === "daemon") return daemonReasons(input);
   return row.address === "" ? unassignedReasons(input) : assignedReasons(input);
 }
@@ -346,6 +357,8 @@ const UNFIT: Record<Unfitness, (node: string, row: DeploymentRow) => string> = {
   command_not_allowed: (node) => `node ${node} allows no custom command`,
   env_not_allowed: (node, row) =>
     `node ${node} allows no custom command, so env must not set ${loadersOf(row).join(", ")}: it changes which code is loaded`,
+  secrets_not_supported: (node) =>
+    `the agent of node ${node} is of a release that does not know secrets, which env refers to`,
   nothing_to_run: () => "it names neither a package nor a command",
 };
 

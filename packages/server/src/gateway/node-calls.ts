@@ -6,7 +6,7 @@ import type { CallAnswer, NodeCalls } from "./node-socket.ts";
 
 /** The calls of a node: one line per method, each one call to its domain. */
 export function createNodeCalls(
-  deployments: Pick<Deployments, "list" | "release" | "claim" | "reserve" | "report">,
+  deployments: Pick<Deployments, "list" | "release" | "claim" | "reserve" | "report" | "secrets">,
 ): NodeCalls {
   return {
     async answer(node, request) {
@@ -26,6 +26,8 @@ export function createNodeCalls(
           return json(await deployments.reserve(node, request.params));
         case "deployment.report":
           return json(await deployments.report(node, request.params));
+        case "deployment.secrets":
+          return json(await deployments.secrets(node, request.params));
       }
     },
   };

@@ -17,6 +17,7 @@ import type { Log } from "../kernel/log.ts";
 import type { Membership } from "../membership/membership.ts";
 import type { Nonces } from "../nonces/nonces.ts";
 import type { Timeline } from "../nonces/timeline.ts";
+import type { Secrets } from "../secrets/secrets.ts";
 import type { StatsKeeper } from "../stats/stats.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { bearerOf } from "./auth.ts";
@@ -33,6 +34,7 @@ import { type EventSource, eventRoutes } from "./routes/events.ts";
 import { healthRoutes } from "./routes/health.ts";
 import { jobRoutes } from "./routes/jobs.ts";
 import { membershipRoutes, nodeRoutes } from "./routes/nodes.ts";
+import { secretRoutes } from "./routes/secrets.ts";
 import { sessionRoutes } from "./routes/sessions.ts";
 import { type AccessOptions, accessRoutes } from "./routes/sign-in.ts";
 import { signerRoutes } from "./routes/signers.ts";
@@ -63,6 +65,7 @@ export interface EdgeOptions extends Pick<AppAccess, AccessParts> {
   jobs: Jobs;
   nonces: Nonces & { timeline: Timeline };
   deployments: { admin: DeploymentAdmin };
+  secrets: Secrets;
   stats: StatsKeeper;
 }
 
@@ -154,6 +157,7 @@ function domainRoutes(options: EdgeOptions) {
     ...auditRoutes(options.audit),
     ...eventRoutes(options.events),
     ...deploymentRoutes(options.deployments.admin),
+    ...secretRoutes(options.secrets),
     ...jobRoutes(jobs.http, callerOf),
     ...nodeRoutes({
       ...membership.fleet,

@@ -13,7 +13,7 @@ export interface Execution {
  * that the shell interprets none of their characters. Without a command it is the package's entry point.
  */
 export async function executionOf(
-  { command, args }: ChildSpec,
+  { command, args }: Pick<ChildSpec, "command" | "args">,
   installed: Installed | undefined,
 ): Promise<Execution> {
   if (command !== "") {

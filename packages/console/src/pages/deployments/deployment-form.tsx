@@ -93,7 +93,7 @@ export function DeploymentForm({
         />
         <TextField
           label="Environment"
-          hint="NAME=value, one per line."
+          hint='NAME=value, one per line. The value of a secret: NAME={"secret":"name"}'
           value={draft.env}
           onChange={set("env")}
           lines={3}

@@ -9,6 +9,7 @@ import {
   runs,
   statusCondition,
 } from "../../model/deployment.ts";
+import { envText } from "../../model/spec.ts";
 import { duration } from "../../model/time.ts";
 import { Badge, Labels } from "../../parts/badge.tsx";
 import { CopyButton } from "../../parts/id.tsx";
@@ -43,7 +44,7 @@ export function DeploymentSummary({ view }: { view: DeploymentView }) {
         </Card>
         <Card title="Environment">
           <Lines
-            of={Object.entries(view.env).map(([name, value]) => `${name}=${value}`)}
+            of={Object.entries(view.env).map(([name, value]) => `${name}=${envText(value)}`)}
             empty="empty"
           />
         </Card>

@@ -54,6 +54,28 @@ const ask = (
   return JSON.parse(Buffer.concat(listParts(answer)).toString());
 };
 
+test("references to secrets and their versions go to the node that runs the row, if it takes secrets", () => {
+  const cache = createDeploymentCache();
+  const secret = { env: { PASSWORD: { secret: "db" } }, secret_versions: { db: 3 } };
+  for (const [id, address] of Object.entries({ own: "me", free: "", other: "you" }))
+    cache.put(row(id, { ...secret, address }));
+  const takes = { tags: { node_unit_secrets: true } };
+  const [own, ...others] = ask(cache, undefined, { reader: takes }).items;
+  expect(own).toMatchObject({ id: "own", ...secret, selector: {} });
+  for (const item of others) {
+    expect(item).toMatchObject({ uses_secrets: true, selector: {} });
+    expect(Object.keys(item)).not.toContain("env");
+    expect(Object.keys(item)).not.toContain("secret_versions");
+  }
+  // An agent that does not know secrets would start it with the text "[object Object]".
+  const { items, revision } = ask(cache);
+  for (const item of items) {
+    expect(Object.keys(item)).not.toContain("env");
+    expect(item.selector).toEqual({ "tenure/needs-an-agent-with-secrets": "true" });
+  }
+  expect(ask(cache, revision, { reader: takes }).answer).toBe("full");
+});
+
 describe("the list of a node", () => {
   test("a node reads everything first, then the changes, then unchanged", () => {
     const cache = createDeploymentCache();

@@ -10,7 +10,9 @@ import {
   type ResourceUsage,
   type SkippedDeployment,
   serves,
+  takesSecrets,
   unfitness,
+  usesSecrets,
 } from "@tenure/protocol";
 import { type DeploymentRow, renderDeployment, tenantOf } from "../deployment-row.ts";
 import type { CachedChange, DeploymentCache } from "./deployment-cache.ts";
@@ -147,10 +149,25 @@ const shownToOthers = new WeakMap<DeploymentRow, Buffer>();
  * JSON per node, and 20 s with strings that were concatenated.
  */
 export function listed(row: DeploymentRow, reader: ListReader, matches: MatchWhole): Buffer {
-  return runs(row, reader, matches) ? written(renderDeployment(row)) : listedForOthers(row);
+  if (!takesSecrets(reader) && usesSecrets(row)) return written(refusedForm(row));
+  return runs(row, reader, matches) ? written(ownForm(row)) : listedForOthers(row);
 }
 
-/** The row without secrets, behind a comma. */
+function ownForm(row: DeploymentRow): ListedDeployment {
+  const { secret_versions = {} } = row;
+  const item = renderDeployment(row);
+  return Object.keys(secret_versions).length > 0 ? { ...item, secret_versions } : item;
+}
+
+/** No node has this label. An agent that does not know secrets sees that it may not run the row; an owner reports `refused`. */
+const NO_NODE = { "tenure/needs-an-agent-with-secrets": "true" };
+
+const refusedForm = (row: DeploymentRow): ListedDeployment => ({
+  ...withoutSecrets(row),
+  selector: { ...row.selector, ...NO_NODE },
+});
+
+/** The row without `args` and `env`, behind a comma. */
 export function listedForOthers(row: DeploymentRow): Buffer {
   const known = shownToOthers.get(row) ?? written(withoutSecrets(row));
   shownToOthers.set(row, known);
@@ -162,7 +179,11 @@ const written = (item: ListedDeployment): Buffer => Buffer.from(`,${JSON.stringi
 function withoutSecrets(row: DeploymentRow): ListedDeployment {
   const { args, env, ...rest } = renderDeployment(row);
   const loader_env = [...loaderVariables(env)];
-  return loader_env.length > 0 ? { ...rest, loader_env } : rest;
+  return {
+    ...rest,
+    ...(loader_env.length > 0 && { loader_env }),
+    ...(usesSecrets(row) && { uses_secrets: true }),
+  };
 }
 
 /** Whether to leave out a skipped row: the reader does not run it, and cannot claim, release or take it over. */
@@ -222,6 +243,7 @@ export function profileOf({
   labels,
   trusted_package_regexp,
   custom_command,
+  tags,
   tenants = [DEFAULT_TENANT],
 }: ListReader): string {
   const traits = JSON.stringify([
@@ -230,6 +252,7 @@ export function profileOf({
     trusted_package_regexp,
     custom_command,
     [...tenants].sort(),
+    takesSecrets({ tags }),
   ]);
   return createHash("sha256").update(traits).digest("base64url").slice(0, 12);
 }

@@ -7,6 +7,7 @@ import {
   isDeploymentType,
   loaderVariables,
   type RowsByAge,
+  usesSecrets,
 } from "@tenure/protocol";
 import { assignmentOf } from "../assignment.ts";
 import { type DeploymentRow, tenantOf } from "../deployment-row.ts";
@@ -245,6 +246,7 @@ function specOf(row: DeploymentRow): Demand["spec"] {
   return {
     ...{ tenant: tenantOf(row), selector, package_name, package_version, command },
     ...(loader_env.length > 0 && { loader_env }),
+    ...(usesSecrets(row) && { uses_secrets: true }),
   };
 }
 

@@ -38,7 +38,7 @@ export async function claimFirstFree(
   const { rows } = await db.query<Standing & { id: string | null; generation: number | null }>(sql`
     with me as (
       select address, labels, draining, claim_policy, tenure_node_traits(node_unit) as traits,
-             tenure_tenants_of(node_unit) as tenants,
+             tenure_tenants_of(node_unit) as tenants, tenure_takes_secrets(node_unit) as takes_secrets,
              epoch = ${epoch} and online and presence_expires_at > tenure_now() as current
         from node_unit where address = ${address} for share),
     free as (
@@ -53,6 +53,7 @@ export async function claimFirstFree(
          and exists (select from me
                       where me.current and not me.draining and me.claim_policy <> 'none'
                         and tenure_serves(me.tenants, deployment.tenant)
+                        and (me.takes_secrets or deployment.secret_versions = '{}')
                         and deployment.selector <@ (me.labels || jsonb_build_object('address', me.address)))
          and not exists (select from deployment_status as refused
                           where refused.deployment_id = deployment.id and refused.address = ${address}
@@ -96,7 +97,7 @@ export async function reserveFirst(
     .query<Standing & { id: string | null; generation: number | null }>(sql`
     with me as (
       select address, labels, draining, claim_policy, tenure_node_traits(node_unit) as traits,
-             tenure_tenants_of(node_unit) as tenants,
+             tenure_tenants_of(node_unit) as tenants, tenure_takes_secrets(node_unit) as takes_secrets,
              epoch = ${epoch} and online and presence_expires_at > tenure_now() as current
         from node_unit where address = ${address} for share),
     offered as (
@@ -114,6 +115,7 @@ export async function reserveFirst(
          and exists (select from me
                       where me.current and not me.draining and me.claim_policy <> 'none'
                         and tenure_serves(me.tenants, deployment.tenant)
+                        and (me.takes_secrets or deployment.secret_versions = '{}')
                         and deployment.selector <@ (me.labels || jsonb_build_object('address', me.address)))
          and not exists (select from deployment_status as refused
                           where refused.deployment_id = deployment.id and refused.address = ${address}
@@ -284,7 +286,7 @@ export async function listRefused(db: Db, addresses: readonly string[]): Promise
     select deployment.id, deployment.generation, deployment.revision,
            jsonb_build_object('address', owner.address, 'labels', owner.labels,
                               'trusted_package_regexp', owner.trusted_package_regexp,
-                              'custom_command', owner.custom_command,
+                              'custom_command', owner.custom_command, 'tags', owner.tags,
                               'tenants', tenure_tenants_of(owner)) as owner
       from deployment
       join node_unit as owner on owner.address = deployment.address and owner.online
@@ -307,7 +309,9 @@ export async function releaseRefused(
   if (judged.length === 0) return [];
   const { rows } = await db.query<DeploymentTerm>(sql`
     with me as (
-      select address, labels, tenure_tenants_of(node_unit) as tenants from node_unit
+      select address, labels, tenure_tenants_of(node_unit) as tenants,
+             tenure_takes_secrets(node_unit) as takes_secrets
+        from node_unit
        where address = ${address} and epoch = ${epoch} and online and presence_expires_at > tenure_now()
          and not draining and claim_policy <> 'none'
          for share),
@@ -319,6 +323,7 @@ export async function releaseRefused(
                        and deployment.revision = named.revision
         join me on deployment.selector <@ (me.labels || jsonb_build_object('address', me.address))
                and tenure_serves(me.tenants, deployment.tenant)
+               and (me.takes_secrets or deployment.secret_versions = '{}')
        where deployment.enabled and deployment.type = 'deployment' and deployment.moving_to = ''
          and exists (select from deployment_status as report
                       where report.deployment_id = deployment.id and report.address = deployment.address

@@ -1,4 +1,4 @@
-import { ANY_TENANT, DEFAULT_TENANT } from "@tenure/protocol";
+import { ANY_TENANT, DEFAULT_TENANT, type EnvValue } from "@tenure/protocol";
 import type { Scope } from "../../kernel/scope.ts";
 import type { Db } from "../../store/db.ts";
 import { json, sql } from "../../store/sql.ts";
@@ -20,7 +20,7 @@ export interface DeploymentChange {
   package_version?: string | undefined;
   command?: string | undefined;
   args?: readonly string[] | undefined;
-  env?: Readonly<Record<string, string>> | undefined;
+  env?: Readonly<Record<string, EnvValue>> | undefined;
   type?: string | undefined;
   enabled?: boolean | undefined;
   selector?: Readonly<Record<string, string>> | undefined;

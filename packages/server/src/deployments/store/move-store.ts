@@ -99,6 +99,7 @@ export async function beginPinnedMoves(db: Db): Promise<number> {
                and owner.online and owner.presence_expires_at > tenure_now()
                and next.online and next.presence_expires_at > tenure_now() and not next.draining
                and tenure_serves(tenure_tenants_of(next), pinned.tenant)
+               and (tenure_takes_secrets(next) or pinned.secret_versions = '{}')
                and pinned.selector <@ (next.labels || jsonb_build_object('address', next.address))
                and not exists (select from deployment as other
                                 where other.address = pinned.address and other.tenant = pinned.tenant

@@ -43,7 +43,7 @@ export async function lastGoodSpecifications(
 }
 
 export type FoundRevision =
-  | { revision: number }
+  | { revision: number; spec: Specification }
   | { revision?: never; invalid: FieldIssue[] }
   | undefined;
 
@@ -58,8 +58,7 @@ export async function findRevision(
      where deployment_id = ${id} and (${wanted ?? null}::int is null or revision = ${wanted ?? null})
      order by revision desc`);
   const read = rows.map(({ revision, spec }) => ({ revision, ...readSpecification(spec) }));
-  const good = read.find(({ spec }) => spec);
-  if (good) return { revision: good.revision };
+  for (const { revision, spec } of read) if (spec) return { revision, spec };
   const [bad] = read;
   return bad && "invalid" in bad ? { invalid: bad.invalid } : undefined;
 }

@@ -45,6 +45,7 @@ const Row = StoredDeployment.extend({
   moving_to: z.string().max(ADDRESS_LENGTH_MAX),
   created_at: StoredTime,
   updated_at: StoredTime,
+  secret_versions: z.record(z.string(), z.number()).catch({}).default({}),
 });
 
 /** The neutral values of columns that cannot be read; '' for columns not listed here. */

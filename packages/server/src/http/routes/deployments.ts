@@ -1,4 +1,4 @@
-import { type DeploymentStatus, type LogLines, ROUTES } from "@tenure/protocol";
+import { type DeploymentStatus, type EnvValue, type LogLines, ROUTES } from "@tenure/protocol";
 import type { FastifyReply } from "fastify";
 import type { Principal } from "../../access/principal.ts";
 import type { DeploymentAdmin } from "../../deployments/deployment-admin.ts";
@@ -73,7 +73,7 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
 }
 
 /** Only admins see the values of `env` and the last output of a program: both may contain secrets. */
-function shownTo<T extends { env: Record<string, string>; status?: DeploymentStatus[] }>(
+function shownTo<T extends { env: Record<string, EnvValue>; status?: DeploymentStatus[] }>(
   { role }: Principal,
   view: T,
 ): T {
