@@ -1,13 +1,14 @@
 import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { ROLES } from "@tenure/protocol";
 import { type Answer, type RunningServer, startServer } from "@tenure/testing/fleet/running-server";
 import { scratchDirectory } from "@tenure/testing/scratch";
 
 /** A token of the server under attack. */
 export interface AttackToken {
   name: string;
-  role: "admin" | "viewer" | "session" | "node" | "signer" | "peer";
+  role: (typeof ROLES)[number];
   tenant?: string;
   /** Further fields of `[[auth.tokens]]`, such as `pools`. */
   scope?: Record<string, unknown>;

@@ -1,4 +1,5 @@
 import { badConfig } from "./bad-config.ts";
+import { childTokens } from "./child-tokens.ts";
 import { consoleScale } from "./console-scale.ts";
 import { deploymentsPartition } from "./deployments-partition.ts";
 import { deploymentsSpread } from "./deployments-spread.ts";
@@ -39,6 +40,7 @@ export const PROOFS: readonly Proof[] = [
   noncesContention,
   deploymentsSpread,
   deploymentsPartition,
+  childTokens,
   jobsWaiting,
   jobsAcross,
   jobsCrashPoints,

@@ -74,6 +74,7 @@ export async function startAgent(config: AgentConfig, options: AgentOptions = {}
 
   const executor = await (options.executor ?? createExecutor)({
     ...executorOptionsOf(config),
+    tenureUrl: () => connection.url() ?? httpUrl(config.host_urls[0] ?? ""),
     ...(options.childUmask !== undefined && { childUmask: options.childUmask }),
     readSecrets: async ({ deploymentId: id, generation }) =>
       (await connection.call("deployment.secrets", { id, generation })).values,
@@ -180,9 +181,8 @@ const traitsOf = (config: AgentConfig, { address }: NodeIdentity): NodeTraits =>
 
 const executorOptionsOf = (
   config: AgentConfig,
-): Omit<ExecutorOptions, "readSecrets" | "report" | "log" | "clock"> => ({
+): Omit<ExecutorOptions, "tenureUrl" | "readSecrets" | "report" | "log" | "clock"> => ({
   dataDir: config.data_dir,
-  tenureUrl: httpUrl(config.host_urls[0] ?? ""),
   ...(config.host_ca_file !== undefined && { tenureCaFile: config.host_ca_file }),
   stopGraceMs: config.stop_grace_ms,
   startConcurrencyMax: config.start_concurrency_max,

@@ -8,6 +8,7 @@ import {
   INT4_MAX,
   Labels,
   NodeAddress,
+  Pool,
   SmallCount,
   Tenant,
   Timestamp,
@@ -29,6 +30,19 @@ const Env = z.record(
   z.string().regex(/^[A-Za-z_][A-Za-z0-9_]{0,127}$/, "must be the name of an environment variable"),
   z.union([text(32_768), SecretRef.extend({ secret: SecretName })]),
 );
+const GRANTS_MAX = 64;
+/** A signer, or the beginning of one and a `*`. */
+const SignerPattern = z
+  .string()
+  .regex(/^(?=.)[A-Za-z0-9._:-]{0,200}\*?$/, "must be a signer, or the beginning of one and a *");
+
+/** What the children of a deployment may use with their token: submit to these pools, take nonces of these signers. */
+export const Grants = z.strictObject({
+  pools: z.array(Pool).max(GRANTS_MAX).optional(),
+  signers: z.array(SignerPattern).max(GRANTS_MAX).optional(),
+});
+export type Grants = z.infer<typeof Grants>;
+
 const Args = z.array(text(4_096)).max(ARGS_MAX);
 
 /** A row of the table `deployment`, and the seed's `IDeployment` (R10). */
@@ -48,6 +62,7 @@ export const Deployment = z.object({
   address: z.string(),
   enabled: z.boolean(),
   selector: z.record(z.string(), z.string()),
+  grants: Grants.optional(),
   lost_after_ms: DurationMs,
   /** The term, incremented at every claim and release. A write with an older one is refused. */
   generation: Generation,
@@ -71,13 +86,15 @@ export const StoredDeployment = Deployment.extend({ type: z.string() });
 export type StoredDeployment = z.infer<typeof StoredDeployment>;
 
 /** A row as a node gets it: with `args` and `env` only if this node runs it or takes it over next. */
-export const ListedDeployment = StoredDeployment.extend({
+export const ListedDeployment = StoredDeployment.omit({ grants: true }).extend({
   args: StoredDeployment.shape.args.optional(),
   env: StoredDeployment.shape.env.optional(),
   /** Instead of `env`: the names in it that a node without custom commands refuses. */
   loader_env: z.array(z.string()).optional(),
   /** Instead of `env`: it refers to a secret. */
   uses_secrets: z.boolean().optional(),
+  /** The `TENURE_TOKEN` of its child, for the node that runs it. */
+  child_token: z.string().optional(),
   /** Of the secrets that `env` refers to. The hash of the specification has them: a changed value restarts the child. */
   secret_versions: z.record(z.string(), Count).optional(),
 });
@@ -159,6 +176,7 @@ const specification = {
   address: text(128).optional(),
   enabled: z.boolean().optional(),
   selector: Labels.optional(),
+  grants: Grants.optional(),
   lost_after_ms: DurationMs.optional(),
   /** Pins the deployment to one node, now and at every later claim; null unpins it. */
   pin: NodeAddress.nullish(),
@@ -213,6 +231,7 @@ export const DeploymentRevision = Deployment.pick({
   args: true,
   env: true,
   selector: true,
+  grants: true,
   lost_after_ms: true,
 }).extend({ type: z.string(), replaced_at: Timestamp });
 export type DeploymentRevision = z.infer<typeof DeploymentRevision>;

@@ -120,8 +120,11 @@ export function normalizeSigner(signer: string): string {
   return signer.replace(address, (match) => match.toLowerCase());
 }
 
+/** The roles of tokens that an operator makes. */
 export const ROLES = ["admin", "viewer", "session", "node", "signer", "peer"] as const;
-export const Role = z.enum(ROLES);
+/** `child`: the token that a child of a deployment gets. No setting and no table has one. */
+export const CALLER_ROLES = [...ROLES, "child"] as const;
+export const Role = z.enum(CALLER_ROLES);
 export type Role = z.infer<typeof Role>;
 
 // --- free text and JSON ---

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import * as z from "zod";
 import {
+  CALLER_ROLES,
   CLOSE_CODES,
   ErrorInfo,
   ListedDeployment,
@@ -9,7 +10,6 @@ import {
   NODE_CALLS,
   NodeToServer,
   ResourceUsage,
-  ROLES,
   ROUTE_LIST,
   SERVER_CALLS,
   ServerToNode,
@@ -57,7 +57,7 @@ test("docs/protocol.md lists exactly the close codes that exist", () => {
 
 test("docs/protocol.md lists exactly the routes that exist, with their roles", () => {
   const table = sections(section(page, "HTTP"), 3).Routes ?? "";
-  const columns = ["public", ...ROLES];
+  const columns = ["public", ...CALLER_ROLES];
   expect(table).toContain(`| route | ${columns.join(" | ")} | does |\n`);
 
   const documented = tableRows(table).map(([route, ...cells]) => ({

@@ -142,7 +142,7 @@ function createParts(core: Core, secrets: Secrets, phase: () => Phase) {
   const jobs: Jobs = createAppJobs({ ...core, ...access, delivery });
   const nonces = createAppNonces({ ...core, liveInstances: core.instances });
   const deployments = createAppDeployments({
-    ...{ ...core, membership, secrets },
+    ...{ ...core, ...access, membership, secrets },
     onChange: (id, op, tenants) => stream.publish({ topic: "deployments", op, id, tenants }),
   });
   const stats = createAppStats({

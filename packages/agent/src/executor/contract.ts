@@ -64,8 +64,8 @@ export type ReadSecrets = (term: {
 
 export interface ExecutorOptions {
   dataDir: string;
-  /** `TENURE_URL` of the children. */
-  tenureUrl: string;
+  /** `TENURE_URL` of the children, asked at each start. */
+  tenureUrl: string | (() => string);
   /** The CA of that server, if it has a private one. */
   tenureCaFile?: string | undefined;
   stopGraceMs: number;

@@ -38,7 +38,7 @@ interface State {
  * Throws when the directory cannot be used, or when another agent uses it.
  */
 export async function createExecutor(options: ExecutorOptions): Promise<Executor> {
-  const { log, tuning = {} } = options;
+  const { log, tenureUrl, tuning = {} } = options;
   const wrapper = options.wrapper && resolveWrapper(options.wrapper);
   const dataDirectory = await openDataDirectory(options.dataDir, log, options.runAs);
   const { directories } = dataDirectory;
@@ -56,7 +56,7 @@ export async function createExecutor(options: ExecutorOptions): Promise<Executor
   const logs = logsOf(options, dataDirectory, (id) => runners.has(id));
   const host: RunnerHost = {
     ...dataDirectory,
-    tenureUrl: options.tenureUrl,
+    tenureUrl: typeof tenureUrl === "string" ? () => tenureUrl : tenureUrl,
     tenureCaFile: options.tenureCaFile,
     stopGraceMs: options.stopGraceMs,
     childUmask: options.childUmask,

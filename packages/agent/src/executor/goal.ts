@@ -10,6 +10,8 @@ export type Goal = GoalOf & {
   specHash: string;
   isDaemon: boolean;
   lostAfterMs: number;
+  /** The child's `TENURE_TOKEN`, the same for the whole generation. */
+  childToken: string | undefined;
   /** Goals with equal keys need no change. */
   key: string;
 };
@@ -94,6 +96,7 @@ function goal(row: ListedDeployment, of: GoalOf): Goal {
     specHash,
     isDaemon: row.type === "daemon",
     lostAfterMs: row.lost_after_ms,
+    childToken: row.child_token,
     key: [of.kind, row.generation, specHash, reason].join(" "),
   };
 }

@@ -112,7 +112,7 @@ export const DEPLOYMENT_ROUTES = {
   checkFence: {
     method: "GET",
     path: `${PATH}/:id/fence`,
-    roles: ["admin", "viewer", "node"],
+    roles: ["admin", "viewer", "node", "child"],
     summary: "Check whether a generation is still current.",
     params,
     query: z.object({ generation: queryInt(Generation) }),

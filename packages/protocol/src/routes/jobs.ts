@@ -12,7 +12,7 @@ export const JOB_ROUTES = {
   submitJob: {
     method: "POST",
     path: PATH,
-    roles: ["admin", "session"],
+    roles: ["admin", "session", "child"],
     summary: "Submit a job; 200 when it ended within wait_ms, else 202.",
     query: z.object({ wait_ms: queryInt(JobWaitMs).optional() }),
     body: JobSpec,
@@ -37,7 +37,7 @@ export const JOB_ROUTES = {
   readJob: {
     method: "GET",
     path: `${PATH}/:id`,
-    roles: ["admin", "viewer", "session"],
+    roles: ["admin", "viewer", "session", "child"],
     summary: "Read one job with its timeline.",
     params,
     reply: Job,

@@ -34,7 +34,7 @@ export const SIGNER_ROUTES = {
   readSigner: {
     method: "GET",
     path: `${PATH}/:signer`,
-    roles: ["admin", "viewer", "signer"],
+    roles: ["admin", "viewer", "signer", "child"],
     summary: "Read one signer: lease, cursor and open nonces.",
     params: signerParams,
     reply: SignerView,
@@ -70,7 +70,7 @@ export const SIGNER_ROUTES = {
   allocateNonces: {
     method: "POST",
     path: `${PATH}/:signer/nonces`,
-    roles: ["admin", "signer", "peer"],
+    roles: ["admin", "signer", "peer", "child"],
     summary: "Allocate one nonce, or several with count.",
     params: signerParams,
     query: openingQuery.extend({ wait_ms: queryInt(NonceWaitMs).optional() }),
@@ -81,7 +81,7 @@ export const SIGNER_ROUTES = {
   markNonceUsed: {
     method: "POST",
     path: `${PATH}/:signer/nonces/:nonce/used`,
-    roles: ["admin", "signer", "peer"],
+    roles: ["admin", "signer", "peer", "child"],
     summary: "Mark a nonce as used; final.",
     params: nonceParams,
     body: NonceUsed,
@@ -91,7 +91,7 @@ export const SIGNER_ROUTES = {
   markNonceRecyclable: {
     method: "POST",
     path: `${PATH}/:signer/nonces/:nonce/recyclable`,
-    roles: ["admin", "signer", "peer"],
+    roles: ["admin", "signer", "peer", "child"],
     summary: "Return a nonce that was never broadcast.",
     params: nonceParams,
     body: NonceRecyclable,

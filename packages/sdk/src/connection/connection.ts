@@ -62,6 +62,8 @@ export interface ConnectionOptions<In extends ServerMessage, Out, Ack> extends C
 
 export interface Connection<Out> {
   readonly state: ConnectionState;
+  /** The HTTP URL of the instance of the present connection, or of the last one that was ready. */
+  readonly instanceUrl: string | undefined;
   start(): void;
   /**
    * Nothing is kept for the next connection: it has another epoch and perhaps another instance. The caller sends again

@@ -14,7 +14,7 @@ import {
 import { createMover, type Mover, type Trouble } from "./mover.ts";
 import { BACKOFF, type Backoff, type Loss, planRetry } from "./retry.ts";
 import { CLOSE_WITHIN_MS } from "./socket.ts";
-import { createUrlRing, readyUrl, type UrlRing } from "./urls.ts";
+import { createUrlRing, instanceUrl, readyUrl, type UrlRing } from "./urls.ts";
 
 /** Longer waits that a server asks for are cut: a bug in it must not silence a fleet. */
 const RETRY_AFTER_MS_MAX = 300_000;
@@ -62,6 +62,8 @@ class Reconnecting<In extends ServerMessage, Out, Ack> implements Connection<Out
   #current: LinkRecord<In, Out, Ack> | undefined;
   #next: LinkRecord<In, Out, Ack> | undefined;
   #instanceId: string | undefined;
+  /** Of the last link that was ready. */
+  #readyUrl: string | undefined;
   #failures = 0;
   #cancel: Cancel = () => {};
 
@@ -82,6 +84,10 @@ class Reconnecting<In extends ServerMessage, Out, Ack> implements Connection<Out
       current: () => this.#instanceId,
       move: (url) => this.#move(url),
     });
+  }
+
+  get instanceUrl(): string | undefined {
+    return this.#readyUrl && instanceUrl(this.#readyUrl, this.#options.path);
   }
 
   get state(): ConnectionState {
@@ -215,6 +221,7 @@ class Reconnecting<In extends ServerMessage, Out, Ack> implements Connection<Out
 
   #ready(record: LinkRecord<In, Out, Ack>, ack: Ack): void {
     record.readyAtMs = this.#clock.monotonicMs();
+    this.#readyUrl = record.url;
     this.#instanceId = (ack as { instance_id?: string }).instance_id;
     this.#mover.reset();
     this.#enter("ready");

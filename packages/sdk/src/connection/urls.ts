@@ -64,10 +64,17 @@ export function socketUrl(address: string, path: SocketPath): string | undefined
 }
 
 /** The URL of `/health/ready`, from a socket URL. */
-export function readyUrl(socketAddress: string, path: SocketPath): string {
+export const readyUrl = (socketAddress: string, path: SocketPath): string =>
+  httpUrl(socketAddress, path, "/health/ready");
+
+/** The URL of the instance for HTTP, from a socket URL. */
+export const instanceUrl = (socketAddress: string, path: SocketPath): string =>
+  httpUrl(socketAddress, path, "").replace(/\/$/, "");
+
+function httpUrl(socketAddress: string, path: SocketPath, below: string): string {
   const url = new URL(socketAddress);
   url.protocol = url.protocol.replace("ws", "http");
-  url.pathname = `${url.pathname.slice(0, -path.length)}/health/ready`;
+  url.pathname = `${url.pathname.slice(0, -path.length)}${below}`;
   url.search = "";
   url.username = "";
   url.password = "";

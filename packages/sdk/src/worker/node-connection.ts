@@ -98,6 +98,8 @@ export interface NodeConnectionOptions extends ConnectionTuning {
 
 export interface NodeConnection extends Pick<Calls, "call"> {
   readonly state: ConnectionState;
+  /** The HTTP URL of the instance of the present connection, or of the last one that was ready. */
+  url(): string | undefined;
   /** Undefined while it is not registered. */
   readonly registration: NodeRegistration | undefined;
   /** Monotonic send time of the newest heartbeat that reached Postgres; undefined before the first. */
@@ -222,6 +224,7 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     get members() {
       return members.current;
     },
+    url: () => connection.instanceUrl,
     isGranted: (feature) => registration?.features?.includes(feature) ?? false,
     call: calls.call,
     start: connection.start,

@@ -5,6 +5,7 @@ import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { type Authenticator, createAuthenticator } from "./authenticator.ts";
+import { type ChildTokens, createChildTokens } from "./child-tokens.ts";
 import { createConfigTokens } from "./config-tokens.ts";
 import { KnownTokens } from "./known-tokens.ts";
 import { createNodeEnrolment, type NodeEnrolment } from "./node-enrolment.ts";
@@ -24,6 +25,7 @@ export interface AppAccessOptions {
 export interface AppAccess {
   authenticator: Authenticator;
   tableTokens: TableTokens;
+  childTokens: ChildTokens;
   tokenAdmin: TokenAdmin;
   nodeEnrolment: NodeEnrolment;
   /** All tokens, for rules that depend on which tenants there are. */
@@ -52,10 +54,12 @@ export function createAppAccess(options: AppAccessOptions): AppAccess {
     ...options,
     ...{ offlineMs: offline_max_seconds * 1_000, principalOf, onChange },
   });
-  const authenticator = createAuthenticator({ open, sources: [configTokens, tableTokens] });
+  const childTokens = createChildTokens(options.db);
+  const sources = [configTokens, tableTokens, childTokens];
+  const authenticator = createAuthenticator({ open, sources });
   const watches = createTokenWatches(authenticator.current);
   return {
-    ...{ authenticator, tableTokens, knownTokens, watches },
+    ...{ authenticator, tableTokens, childTokens, knownTokens, watches },
     tokenAdmin: createTokenAdmin({ ...options, tokens: tableTokens }),
     nodeEnrolment: createNodeEnrolment({ ...options, tokens: tableTokens }),
     replaceConfigTokens(given) {

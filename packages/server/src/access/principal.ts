@@ -20,9 +20,14 @@ export interface Principal {
   node_name?: string | undefined;
   /** Of the secret that was presented. Never part of an answer. */
   sha256?: string | undefined;
+  /** Of a child: its deployment. `pools` and `signers` are its grants then. */
+  deployment?: { id: string; name: string } | undefined;
   /** Whether it may act on what all tenants share. With a single tenant every admin may. */
   operates?: boolean;
 }
+
+/** The name of the children of a deployment, in all its terms: they read the jobs that former ones submitted. */
+export const childName = (deploymentId: string): string => `deployment:${deploymentId}`;
 
 /** A caller without a token, on a public route. */
 export const ANONYMOUS: Principal = { name: "anonymous", role: "viewer", tenant: DEFAULT_TENANT };

@@ -1,5 +1,6 @@
 import { type ResourceUsage, sharesTenant } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
+import type { ChildTokens } from "../access/child-tokens.ts";
 import type { Config } from "../config.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
@@ -30,6 +31,7 @@ export interface AppDeploymentsOptions {
   telemetry: Telemetry;
   membership: Membership;
   secrets: Secrets;
+  childTokens: Pick<ChildTokens, "maker">;
   instances: () => Promise<{ instance_id: string; url: string }[]>;
   onChange: (id: string, op: "changed" | "removed", tenants: readonly string[]) => void;
 }
@@ -72,6 +74,7 @@ export function createAppDeployments(options: AppDeploymentsOptions): AppDeploym
     clock,
     log,
     secrets,
+    childTokens: options.childTokens,
     view: () => members.current().view,
     brakeTtlMs: config.membership.mass_loss_brake ? presenceTtlMs : undefined,
     connected: nodes.connected,

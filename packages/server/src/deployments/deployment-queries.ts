@@ -202,6 +202,7 @@ function viewOf(
   const { invalid } = row;
   return {
     ...renderDeployment(row),
+    grants: row.grants ?? {},
     status: own.map((status) => renderStatus(status, isPast(row, status, isPresent))),
     ...(invalid && { invalid: [...invalid] }),
   };

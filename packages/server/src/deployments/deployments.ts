@@ -5,6 +5,7 @@ import {
   TenureError,
 } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
+import type { ChildTokens } from "../access/child-tokens.ts";
 import type { Log } from "../kernel/log.ts";
 import { every } from "../kernel/service.ts";
 import type { Secrets } from "../secrets/secrets.ts";
@@ -28,6 +29,7 @@ export interface DeploymentsOptions
   db: PostgresStore;
   log: Log;
   secrets: Pick<Secrets, "open" | "spread">;
+  childTokens: Pick<ChildTokens, "maker">;
   /** Rows of the table changed, at any instance. Called before node-units learn of it. */
   onRows: (changes: readonly RowChange[]) => void;
   /** Fresh samples of the node-units that share one of these tenants, by address. */
@@ -84,10 +86,11 @@ export function createDeployments(options: DeploymentsOptions) {
       const reason = "the deployments have not been read yet";
       throw new TenureError("DEPENDENCY_DOWN", { dependency: "postgres", reason });
     }
+    const tokenOf = await options.childTokens.maker();
     const paced = await pace.answer(node.link, (answerBytesMax) => {
       const list = {
         ...{ cache: cached.cache, origin, reader: readerOf(node), revision, answerBytesMax },
-        ...{ matches: matchWhole, samples: options.samples },
+        ...{ matches: matchWhole, samples: options.samples, tokenOf },
       };
       return subset
         ? answerSubset({ ...list, owners: subset.owners, refused: cached.refused() })

@@ -27,6 +27,7 @@ export function createJobCallers(known: Pick<KnownTokens, "all">): CallerOf {
   });
   return ({ principal: { name, role }, scope }) => {
     const tenant = tenantOf(scope);
+    if (role === "child") return { tenant, token: name };
     const isAlone = (namesOf().get(tenant)?.size ?? 0) <= 1;
     return role === "session" && !isAlone ? { tenant, token: name } : { tenant };
   };

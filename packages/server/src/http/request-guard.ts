@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { mayCall, type Route, TenureError } from "@tenure/protocol";
+import { isTenureError, mayCall, type Route, TenureError } from "@tenure/protocol";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { Authenticator } from "../access/authenticator.ts";
 import type { ConsoleSessions } from "../access/console-sessions.ts";
@@ -79,10 +79,7 @@ export function createRequestGuard(options: RequestGuardOptions): RequestGuard {
       const error = forbidden("a cookie changes something only for a page of this server");
       reject(request, { reason: "cookie", error });
     }
-    const principal =
-      ids.length > 0
-        ? await bySession(route, ids)
-        : await authenticator.identify(bearerOf(request.headers.authorization));
+    const principal = ids.length > 0 ? await bySession(route, ids) : await byToken(route, request);
     if (principal) connections.proved(request.raw.socket);
     else connections.askedWithoutToken(request.raw.socket);
     checkForwarding(principal, request);
@@ -93,6 +90,17 @@ export function createRequestGuard(options: RequestGuardOptions): RequestGuard {
     }
     const error = new TenureError("UNAUTHENTICATED", { reason: "a valid bearer token is needed" });
     return reject(request, { reason: "token", error });
+  }
+
+  /** The token of a child whose term is over is refused with that reason. */
+  async function byToken(route: Route, request: FastifyRequest): Promise<Principal | undefined> {
+    const finding = authenticator.identify(bearerOf(request.headers.authorization));
+    // A public route must answer without Postgres too.
+    if (route.roles === "public") return finding.catch(() => undefined);
+    return finding.catch((error: unknown) => {
+      if (!isTenureError(error, "UNAUTHENTICATED")) throw error;
+      return reject(request, { reason: "token", error });
+    });
   }
 
   /** Role and tenant are those of the token as it is configured now: without the token the session is over. */

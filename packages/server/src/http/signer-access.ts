@@ -30,8 +30,10 @@ export function createSignerAccess(known: Pick<KnownTokens, "all">): SignerAcces
   function opensIn({ principal, scope, params: { signer } }: SignerWrite): string | undefined {
     const { role, signers } = principal;
     const tenant = tenantOf(scope);
+    // A grant is never more than the rights of the admin who wrote it, who may not be able to open this signer.
+    if (role === "child") return undefined;
     if (role === "signer" && signers)
-      return signers.some((pattern) => matches(pattern, signer)) ? tenant : undefined;
+      return signers.some((pattern) => coversSigner(pattern, signer)) ? tenant : undefined;
     const openers = openersOf();
     if (tenant === ANY_TENANT)
       return openers.length <= 1 ? (openers[0] ?? DEFAULT_TENANT) : undefined;
@@ -67,7 +69,7 @@ function accessOfPeer({ headers }: FastifyRequest, mayOpenInDefault: boolean): A
 }
 
 /** `eip155:1:*` is the beginning of a signer; without `*` it is the whole signer. */
-function matches(pattern: string, signer: string): boolean {
+export function coversSigner(pattern: string, signer: string): boolean {
   return pattern.endsWith("*")
     ? signer.startsWith(pattern.slice(0, -1))
     : signer === normalizeSigner(pattern);

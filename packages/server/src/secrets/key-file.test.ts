@@ -49,6 +49,8 @@ test("a changed file is read again; a bad one leaves the former keys in use", as
   const path = keyFile(HEX);
   const { clock, keyring } = open(path);
   const [first] = keyring.keys();
+  clock.advance(1_000);
+  expect(keyring.keys()).toEqual([first]);
   writeFileSync(path, `${BASE64}\n${HEX}\n`);
   clock.advance(1_000);
   expect(keyring.keys().map(({ id }) => id)).toContain(first?.id);

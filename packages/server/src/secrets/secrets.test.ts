@@ -132,6 +132,7 @@ describe.each(DATABASES)("secrets on %s", (kind) => {
     await secrets().rotate(EVERY);
     await set("db", "of blue", "blue");
     await secrets().remove({}, { tenant: "default", name: "db", force: true });
+    await secrets().remove({}, { tenant: "blue", name: "db", force: true });
     await secrets().spread(undefined);
     expect((await readDeployment(store.db, row.id)).secret_versions).toEqual({ db: next.version });
     // One that is set again has a version that it never had.

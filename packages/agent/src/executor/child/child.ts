@@ -23,7 +23,8 @@ import { wrapped } from "./wrapped.ts";
 /** What all children of an executor share. */
 export interface ChildHost {
   directories: Directories;
-  tenureUrl: string;
+  /** An instance that answers. */
+  tenureUrl: () => string;
   tenureCaFile?: string | undefined;
   stopGraceMs: number;
   /** The agent's by default. */
@@ -62,7 +63,10 @@ export async function startChild(
   await mkdir(workDirectory, { recursive: true, mode: 0o700 });
   const execution = await executionOf(spec, installed);
   const environment = childEnvironment(
-    { ...host, deploymentId, generation, workDirectory },
+    {
+      ...{ deploymentId, generation, workDirectory, tenureCaFile: host.tenureCaFile },
+      ...{ tenureUrl: host.tenureUrl(), token: goal.childToken },
+    },
     { env: spec.env, pathFirst: installed?.binDirectories ?? [] },
   );
   const lock = await lockDeployment(deploymentId, host);

@@ -5,6 +5,7 @@ export interface ChildIdentity {
   generation: number;
   tenureUrl: string;
   tenureCaFile?: string | undefined;
+  token: string | undefined;
   /** The child's own directory. */
   workDirectory: string;
 }
@@ -15,17 +16,19 @@ const WORK_DIRECTORY = "TENURE_WORK_DIR";
  * Builds the environment of a child. It has nothing of the agent's environment, which contains tokens and passwords.
  *
  * `PATH` begins with the Node that runs the agent, because most children are scripts for it; `HOME` is the child's own
- * directory, so that two deployments do not share dot files. A deployment may set both and `LANG`. It cannot set names that
+ * directory, so that two deployments do not share dot files. A deployment may set both, `LANG` and `TENURE_TOKEN`. It cannot set other names that
  * begin with `TENURE_`: the fencing token must be that of the child's generation.
  */
 export function childEnvironment(
-  { deploymentId, generation, tenureUrl, tenureCaFile, workDirectory }: ChildIdentity,
+  { deploymentId, generation, tenureUrl, tenureCaFile, token, workDirectory }: ChildIdentity,
   { env, pathFirst = [] }: { env: Readonly<Record<string, string>>; pathFirst?: readonly string[] },
 ): Record<string, string> {
   return {
     PATH: [...pathFirst, dirname(process.execPath), ...SYSTEM_PATH].join(delimiter),
     HOME: workDirectory,
     LANG: "C.UTF-8",
+    // A token that the deployment sets itself comes first: it was put there before children had one.
+    ...(token !== undefined && { TENURE_TOKEN: token }),
     ...env,
     TENURE_DEPLOYMENT_ID: deploymentId,
     TENURE_FENCING_TOKEN: String(generation),

@@ -31,6 +31,8 @@ export interface ListOptions {
   matches: MatchWhole;
   /** The samples of node-units that share one of these tenants. */
   samples: (tenants: readonly string[] | undefined) => Record<string, ResourceUsage>;
+  /** The token of the children of a term. */
+  tokenOf?: (term: { id: string; generation: number }) => string;
   /** Above this the answer is cut, and the node requests the rest. */
   answerBytesMax: number;
 }
@@ -57,7 +59,7 @@ export const withoutComma = ([first, ...others]: Buffer[]): Buffer[] =>
 
 /** Answers `unchanged`, the changes since the reader's revision, or a full list when that revision is unknown here. */
 export function answerList(options: ListOptions): WrittenList {
-  const { cache, origin, reader, revision, matches } = options;
+  const { cache, origin, reader, revision } = options;
   const key = { origin, profile: profileOf(reader) };
   const from = parseRevision(revision, key);
   const known = from && cache.reaches(Math.max(from.position, from.began)) ? from.position : 0;
@@ -101,7 +103,7 @@ export function answerList(options: ListOptions): WrittenList {
       bytes += 40;
       continue;
     }
-    const item = listed(row, reader, matches);
+    const item = listed(row, options);
     items.push(item);
     bytes += item.length;
   }
@@ -148,9 +150,15 @@ const shownToOthers = new WeakMap<DeploymentRow, Buffer>();
  * other nodes a row is serialized once, to bytes: 1,000 nodes that read 10,000 rows at once cost an instance a minute with
  * JSON per node, and 20 s with strings that were concatenated.
  */
-export function listed(row: DeploymentRow, reader: ListReader, matches: MatchWhole): Buffer {
+export function listed(
+  row: DeploymentRow,
+  { reader, matches, tokenOf }: Pick<ListOptions, "reader" | "matches" | "tokenOf">,
+): Buffer {
   if (!takesSecrets(reader) && usesSecrets(row)) return written(refusedForm(row));
-  return runs(row, reader, matches) ? written(ownForm(row)) : listedForOthers(row);
+  if (!runs(row, reader, matches)) return listedForOthers(row);
+  // Not for the node that takes it over next, whose term has not begun.
+  const isOwn = row.type === "daemon" || row.address === reader.address;
+  return written({ ...ownForm(row), ...(isOwn && tokenOf && { child_token: tokenOf(row) }) });
 }
 
 function ownForm(row: DeploymentRow): ListedDeployment {

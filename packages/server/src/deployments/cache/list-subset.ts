@@ -137,9 +137,10 @@ const heldIds = ({ reader, cache }: SubsetOptions): string[] =>
   heldBy(reader, cache.subsets).map(({ row }) => row.id);
 
 function createWritten(
-  { reader, matches }: SubsetOptions,
+  options: SubsetOptions,
   { known, namesAll }: { known: number; namesAll: boolean },
 ) {
+  const { reader } = options;
   const items: Buffer[] = [];
   const skipped: SkippedDeployment[] = [];
   const free: Buffer[] = [];
@@ -152,7 +153,7 @@ function createWritten(
       bytes += row.skipped.message.length;
       return;
     }
-    const item = listed(row, reader, matches);
+    const item = listed(row, options);
     items.push(item);
     bytes += item.length;
   }

@@ -1,4 +1,4 @@
-import { ANY_TENANT, DEFAULT_TENANT, type EnvValue } from "@tenure/protocol";
+import { ANY_TENANT, DEFAULT_TENANT, type EnvValue, type Grants } from "@tenure/protocol";
 import type { Scope } from "../../kernel/scope.ts";
 import type { Db } from "../../store/db.ts";
 import { json, sql } from "../../store/sql.ts";
@@ -24,6 +24,7 @@ export interface DeploymentChange {
   type?: string | undefined;
   enabled?: boolean | undefined;
   selector?: Readonly<Record<string, string>> | undefined;
+  grants?: Grants | undefined;
   lost_after_ms?: number | undefined;
   pin?: string | null | undefined;
   tenant?: string | undefined;
@@ -39,10 +40,10 @@ export async function createDeployment(
   const selector = pin ? { ...change.selector, address: pin } : (change.selector ?? {});
   const { rows } = await db.query<JsonRow>(sql`
     insert into deployment (id, tenant, name, package_name, package_version, command, args, env, type, address, enabled,
-                            selector, lost_after_ms, generation)
+                            selector, grants, lost_after_ms, generation)
     values (${id}, ${tenant}, tenure_stored_name(${tenant}, ${change.name ?? id}), ${change.package_name ?? ""}, ${change.package_version ?? ""},
             ${change.command ?? ""}, ${json(change.args ?? [])}, ${json(change.env ?? {})},
-            ${change.type ?? "deployment"}, ${pin ?? ""}, ${change.enabled ?? true}, ${json(selector)},
+            ${change.type ?? "deployment"}, ${pin ?? ""}, ${change.enabled ?? true}, ${json(selector)}, ${json(change.grants ?? {})},
             ${change.lost_after_ms ?? 0}, ${pin ? 1 : 0})
     on conflict (name) do nothing
     returning to_jsonb(deployment) as row`);
@@ -78,6 +79,7 @@ export async function changeDeployment(
              command         = coalesce(${change.command ?? null}, command),
              args            = coalesce(${change.args ? json(change.args) : null}::jsonb, args),
              env             = coalesce(${change.env ? json(change.env) : null}::jsonb, env),
+             grants          = coalesce(${change.grants ? json(change.grants) : null}::jsonb, grants),
              type            = coalesce(${change.type ?? null}, type),
              enabled         = coalesce(${change.enabled ?? null}::boolean, enabled),
              lost_after_ms   = coalesce(${change.lost_after_ms ?? null}::int, lost_after_ms),
@@ -124,6 +126,7 @@ export async function rollBackDeployment(
            args            = spec -> 'args',
            env             = spec -> 'env',
            selector        = spec -> 'selector',
+           grants          = coalesce(spec -> 'grants', grants),
            lost_after_ms   = (spec ->> 'lost_after_ms')::int,
            type            = coalesce(spec ->> 'type', 'deployment'),
            address         = case when spec ->> 'type' = 'daemon' then '' else address end,

@@ -4,6 +4,7 @@ import {
   DeploymentStatus,
   type FieldIssue,
   fieldIssues,
+  Grants,
   isDeploymentType,
   RELEASE_ADDRESS_LENGTH_MAX,
   StoredDeployment,
@@ -46,6 +47,8 @@ const Row = StoredDeployment.extend({
   created_at: StoredTime,
   updated_at: StoredTime,
   secret_versions: z.record(z.string(), z.number()).catch({}).default({}),
+  // What cannot be read grants nothing.
+  grants: Grants.catch({}).default({}),
 });
 
 /** The neutral values of columns that cannot be read; '' for columns not listed here. */
@@ -90,6 +93,7 @@ const Specification = Row.pick({
   args: true,
   env: true,
   selector: true,
+  grants: true,
   lost_after_ms: true,
 }).extend({
   // Specifications written before there were types are deployments.

@@ -1,8 +1,15 @@
-import { type DeploymentStatus, type EnvValue, type LogLines, ROUTES } from "@tenure/protocol";
+import {
+  type DeploymentStatus,
+  type EnvValue,
+  type LogLines,
+  ROUTES,
+  TenureError,
+} from "@tenure/protocol";
 import type { FastifyReply } from "fastify";
 import type { Principal } from "../../access/principal.ts";
 import type { DeploymentAdmin } from "../../deployments/deployment-admin.ts";
 import type { FollowedLog } from "../../deployments/node-relay.ts";
+import { requireMayGrant, requireOwnDeployment } from "../child-access.ts";
 import { numberCursor } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 import { requireAllTenants, tenantToWrite } from "../scope.ts";
@@ -22,6 +29,7 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
     }),
     serve(ROUTES.createDeployment, async ({ reply, body, principal, ...by }) => {
       const tenant = tenantToWrite(by.scope, body.tenant);
+      requireMayGrant(principal, body.grants);
       const created = await deployments.create(by, { ...body, tenant });
       reply.code(201);
       return shownTo(principal, created);
@@ -31,6 +39,10 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
     ),
     serve(ROUTES.updateDeployment, async ({ params, body, principal, ...by }) => {
       if (body.tenant !== undefined) requireAllTenants(principal, "deployment");
+      // Also what is granted already: the child would use it for another program.
+      if (isLimited(principal))
+        requireMayGrant(principal, (await deployments.read(by.scope, params.id)).grants);
+      requireMayGrant(principal, body.grants);
       return shownTo(principal, await deployments.update(by, params.id, body));
     }),
     serve(ROUTES.deleteDeployment, async ({ params, reply, ...by }) => {
@@ -41,9 +53,14 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
     serve(ROUTES.restartDeployment, async ({ params, forwarded, principal, ...by }) =>
       shownTo(principal, await deployments.restart(by, params.id, forwarded)),
     ),
-    serve(ROUTES.rollbackDeployment, async ({ params, body, principal, ...by }) =>
-      shownTo(principal, await deployments.rollBack(by, params.id, body.revision)),
-    ),
+    serve(ROUTES.rollbackDeployment, async ({ params, body, principal, ...by }) => {
+      if (isLimited(principal)) {
+        const reason =
+          "a token with pools or signers rolls back no deployment, whose grants may be wider";
+        throw new TenureError("FORBIDDEN", { reason });
+      }
+      return shownTo(principal, await deployments.rollBack(by, params.id, body.revision));
+    }),
     serve(ROUTES.listRevisions, async ({ params, query: { limit, cursor }, ...by }) => {
       const { principal, scope } = by;
       const before = numberCursor(cursor, REVISION_MAX);
@@ -56,9 +73,10 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
     serve(ROUTES.explainDeployment, async ({ params, principal, scope }) =>
       deployments.why(scope, params.id, { withErrors: principal.role === "admin" }),
     ),
-    serve(ROUTES.checkFence, async ({ params, query, scope }) =>
-      deployments.fence(scope, params.id, query.generation),
-    ),
+    serve(ROUTES.checkFence, async ({ principal, params, query, scope }) => {
+      requireOwnDeployment(principal, params.id);
+      return deployments.fence(scope, params.id, query.generation);
+    }),
     serve(ROUTES.readLogs, async ({ params, query, forwarded, reply, scope }) => {
       const { follow, ...selection } = query;
       const request = { ...defined(selection), forwarded };
@@ -71,6 +89,9 @@ export function deploymentRoutes(deployments: DeploymentAdmin): Served[] {
     }),
   ];
 }
+
+const isLimited = ({ pools, signers }: Principal): boolean =>
+  pools !== undefined || signers !== undefined;
 
 /** Only admins see the values of `env` and the last output of a program: both may contain secrets. */
 function shownTo<T extends { env: Record<string, EnvValue>; status?: DeploymentStatus[] }>(

@@ -1,6 +1,7 @@
 import { ROUTES } from "@tenure/protocol";
 import type { HttpJobs } from "../../jobs/api/http-api.ts";
 import { payloadOfRequest } from "../../jobs/api/raw-json.ts";
+import { requireGrantedPool } from "../child-access.ts";
 import type { CallerOf } from "../job-callers.ts";
 import { JsonReply, type Served, serve } from "../route.ts";
 import { tenantToWrite } from "../scope.ts";
@@ -18,7 +19,9 @@ export function jobRoutes(jobs: HttpJobs, callerOf: CallerOf): Served[] {
   return [
     serve(
       ROUTES.submitJob,
-      async ({ principal: { name: token }, scope, query, body, request, reply }) => {
+      async ({ principal, scope, query, body, request, reply }) => {
+        requireGrantedPool(principal, body.pool);
+        const { name: token } = principal;
         const tenant = tenantToWrite(scope);
         const trace_id = body.trace_id ?? traceOf(request.headers.traceparent);
         const waitMs = query.wait_ms ?? 0;

@@ -2,6 +2,7 @@ import { HIDDEN_HOLD_ID, type NonceRecord, ROUTES } from "@tenure/protocol";
 import type { Principal } from "../../access/principal.ts";
 import type { Act } from "../../audit/actor.ts";
 import type { Arrival, Nonces } from "../../nonces/nonces.ts";
+import { requireGrantedSigner } from "../child-access.ts";
 import { numberCursor, readPage } from "../page.ts";
 import { type Served, serve } from "../route.ts";
 import { requireAllTenants, tenantOf, tenantToMoveFrom } from "../scope.ts";
@@ -25,7 +26,10 @@ function readRoutes(nonces: SignerSource): Served[] {
       );
       return { items: rows, next_cursor };
     }),
-    serve(ROUTES.readSigner, ({ scope, params }) => nonces.read(params.signer, tenantOf(scope))),
+    serve(ROUTES.readSigner, ({ principal, scope, params }) => {
+      requireGrantedSigner(principal, params.signer);
+      return nonces.read(params.signer, tenantOf(scope));
+    }),
     serve(ROUTES.listNonces, async ({ principal, scope, params, query }) => {
       const { limit, cursor, status } = query;
       const filter = { ...params, tenant: tenantOf(scope), status };
@@ -50,13 +54,10 @@ function readRoutes(nonces: SignerSource): Served[] {
 }
 
 function numberRoutes(nonces: SignerSource, accessOf: SignerAccessRules): Served[] {
-  const arrivalOf = (
-    call: SignerWrite & { act: Act | undefined; forwarded: boolean },
-  ): Arrival => ({
-    forwarded: call.forwarded,
-    access: accessOf(call),
-    actor: call.act?.actor,
-  });
+  const arrivalOf = (call: SignerWrite & { act: Act | undefined; forwarded: boolean }): Arrival => {
+    requireGrantedSigner(call.principal, call.params.signer);
+    return { forwarded: call.forwarded, access: accessOf(call), actor: call.act?.actor };
+  };
   return [
     serve(ROUTES.raiseSigner, async (call) => {
       const { params, body } = call;

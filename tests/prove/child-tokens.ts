@@ -1,0 +1,102 @@
+import assert from "node:assert";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Deployment } from "@tenure/protocol";
+import { type DeploymentsOf, deploymentsOf } from "@tenure/testing/fleet/deployments";
+import { FLEET_TOKEN, FLEET_TOKEN_ENV } from "@tenure/testing/fleet/fleet-token";
+import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import { until } from "@tenure/testing/until";
+import { startFleet } from "./fleet.ts";
+import type { Proof, ProofRun } from "./proof.ts";
+
+const MOVES = { ci: 4, full: 100 };
+const REFUSED_WITHIN_MS = 1_000;
+const DEADLINE_MS = 120_000;
+const KEEP = 'printf "%s" "$TENURE_TOKEN" >given; exec sleep 100000';
+
+/** A deployment moves between two node-units; its former child asks both instances all the time. */
+export const childTokens: Proof = {
+  name: "child-tokens",
+  summary:
+    "the token of a child is refused by every instance within a second of the end of its term",
+  async run({ size, count = MOVES[size], print }: ProofRun) {
+    const fleet = await startFleet("redis", { env: FLEET_TOKEN_ENV });
+    const units: RunningUnit[] = [];
+    try {
+      const instances = [await fleet.startInstance(), await fleet.startInstance()];
+      const urls = instances.map(({ url }) => url);
+      for (const [nth, name] of ["one", "two"].entries()) {
+        const env = { HOST_TOKEN: FLEET_TOKEN, NODE_UNIT_SCHEDULER_INTERVAL_MS: "1000" };
+        units.push(await startUnit({ name, urls: [urls[nth]!], env }));
+      }
+      const deployments = deploymentsOf(urls[0]!, FLEET_TOKEN);
+      const { id } = await deployments.create({ command: KEEP, pin: units[0]!.address });
+      let former = await childOn(units[0]!, deployments, id);
+      const delays: number[] = [];
+      for (let move = 1; move <= count; move++) {
+        const unit = units[move % 2]!;
+        const patch: { pin: string } & Partial<Deployment> = { pin: unit.address };
+        await deployments.change(id, patch);
+        const refused = urls.map((url) => untilRefused(url, id, former));
+        const next = await childOn(unit, deployments, id, former.generation);
+        const { updated_at } = await deployments.read(id);
+        // The claim is the last change of the row: it ended the term.
+        for (const atMs of await Promise.all(refused)) delays.push(atMs - Date.parse(updated_at));
+        for (const url of urls) assert.equal(await fence(url, id, next), 200, "the new token");
+        former = next;
+      }
+      delays.sort((a, b) => a - b);
+      const at = (share: number) => delays[Math.ceil(delays.length * share) - 1]!;
+      print(
+        `${count} moves, 2 instances: the former token was refused ${at(0.5)} ms (p50), ${at(0.99)} ms (p99), ` +
+          `${at(1)} ms (max) after the end of its term; the new one was accepted each time`,
+      );
+      assert(at(0.99) <= REFUSED_WITHIN_MS, `p99 is ${at(0.99)} ms`);
+    } finally {
+      await Promise.all(units.map((unit) => unit.kill9()));
+      await fleet.stop();
+    }
+  },
+};
+
+interface Child {
+  token: string;
+  generation: number;
+}
+
+async function childOn(
+  { address, dataDir, name }: RunningUnit,
+  deployments: DeploymentsOf,
+  id: string,
+  after = -1,
+): Promise<Child> {
+  const running = async () => {
+    const row = await deployments.read(id);
+    const runs = row.status.some(
+      ({ state, generation }) => state === "running" && generation === row.generation,
+    );
+    return row.address === address && row.generation > after && runs && row;
+  };
+  const { generation } = await until(running, {
+    ...{ deadlineMs: DEADLINE_MS, everyMs: 50, what: `the deployment on ${name}` },
+  });
+  const read = () => readFileSync(join(dataDir, "work", id, "given"), "utf8");
+  const token = await until(() => read() || undefined, { what: "the token of the child" });
+  return { token, generation };
+}
+
+async function fence(url: string, id: string, { token, generation }: Child): Promise<number> {
+  const headers = { authorization: `Bearer ${token}` };
+  const path = `${url}/api/v1/deployments/${id}/fence?generation=${generation}`;
+  const { status } = await fetch(path, { headers, signal: AbortSignal.timeout(10_000) });
+  return status;
+}
+
+async function untilRefused(url: string, id: string, child: Child): Promise<number> {
+  const refused = async () => {
+    const status = await fence(url, id, child);
+    assert(status === 200 || status === 401, `the fence check answered ${status}`);
+    return status === 401 && Date.now();
+  };
+  return until(refused, { deadlineMs: DEADLINE_MS, everyMs: 5, what: "the former token's end" });
+}
