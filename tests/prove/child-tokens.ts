@@ -32,26 +32,39 @@ export const childTokens: Proof = {
       const deployments = deploymentsOf(urls[0]!, FLEET_TOKEN);
       const { id } = await deployments.create({ command: KEEP, pin: units[0]!.address });
       let former = await childOn(units[0]!, deployments, id);
-      const delays: number[] = [];
+      const accepted: number[] = [];
+      const refused: number[] = [];
       for (let move = 1; move <= count; move++) {
         const unit = units[move % 2]!;
         const patch: { pin: string } & Partial<Deployment> = { pin: unit.address };
         await deployments.change(id, patch);
-        const refused = urls.map((url) => untilRefused(url, id, former));
+        const asked = urls.map((url) => untilRefused(url, id, former));
         const next = await childOn(unit, deployments, id, former.generation);
         const { updated_at } = await deployments.read(id);
         // The claim is the last change of the row: it ended the term.
-        for (const atMs of await Promise.all(refused)) delays.push(atMs - Date.parse(updated_at));
+        const endMs = Date.parse(updated_at);
+        for (const { acceptedAskedMs, refusedMs } of await Promise.all(asked)) {
+          accepted.push(acceptedAskedMs - endMs);
+          refused.push(refusedMs - endMs);
+        }
         for (const url of urls) assert.equal(await fence(url, id, next), 200, "the new token");
         former = next;
       }
-      delays.sort((a, b) => a - b);
-      const at = (share: number) => delays[Math.ceil(delays.length * share) - 1]!;
       print(
-        `${count} moves, 2 instances: the former token was refused ${at(0.5)} ms (p50), ${at(0.99)} ms (p99), ` +
-          `${at(1)} ms (max) after the end of its term; the new one was accepted each time`,
+        `${count} moves, 2 instances: the last question that the former token got an answer to was asked ` +
+          `${percentile(accepted, 0.99)} ms (p99), ${percentile(accepted, 1)} ms (max) after the end of its term; ` +
+          "the new token was accepted each time",
       );
-      assert(at(0.99) <= REFUSED_WITHIN_MS, `p99 is ${at(0.99)} ms`);
+      // How soon a child learns of it depends on the machine too: the answer may be late.
+      print(
+        `first refusal received ${percentile(refused, 0.5)} ms (p50), ${percentile(refused, 0.99)} ms (p99), ` +
+          `${percentile(refused, 1)} ms (max) after the end of the term`,
+      );
+      const lateMs = percentile(accepted, 0.99);
+      assert(
+        lateMs <= REFUSED_WITHIN_MS,
+        `a former token was accepted ${lateMs} ms after its term`,
+      );
     } finally {
       await Promise.all(units.map((unit) => unit.kill9()));
       await fleet.stop();
@@ -92,11 +105,26 @@ async function fence(url: string, id: string, { token, generation }: Child): Pro
   return status;
 }
 
-async function untilRefused(url: string, id: string, child: Child): Promise<number> {
+interface Refusal {
+  /** When the last question was asked that the token got an answer to. */
+  acceptedAskedMs: number;
+  refusedMs: number;
+}
+
+async function untilRefused(url: string, id: string, child: Child): Promise<Refusal> {
+  let acceptedAskedMs = 0;
   const refused = async () => {
+    const askedMs = Date.now();
     const status = await fence(url, id, child);
     assert(status === 200 || status === 401, `the fence check answered ${status}`);
-    return status === 401 && Date.now();
+    if (status === 401) return { acceptedAskedMs, refusedMs: Date.now() };
+    acceptedAskedMs = askedMs;
+    return undefined;
   };
   return until(refused, { deadlineMs: DEADLINE_MS, everyMs: 5, what: "the former token's end" });
+}
+
+function percentile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.ceil(sorted.length * share) - 1]!;
 }

@@ -181,6 +181,11 @@ async function basesOf(
     ...{ id_sha256: "x", token_name: "x", token_sha256: "x" },
     ...{ created_at: "2020-01-01", seen_at: "2020-01-01", expires_at: "2020-01-01" },
   });
+  // Empty without a key file. Its value cannot be decrypted.
+  change("secret", {
+    ...{ tenant: "default", name: "x", version: 1, key_id: "x", sealed: "\\x00" },
+    ...{ created_at: "2020-01-01", updated_at: "2020-01-01" },
+  });
   // Empty while no brake is on.
   change("tenant_brake", {
     tenant: "nobody",
@@ -225,6 +230,7 @@ const LISTS = [
   "/nodes",
   "/events",
   "/audit",
+  "/secrets",
   "/signers",
   "/cluster",
   "/membership",

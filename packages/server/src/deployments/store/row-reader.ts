@@ -47,8 +47,7 @@ const Row = StoredDeployment.extend({
   created_at: StoredTime,
   updated_at: StoredTime,
   secret_versions: z.record(z.string(), z.number()).catch({}).default({}),
-  // What cannot be read grants nothing.
-  grants: Grants.catch({}).default({}),
+  grants: sized(Grants.default({})),
 });
 
 /** The neutral values of columns that cannot be read; '' for columns not listed here. */
@@ -57,6 +56,7 @@ const NEUTRAL: Record<string, (raw: Record<string, unknown>) => unknown> = {
   args: () => [],
   env: () => ({}),
   selector: () => ({}),
+  grants: () => ({}),
   lost_after_ms: () => 0,
   generation: () => 0,
   revision: () => 0,

@@ -1,7 +1,7 @@
 -- Values that deployments refer to by name. `sealed` is the nonce, the ciphertext and the tag of AES-256-GCM, which covers
 -- tenant, name and version too: a value copied to another row does not decrypt (secrets/sealing.ts).
 create table secret (
-  tenant     text        not null,
+  tenant     text        not null check (tenant ~ '^[A-Za-z0-9._:/@-]{1,128}$'),
   name       text        not null check (name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'),
   version    bigint      not null check (version between 1 and 999999999999999),
   key_id     text        not null,
