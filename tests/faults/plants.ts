@@ -322,7 +322,7 @@ export const PLANTS: readonly Plant[] = [
     edits: [
       {
         file: "server/dist/jobs/store/lua/advance-job.lua",
-        protection: "if attempt_id ~= attempt then",
+        protection: "if attempt_id ~= job.attempt then",
         instead: "if false then",
       },
       {

@@ -36,7 +36,7 @@ async function reasonsIn(path: string, principal: Principal): Promise<number> {
   return JSON.stringify(await answer(request, reply, principal)).split(REASON).length - 1;
 }
 
-const token = (role: Principal["role"], tenant: string) => ({
+const token = (role: AuthToken["role"], tenant: string) => ({
   ...{ name: `${tenant}-${role}`, role, tenant },
   sha256: `${role}${tenant}`,
 });
