@@ -26,6 +26,8 @@ export interface Things {
   turnId: string;
   node: RawNode;
   hold: NonceAllocation;
+  /** A viewer's token of the table. */
+  tokenId: string;
   /** What only callers who see the tenant may read. */
   secrets: string[];
   /** Makes another deployment, for a call that deletes it. */
@@ -66,6 +68,10 @@ export async function furnish(server: AttackedServer, prefix: string): Promise<O
       });
     const node = await connectNode(server, tenant, marker);
     await ask("PUT", `/secrets/${marker}`, { value: "the value" });
+    const created = await ask<{ id: string }>("POST", "/tokens", {
+      ...{ name: `${marker}-token`, role: "viewer" },
+    });
+    const tokenId = created.id;
     const deployment = await create({ name: `${marker}-web` });
     await ask("PATCH", `/deployments/${deployment.id}`, { args: [marker, "2"] });
     const candidates = [{ id: deployment.id, generation: deployment.generation }];
@@ -93,8 +99,17 @@ export async function furnish(server: AttackedServer, prefix: string): Promise<O
     };
     const bury = () => letters.bury(job.job_id);
     await bury();
-    const ids = [deployment.id, job.job_id, turnId, node.key.address, hold.hold_id];
-    const made = { marker, deployment, job, turnId, node, hold, secrets: [marker, ...ids] };
+    const ids = [deployment.id, job.job_id, turnId, node.key.address, hold.hold_id, tokenId];
+    const made = {
+      marker,
+      deployment,
+      job,
+      turnId,
+      node,
+      hold,
+      tokenId,
+      secrets: [marker, ...ids],
+    };
     things.set(tenant, { ...made, spare, spareSecret, bury });
   }
   return {
@@ -168,6 +183,7 @@ export async function callsOf(
     "/nodes/": node.key.address,
     "/dlq/": letter,
     "/signers/": `eip155:1:${marker}`,
+    "/tokens/": things.tokenId,
   };
   const found = Object.entries(ids).find(([part]) => route.path.includes(part))?.[1] ?? "";
   const path = route.path
@@ -192,6 +208,7 @@ function bodyOf(route: Route, name: string, { marker, hold }: Things): { body?: 
       pending_ms: 1,
     },
     setSecret: { value: "another value" },
+    createToken: { name: `new-${randomUUID()}`, role: "viewer" },
     login: { token: "no such token at all" },
     raiseSigner: { next_nonce: 1 },
     allocateNonces: { request_id: randomUUID() },

@@ -155,6 +155,7 @@ describe("the surroundings of a child", () => {
       "HOME",
       "LANG",
       "PATH",
+      "TENURE_CA_FILE",
       "TENURE_DEPLOYMENT_ID",
       "TENURE_FENCING_TOKEN",
       "TENURE_URL",
