@@ -54,7 +54,7 @@ function text(directory: string, hosts: readonly string[]): string {
     `    TENURE_URL=https://localhost:7070 TENURE_CA_FILE=${ca?.cert} tenure health`,
     "  node-unit:",
     `    HOST_URL=https://localhost:7070 HOST_CA_FILE=${ca?.cert} \\`,
-    `    HOST_CERT_FILE=${client?.cert} HOST_KEY_FILE=${client?.key} tenure node`,
+    `    HOST_CERT_FILE=${client?.cert} HOST_KEY_FILE=${client?.key} tenure node run`,
     "",
     `  ${join(directory, "ca-key.pem")} can sign a certificate for any name: use it for trials only.`,
   ].join("\n");

@@ -45,7 +45,7 @@ export const TokenScopes = z.strictObject({
 export type TokenScopes = z.infer<typeof TokenScopes>;
 
 /** `role` peer is for the settings only. */
-export const TokenRole = Role.exclude(["peer"]);
+export const TokenRole = Role.exclude(["peer", "child"]);
 
 export const TokenCreate = z.object({
   name: ClientId,
