@@ -82,11 +82,12 @@ export interface RowsByAge<R extends Aged> {
   inShard(shard: number): Iterable<R>;
 }
 
-/** Deleted rows leave `order` when they are half of it. */
+/** Deleted rows leave `order` when they are half of it. Most are its first: `first` is behind those. */
 export function createRowsByAge<R extends Aged>(): RowsByAge<R> {
   const rows = new Map<string, R>();
   const shards = new Map<number, Map<string, R>>();
   let order: R[] = [];
+  let first = 0;
   let isSorted = true;
   const isPresent = (row: R): boolean => rows.get(row.id) === row;
 
@@ -109,14 +110,16 @@ export function createRowsByAge<R extends Aged>(): RowsByAge<R> {
     },
     inShard: (shard) => shards.get(shard)?.values() ?? [],
     oldest(countMax) {
-      if (order.length > 2 * rows.size) order = order.filter(isPresent);
+      if (!isSorted || order.length > 2 * rows.size) {
+        order = order.filter(isPresent);
+        first = 0;
+      }
       if (!isSorted) order.sort(byAge);
       isSorted = true;
+      while (first < order.length && !isPresent(order[first]!)) first += 1;
       const found: R[] = [];
-      for (const row of order) {
-        if (found.length === countMax) break;
-        if (isPresent(row)) found.push(row);
-      }
+      for (let at = first; at < order.length && found.length < countMax; at++)
+        if (isPresent(order[at]!)) found.push(order[at]!);
       return found;
     },
   };
