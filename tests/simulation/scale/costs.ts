@@ -7,6 +7,11 @@ export interface Costs {
   /** CPU of an instance, in milliseconds. */
   listMs: number;
   listRowMs: number;
+  /** The free rows of a demand, which are the same for all nodes but for those of the claim window. */
+  listDemandMs: number;
+  listOwnerMs: number;
+  /** The oldest free rows are written for all nodes together, once after each change of the free rows. */
+  oldestMs: number;
   callMs: number;
   tellMs: number;
   hostEventMs: number;
@@ -32,18 +37,27 @@ export interface Costs {
   hostEventBytes: number;
   candidateBytes: number;
   addressBytes: number;
-  /** Rows in one answer: the server cuts it at 512 KiB. */
-  pieceRows: number;
+  heldBytes: number;
+  demandBytes: number;
+  freeRowBytes: number;
+  ownerBytes: number;
+  namedOwnerBytes: number;
+  /** The server cuts an answer: all that are open share these bytes, and each may have so many. */
+  sharedBytes: number;
+  answerBytes: [min: number, max: number];
 }
 
 export const COSTS: Costs = {
   listMs: 0.05,
-  listRowMs: 0.0015,
+  listRowMs: 0.01,
+  listDemandMs: 0.1,
+  listOwnerMs: 0.0007,
+  oldestMs: 0.5,
   callMs: 0.1,
   tellMs: 0.01,
   hostEventMs: 0.005,
   memberMs: 0.005,
-  copyRowMs: 0.01,
+  copyRowMs: 0.02,
   claimMs: 1,
   releaseMs: 0.5,
   releaseAddressMs: 0.01,
@@ -59,5 +73,11 @@ export const COSTS: Costs = {
   hostEventBytes: 420,
   candidateBytes: 64,
   addressBytes: 48,
-  pieceRows: 1_400,
+  heldBytes: 39,
+  demandBytes: 160,
+  freeRowBytes: 97,
+  ownerBytes: 12,
+  namedOwnerBytes: 60,
+  sharedBytes: 64 * 1_024 * 1_024,
+  answerBytes: [32 * 1_024, 512 * 1_024],
 };

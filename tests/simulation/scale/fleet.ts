@@ -4,7 +4,7 @@ import type { LoopPorts } from "../../../packages/agent/src/loop/loop-ports.ts";
 import { createChance } from "../chance.ts";
 import { createTimeline, type Timeline } from "../timeline.ts";
 import type { Costs } from "./costs.ts";
-import { createOwnList, createSharedList } from "./lists.ts";
+import type { ListKind } from "./lists.ts";
 import { createScaleServer, type Planted, type ScaleServer, type Terminal } from "./server.ts";
 import { createVersionedTable, type VersionedTable } from "./table.ts";
 import { createTally, type Tally } from "./tally.ts";
@@ -15,8 +15,8 @@ export interface FleetOptions {
   instances: number;
   seed: number;
   costs: Costs;
-  /** Each node with a list of its own, as the agent has it. */
-  ownLists?: boolean;
+  /** `shared` by default. */
+  lists?: ListKind;
   planted?: Planted;
 }
 
@@ -44,7 +44,7 @@ export function createScaleFleet(options: FleetOptions, begin: "empty" | "owned"
   const { costs, planted = {} } = options;
   const chance = createChance(options.seed);
   const timeline = createTimeline();
-  const table = createVersionedTable(8 * options.deployments + 1_000);
+  const table = createVersionedTable();
   const tally = createTally();
   const addresses = Array.from({ length: options.nodes }, () => addressOf(chance.fraction));
   const ownerOf = (nth: number) => addresses[nth % addresses.length]!;
@@ -54,7 +54,7 @@ export function createScaleFleet(options: FleetOptions, begin: "empty" | "owned"
   );
   const server = createScaleServer({
     ...{ timeline, chance, table, tally, costs, planted, members },
-    instances: options.instances,
+    ...{ instances: options.instances, lists: options.lists ?? "shared" },
   });
   const nodes = addresses.map(createNode);
   let gone: readonly string[] = [];
@@ -62,11 +62,7 @@ export function createScaleFleet(options: FleetOptions, begin: "empty" | "owned"
 
   function createNode(address: string): Node {
     let heard = members;
-    const createList = options.ownLists ? createOwnList : createSharedList;
-    const readTo = table.head();
-    const { list, cache, policy } = createList({
-      ...{ me: address, table, readTo, lost: server.lost, read: (from) => server.list(node, from) },
-    });
+    const { list, cache, policy } = server.connect(members.get(address)!, () => node);
     const ports: LoopPorts = {
       me: address,
       clock: timeline,
@@ -94,7 +90,6 @@ export function createScaleFleet(options: FleetOptions, begin: "empty" | "owned"
         heard = now;
       },
     };
-    server.connect(node);
     return node;
   }
 

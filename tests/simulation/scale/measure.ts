@@ -83,46 +83,50 @@ async function createMeasured(size: Size, free: number) {
 
 interface ListParts {
   createDeploymentCache(): { put(row: unknown): boolean };
-  answerList(options: unknown): { revision: string; more?: boolean };
+  answerSubset(options: unknown): { revision: string; more?: boolean };
   listParts(answer: unknown): Buffer[];
 }
 
 const LISTED_ROWS = 10_000;
+const REPEATS = 100;
 
-/** CPU of an instance for a row of a list and for "unchanged", by the built server's own functions, JSON included. */
+/** CPU of an instance for the parts of a list, by the built server's own functions, JSON included. */
 export async function measureLists(serverDist: string): Promise<string> {
   const load = async (file: string) =>
-    (await import(pathToFileURL(join(serverDist, "deployments", file)).href)) as ListParts;
-  const cache = (await load("cache/deployment-cache.js")).createDeploymentCache();
-  const { answerList, listParts } = await load("cache/list-delta.js");
+    (await import(pathToFileURL(join(serverDist, "deployments/cache", file)).href)) as ListParts;
+  const { createDeploymentCache } = await load("deployment-cache.js");
+  const { answerSubset } = await load("list-subset.js");
+  const { listParts } = await load("list-delta.js");
   const at = new Date(0);
-  for (const row of rowsOf(LISTED_ROWS, () => ""))
-    cache.put({ ...row, args: [], env: {}, created_at: at, updated_at: at });
-  const reader = { ...memberOf("reader"), claim_policy: "deployment_count" };
-  const ask = (revision: string | undefined) => {
-    const matches = () => true;
-    const samples = () => ({});
-    const answer = answerList({
-      ...{ cache, origin: "o", reader, revision, matches, samples },
-      answerBytesMax: 512 * 1_024,
+
+  async function measure(addressOfRow: (nth: number) => string, known: number): Promise<number> {
+    const cache = createDeploymentCache();
+    const rows = rowsOf(LISTED_ROWS, addressOfRow);
+    for (const row of rows)
+      cache.put({ ...row, args: [], env: {}, created_at: at, updated_at: at });
+    const reader = { ...memberOf("reader"), claim_policy: "deployment_count" };
+    const options = {
+      ...{ cache, origin: "o", reader, owners: [], refused: new Map(), answerBytesMax: 2 ** 30 },
+      ...{ matches: () => true, samples: () => ({}) },
+    };
+    const { revision } = answerSubset({ ...options, revision: undefined });
+    const from = revision.replace(/\d+$/, `${known}`);
+    const write = () => Buffer.concat(listParts(answerSubset({ ...options, revision: from })));
+    const ms = await medianOf(async () => {
+      for (let nth = 0; nth < REPEATS; nth++) write();
     });
-    Buffer.concat(listParts(answer));
-    return answer;
-  };
-  let revision: string | undefined;
-  const whole = await medianOf(async () => {
-    revision = undefined;
-    for (let more = true; more; ) {
-      const answer = ask(revision);
-      revision = answer.revision;
-      more = answer.more === true;
-    }
-  });
-  const unchanged = await medianOf(async () => {
-    for (let nth = 0; nth < LISTED_ROWS; nth++) ask(revision);
-  });
-  const microseconds = (ms: number) => `${((1_000 * ms) / LISTED_ROWS).toFixed(1)} µs`;
-  return `An instance, per row of a list: ${microseconds(whole)}; per "unchanged": ${microseconds(unchanged)}.`;
+    return ms / REPEATS;
+  }
+
+  const unchanged = await measure(() => "", LISTED_ROWS);
+  const own = (await measure(() => "reader", 1)) / LISTED_ROWS;
+  const owners = (await measure((nth) => `node-${nth}`, 1)) / LISTED_ROWS;
+  const free = await measure(() => "", 1);
+  const microseconds = (ms: number) => `${(1_000 * ms).toFixed(1)} µs`;
+  return (
+    `An instance, per row of a list: ${microseconds(own)}; per owner: ${microseconds(owners)}; ` +
+    `for free rows: ${microseconds(free)}; for "unchanged": ${microseconds(unchanged)}.`
+  );
 }
 
 async function cpuOf(act: () => Promise<unknown>): Promise<number> {

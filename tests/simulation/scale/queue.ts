@@ -4,6 +4,8 @@ import type { Timeline } from "../timeline.ts";
 export interface Queue {
   /** Resolves when it is done. What it costs is asked when it begins. */
   work(ms: number | (() => number)): Promise<void>;
+  /** What waits or is done now. */
+  readonly length: number;
   readonly busyMs: number;
   readonly waitMsMax: number;
   /** Counts anew from here. */
@@ -56,6 +58,9 @@ export function createQueue(timeline: Timeline, workers = 1): Queue {
     reset() {
       busyMs = 0;
       waitMsMax = 0;
+    },
+    get length() {
+      return waiting.length - first + workers - idle;
     },
     get busyMs() {
       return busyMs;

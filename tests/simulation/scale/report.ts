@@ -19,7 +19,7 @@ export interface ScaleOptions {
   only: string;
   /** Where to draw it. */
   svgFile: string | undefined;
-  /** Rows that are in it are not run again, and those that are run are added: the largest take half an hour. */
+  /** Rows that are in it are not run again, and those that are run are added: the largest take a quarter of an hour. */
   keepFile: string | undefined;
   print: Told;
   told: Told;
@@ -114,7 +114,10 @@ const SERVERS: Column[] = [
   ["longest wait for it", ({ instanceWaitMsMax }) => seconds(instanceWaitMsMax)],
   ["calls late", ({ tally }) => number(tally.late)],
   ["lists", ({ tally }) => number(tally.lists)],
+  ["cut", ({ tally }) => number(tally.cut)],
   ["rows sent", ({ tally }) => number(tally.listRows)],
+  ["free rows sent", ({ tally }) => number(tally.listFree)],
+  ["counts sent", ({ tally }) => number(tally.listOwners)],
   ["releases asked", ({ tally }) => number(tally.releases)],
   ["Postgres busy", ({ postgresBusyMs }) => seconds(postgresBusyMs)],
 ];

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { COSTS } from "./costs.ts";
-import { type FleetOptions, rowsOf } from "./fleet.ts";
+import { createScaleFleet, type FleetOptions, rowsOf } from "./fleet.ts";
 import { converge, failOver, type Outcome, restOneMinute } from "./scenarios.ts";
 import { createVersionedTable } from "./table.ts";
 import { messagesOf } from "./tally.ts";
@@ -39,25 +39,77 @@ describe("a fleet of 60 node-units and 600 deployments", { timeout: LIMIT_MS }, 
   });
 
   test("does with shared lists exactly what it does with the agent's own list and policy", async () => {
-    const own = { ...FLEET, ownLists: true };
+    const own: FleetOptions = { ...FLEET, lists: "subset" };
     expect(await converge(own)).toEqual(await converge(FLEET));
     expect(await failOver(own, LOST)).toEqual(await failOver(FLEET, LOST));
   });
+
+  test.each([
+    1, 2, 3,
+  ])("claims the same rows at the same moments with every row in each list (seed %i)", async (seed) => {
+    const fleet = { ...FLEET, seed, costs: EQUAL_ANSWERS };
+    for (const lost of [0, LOST]) {
+      const found = await claimsOf({ ...fleet, lists: "subset" }, lost);
+      expect(found.claims).toEqual((await claimsOf({ ...fleet, lists: "whole" }, lost)).claims);
+      expect(found.claims).toEqual((await claimsOf({ ...fleet, lists: "shared" }, lost)).claims);
+      expect(found.claims.length).toBeGreaterThanOrEqual(
+        lost > 0 ? 2 * LOST * SHARE : FLEET.deployments,
+      );
+    }
+  });
+
+  test("claims everything with lists that are cut, and sends about as much as with the agent's own lists", async () => {
+    const costs = { ...COSTS, answerBytes: [1_500, 1_500] as [number, number] };
+    const shared = await converge({ ...FLEET, costs });
+    const own = await converge({ ...FLEET, costs, lists: "subset" });
+    for (const { tally } of [shared, own]) {
+      expect(tally.claims).toBe(FLEET.deployments);
+      expect(tally.cut).toBeGreaterThan(20);
+    }
+    expect(shared.tally.bytes / own.tally.bytes).toBeGreaterThan(0.9);
+    expect(shared.tally.bytes / own.tally.bytes).toBeLessThan(1.1);
+  });
 });
 
-test("more nodes than can look at the same rows claim side by side, evenly, and with either kind of list alike", {
-  timeout: LIMIT_MS,
-}, async () => {
-  const crowd = { ...FLEET, nodes: 700, deployments: 1_400 };
-  const outcome = await converge(crowd);
-  expect(faultsOf(outcome, crowd.deployments)).toEqual([]);
-  // 2.9 s; and 5.8 s when each waits for its turn.
-  expect(outcome.tookMs).toBeLessThan(4_000);
-  expect(await converge({ ...crowd, ownLists: true })).toEqual(outcome);
+/** Then every kind of list takes the same time. */
+const EQUAL_ANSWERS = { ...COSTS, listRowMs: 0, listDemandMs: 0, listOwnerMs: 0 };
+
+/** Every change of an owner, with its moment. */
+async function claimsOf(options: FleetOptions, lost: number) {
+  const fleet = createScaleFleet(options, lost > 0 ? "owned" : "empty");
+  await fleet.timeline.run(10_000);
+  const from = fleet.table.head();
+  if (lost > 0) fleet.lose(lost);
+  else fleet.server.add(rowsOf(options.deployments, () => ""));
+  await fleet.timeline.run(40_000);
+  const changes = fleet.table.changes(from, fleet.table.head());
+  const claims = changes.map(({ id, after }) => [id, after.address, after.updated_at].join(" "));
+  return { claims, bytes: fleet.tally.bytes };
+}
+
+describe("more nodes than can look at the same rows", { timeout: LIMIT_MS }, () => {
+  test("claim side by side, evenly", async () => {
+    const crowd = { ...FLEET, nodes: 700, deployments: 1_400 };
+    const outcome = await converge(crowd);
+    expect(faultsOf(outcome, crowd.deployments)).toEqual([]);
+    // 2.9 s; and 5.8 s when each waits for its turn.
+    expect(outcome.tookMs).toBeLessThan(4_000);
+  });
+
+  test("claim the same rows at the same moments with every kind of list", async () => {
+    const crowd = { ...FLEET, nodes: 540, deployments: 600, costs: EQUAL_ANSWERS };
+    const [shared, subset, whole] = [
+      await claimsOf({ ...crowd, lists: "shared" }, 0),
+      await claimsOf({ ...crowd, lists: "subset" }, 0),
+      await claimsOf({ ...crowd, lists: "whole" }, 0),
+    ];
+    expect(subset.claims).toEqual(whole.claims);
+    expect(shared).toEqual(subset);
+  });
 });
 
 test("the shared table counts what each of thousands of nodes owns", () => {
-  const table = createVersionedTable(10_000);
+  const table = createVersionedTable();
   const addresses = Array.from({ length: 5_000 }, (_, nth) => `node-${nth}`);
   for (const row of rowsOf(5_000, (nth) => addresses[nth]!)) table.insert(row);
   expect(table.at(table.head()).least(addresses)).toHaveLength(5_000);

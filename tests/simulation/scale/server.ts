@@ -8,8 +8,16 @@ import { createReleaseFlight } from "../../../packages/server/src/deployments/re
 import type { Chance } from "../chance.ts";
 import type { Timeline } from "../timeline.ts";
 import type { Costs } from "./costs.ts";
+import { bytesOf, writingMs } from "./list-parts.ts";
+import {
+  type Answered,
+  type InstanceList,
+  instanceLists,
+  type ListKind,
+  type NodeList,
+} from "./lists.ts";
 import { createQueue, type Queue } from "./queue.ts";
-import type { VersionedTable } from "./table.ts";
+import type { Change, VersionedTable } from "./table.ts";
 import type { Tally } from "./tally.ts";
 
 /** A node, as far as its instance knows it. */
@@ -20,19 +28,11 @@ export interface Terminal {
   heard(members: ReadonlyMap<string, Member>): void;
 }
 
-/** Up to where a reader has read the list. */
-export interface Reading {
-  position: number;
-  rows: number;
-  more: boolean;
-}
-
 export interface ScaleServer {
   readonly instances: readonly Queue[];
   readonly postgres: Queue;
-  readonly lost: ReadonlySet<string>;
-  connect(node: Terminal): void;
-  list(node: Terminal, from: number): Promise<Reading>;
+  /** Gives the node an instance. Returns its list there. */
+  connect(member: Member, node: () => Terminal): NodeList;
   claim(node: Terminal, candidates: readonly DeploymentTerm[]): Promise<DeploymentTerm>;
   release(node: Terminal, addresses: readonly string[]): Promise<readonly DeploymentTerm[]>;
   /** Rows that appear at once, as an operator's script would make them. */
@@ -48,6 +48,7 @@ export interface ScaleServerOptions {
   tally: Tally;
   costs: Costs;
   instances: number;
+  lists: ListKind;
   members: ReadonlyMap<string, Member>;
   planted: Planted;
 }
@@ -63,7 +64,8 @@ export interface Planted {
 
 interface Instance {
   cpu: Queue;
-  nodes: Map<string, Terminal>;
+  nodes: Map<string, () => Terminal>;
+  list: InstanceList;
   /** How far its copy of the table is. */
   copyAt: number;
   members: ReadonlyMap<string, Member>;
@@ -88,6 +90,7 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
   const { timeline, chance, table, tally, costs, planted } = options;
   const postgres = createQueue(timeline, costs.postgresWorkers);
   const lost = new Set<string>();
+  const createList = instanceLists(options.lists, { table, costs, lost });
   let members = options.members;
   const instances = Array.from({ length: options.instances }, createInstance);
   const homes = new Map<string, Instance>();
@@ -96,6 +99,7 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
   function createInstance(): Instance {
     const instance: Instance = {
       ...{ cpu: createQueue(timeline), nodes: new Map(), copyAt: table.head(), members },
+      list: createList(),
       readCopy: oneAtATime(() => readCopy(instance)),
       readMembers: oneAtATime(() => readMembers(instance)),
       release: createReleaseFlight({
@@ -103,6 +107,7 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
         run: (_: Terminal, addresses) => free(instance, addresses),
       }),
     };
+    instance.list.add(lastChanges(table.changes(0, table.head())), table.head());
     return instance;
   }
 
@@ -130,25 +135,31 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
     });
   }
 
-  async function list(node: Terminal, from: number): Promise<Reading> {
-    const instance = homes.get(node.address)!;
-    let reading: Reading = { position: from, rows: 0, more: false };
+  async function list<A>(node: Terminal, write: (bytesMax: number) => Answered<A>): Promise<A> {
+    const { cpu } = homes.get(node.address)!;
+    let answered: Answered<A> | undefined;
     tally.lists += 1;
     tally.bytes += 2 * costs.frameBytes;
     await call(node, {
       cpuMs() {
-        const to = instance.copyAt;
-        const all = table.changedBetween(from, to);
-        const rows = Math.min(all, costs.pieceRows);
-        const more = all > rows;
-        reading = { position: more ? table.positionAfter(from, rows) : to, rows, more };
-        tally.listRows += rows;
-        tally.bytes += rows * costs.rowBytes;
-        return costs.listMs + rows * costs.listRowMs;
+        answered = write(shareOf(cpu));
+        const { parts, more } = answered;
+        tally.listRows += parts.rows;
+        tally.listFree += parts.free;
+        tally.listOwners += parts.owners;
+        tally.cut += more ? 1 : 0;
+        tally.bytes += bytesOf(parts, costs);
+        return writingMs(parts, costs);
       },
       answer() {},
     });
-    return reading;
+    return answered!.answer;
+  }
+
+  /** As in the server's `list-pace.ts`. */
+  function shareOf({ length }: Queue): number {
+    const [min, max] = costs.answerBytes;
+    return Math.min(max, Math.max(min, costs.sharedBytes / length));
   }
 
   function claim(node: Terminal, candidates: readonly DeploymentTerm[]): Promise<DeploymentTerm> {
@@ -224,9 +235,13 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
   async function readCopy(instance: Instance): Promise<void> {
     const from = instance.copyAt;
     const to = table.head();
-    const rows = table.changedBetween(from, to);
-    await postgres.work(costs.copyLookMs + rows * costs.readRowMs);
-    await instance.cpu.work(rows * costs.copyRowMs);
+    const changes = lastChanges(table.changes(from, to));
+    await postgres.work(costs.copyLookMs + changes.length * costs.readRowMs);
+    const isFree = changes.some(
+      (change) => change.before?.address === "" || change.after.address === "",
+    );
+    await instance.cpu.work(changes.length * costs.copyRowMs + (isFree ? costs.oldestMs : 0));
+    instance.list.add(changes, to);
     instance.copyAt = to;
     void tell(instance, whomToWake(instance, { from, to }));
   }
@@ -235,7 +250,7 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
   function whomToWake(
     { nodes }: Instance,
     { from, to }: { from: number; to: number },
-  ): Iterable<Terminal> {
+  ): Iterable<() => Terminal> {
     const changes = table.changes(from, to);
     if (planted.claimsWakeEverybody || changes.some(({ after }) => after.address === ""))
       return nodes.values();
@@ -243,13 +258,13 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
     return [...named].flatMap((address) => nodes.get(address ?? "") ?? []);
   }
 
-  async function tell({ cpu }: Instance, told: Iterable<Terminal>): Promise<void> {
+  async function tell({ cpu }: Instance, told: Iterable<() => Terminal>): Promise<void> {
     const here = [...told];
     if (here.length === 0) return;
     tally.tells += here.length;
     tally.bytes += here.length * costs.frameBytes;
     await cpu.work(here.length * costs.tellMs);
-    for (const node of here) timeline.after(latencyMs(), () => node.isAlive && node.wake());
+    for (const node of here) timeline.after(latencyMs(), () => node().isAlive && node().wake());
   }
 
   async function readMembers(instance: Instance): Promise<void> {
@@ -265,18 +280,19 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
     await instance.cpu.work(here.length * changes * costs.hostEventMs);
     for (const node of here)
       timeline.after(latencyMs(), () => {
-        node.heard(now);
-        if (node.isAlive) node.wake();
+        node().heard(now);
+        if (node().isAlive) node().wake();
       });
   }
 
   return {
-    ...{ postgres, lost, list, claim, release },
+    ...{ postgres, claim, release },
     instances: instances.map(({ cpu }) => cpu),
-    connect(node) {
+    connect(member, node) {
       const instance = instances[homes.size % instances.length]!;
-      homes.set(node.address, instance);
-      instance.nodes.set(node.address, node);
+      homes.set(member.address, instance);
+      instance.nodes.set(member.address, node);
+      return instance.list.listOf(member, (write) => list(node(), write));
     },
     add(rows) {
       for (const row of rows) table.insert(row);
@@ -298,6 +314,16 @@ export function createScaleServer(options: ScaleServerOptions): ScaleServer {
 }
 
 const BEGINNING_MS = Date.parse("2024-01-01T00:00:00.000Z");
+
+/** Of each row from its first state to its last, as a refresh of an instance sees it. */
+function lastChanges(changes: readonly Change[]): Change[] {
+  const byId = new Map<string, Change>();
+  for (const change of changes) {
+    const { before } = byId.get(change.id) ?? change;
+    byId.set(change.id, { ...change, before });
+  }
+  return [...byId.values()];
+}
 
 /** Whoever asks while one runs waits for the next, and all who wait share it. */
 function oneAtATime(run: () => Promise<void>): () => Promise<void> {

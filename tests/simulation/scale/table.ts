@@ -6,7 +6,6 @@ import {
   rowsInWindow,
   shardOf,
 } from "@tenure/protocol";
-import { createLiveCount } from "./live-count.ts";
 
 /** The table of deployments with its history, so that ten thousand nodes can each look at their own moment of it. */
 export interface VersionedTable {
@@ -19,12 +18,6 @@ export interface VersionedTable {
   ownedBy(address: string): ListedDeployment[];
   countOf(address: string): number;
   changes(from: number, to: number): readonly Change[];
-  /** What a reader at `from` is sent to be at `to`. */
-  rowsChanged(from: number, to: number): ListedDeployment[];
-  /** How many those are. */
-  changedBetween(from: number, to: number): number;
-  /** Where a reader at `from` is after so many rows. */
-  positionAfter(from: number, rows: number): number;
   /** What a reader at this position sees. */
   at(position: number): TableView;
 }
@@ -41,18 +34,14 @@ export interface TableView {
 
 export interface Change {
   id: string;
-  /** The number of the change before it of the same row, or 0. */
-  former: number;
   before: ListedDeployment | undefined;
   after: ListedDeployment;
 }
 
-export function createVersionedTable(changesMax: number): VersionedTable {
+export function createVersionedTable(): VersionedTable {
   const rows = new Map<string, ListedDeployment>();
   const owned = new Map<string, Map<string, ListedDeployment>>();
   const changes: Change[] = [];
-  const lastChange = new Map<string, number>();
-  const live = createLiveCount(changesMax);
   const freeRows = createFreeRows();
   // By number and not by name: ten thousand nodes ask for ten thousand counts at a time.
   const numbers = new Map<string, number>();
@@ -95,11 +84,7 @@ export function createVersionedTable(changesMax: number): VersionedTable {
       owned.set(row.address, mine.set(row.id, row));
       count(row.address, 1);
     }
-    const former = lastChange.get(row.id) ?? 0;
-    if (former > 0) live.clear(former);
-    changes.push({ id: row.id, former, before, after: row });
-    live.set(changes.length);
-    lastChange.set(row.id, changes.length);
+    changes.push({ id: row.id, before, after: row });
   }
 
   function write(id: string, changed: Partial<ListedDeployment>): ListedDeployment {
@@ -191,21 +176,6 @@ export function createVersionedTable(changesMax: number): VersionedTable {
     ownedBy: (address) => [...(owned.get(address)?.values() ?? [])],
     countOf: (address) => owned.get(address)?.size ?? 0,
     changes: (from, to) => changes.slice(from, to),
-    rowsChanged(from, to) {
-      const newest = new Map<string, ListedDeployment>();
-      for (const { id, after } of changes.slice(from, to)) newest.set(id, after);
-      return [...newest.values()];
-    },
-    changedBetween(from, to) {
-      let count = live.between(from, to);
-      // Those that changed once more since: their newest change is not between the two.
-      for (let at = to; at < changes.length; at++) {
-        const { former } = changes[at]!;
-        if (former > from && former <= to) count += 1;
-      }
-      return count;
-    },
-    positionAfter: live.positionAfter,
     at,
   };
 }

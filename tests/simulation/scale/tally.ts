@@ -2,6 +2,10 @@
 export interface Tally {
   lists: number;
   listRows: number;
+  listFree: number;
+  listOwners: number;
+  /** Lists that were cut. */
+  cut: number;
   claims: number;
   conflicts: number;
   releases: number;
@@ -14,7 +18,16 @@ export interface Tally {
 }
 
 export const createTally = (): Tally => ({
-  ...{ lists: 0, listRows: 0, claims: 0, conflicts: 0, releases: 0 },
+  ...{
+    lists: 0,
+    listRows: 0,
+    listFree: 0,
+    listOwners: 0,
+    cut: 0,
+    claims: 0,
+    conflicts: 0,
+    releases: 0,
+  },
   ...{ tells: 0, hostEvents: 0, late: 0, bytes: 0 },
 });
 
