@@ -88,7 +88,7 @@ interface ListParts {
 }
 
 const LISTED_ROWS = 10_000;
-const REPEATS = 100;
+const REPEATS = 10;
 
 /** CPU of an instance for the parts of a list, by the built server's own functions, JSON included. */
 export async function measureLists(serverDist: string): Promise<string> {
