@@ -1,9 +1,6 @@
 import { createPublicKey, verify } from "node:crypto";
 import { decodeBase58 } from "@tenure/protocol";
 
-/** The DER head of an ed25519 public key; the 32 bytes of the key follow it. */
-const SPKI_HEAD = Buffer.from("302a300506032b6570032100", "hex");
-
 /**
  * The y coordinates of the points of order 1, 2, 4 and 8, with their encodings beyond the field's prime. Such a key
  * proves nothing: signatures that it accepts can be made without a private key.
@@ -30,11 +27,9 @@ export function isSignedBy(address: string, text: string, signature: Buffer): bo
   const bytes = decodeBase58(address);
   if (bytes?.length !== 32 || signature.length !== 64 || isSmallOrder(bytes)) return false;
   try {
-    const key = createPublicKey({
-      key: Buffer.concat([SPKI_HEAD, bytes]),
-      format: "der",
-      type: "spki",
-    });
+    // As a JWK: OpenSSL decodes DER in 0.3 to 1 ms, and a fleet that comes back signs thousands of times at once.
+    const x = Buffer.from(bytes).toString("base64url");
+    const key = createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x }, format: "jwk" });
     return verify(null, Buffer.from(text), key, signature);
   } catch {
     return false; // 32 bytes that are no point of the curve
