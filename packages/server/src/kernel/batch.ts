@@ -95,11 +95,13 @@ function runAll<Item, Answer>(
 }
 
 /**
- * Runs the first call at once and collects the calls that come while it runs: they are the next batch. No timer decides:
- * the slower the store, the larger the batches. `run` answers in the order of the items.
+ * Runs the first call at once and collects the calls that come while it runs, and during `rest` after it: they are the next
+ * batch. Without `rest` no timer decides: the slower the store, the larger the batches. `run` answers in the order of the
+ * items.
  */
 export function batchWhileBusy<Item, Answer>(
   run: (items: Item[]) => Promise<readonly Answer[]>,
+  rest?: () => Promise<void>,
 ): (item: Item) => Promise<Answer> {
   let waiting: Call<Item, Answer>[] = [];
   let isRunning = false;
@@ -110,6 +112,7 @@ export function batchWhileBusy<Item, Answer>(
       const calls = waiting.slice(0, BATCH_MAX);
       waiting = waiting.slice(BATCH_MAX);
       await answerAll(calls, run);
+      await rest?.();
     }
     isRunning = false;
   }

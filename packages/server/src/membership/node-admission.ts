@@ -1,9 +1,15 @@
-import { type NodeRegister, TenureError } from "@tenure/protocol";
+import { isTenureError, type NodeRegister, TenureError } from "@tenure/protocol";
+import { batchWhileBusy } from "../kernel/batch.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Db } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { isUnrenewedBoot, requestConfirmation } from "./store/confirmation-store.ts";
-import { joinNodeUnit, type NewNodeUnit, type NodeUnitRow } from "./store/node-unit-store.ts";
+import {
+  joinNodeUnit,
+  joinNodeUnits,
+  type NewNodeUnit,
+  type NodeUnitRow,
+} from "./store/node-unit-store.ts";
 import { readPresence } from "./store/snapshot-store.ts";
 
 /** How long a node-unit may take to answer the ping of a confirmation. */
@@ -20,6 +26,24 @@ export function createNodeAdmission(options: {
   presenceTtlMs: number;
 }) {
   const { db, hot, clock, presenceTtlMs } = options;
+  const joinOne = (unit: NewNodeUnit) => joinNodeUnit(db, unit, presenceTtlMs);
+  const joinTogether = batchWhileBusy<NewNodeUnit, NodeUnitRow | undefined>(async (units) => {
+    const isOnce = new Set(units.map(({ address }) => address)).size === units.length;
+    if (!isOnce) return inTurn(units, joinOne);
+    const joined = await joinNodeUnits(db, units, presenceTtlMs);
+    return units.map(({ address }) => joined.get(address));
+  });
+
+  /** A fleet that comes back joins by the hundred: one statement and one commit for those that wait. */
+  async function join(unit: NewNodeUnit): Promise<NodeUnitRow | undefined> {
+    try {
+      return await joinTogether(unit);
+    } catch (error) {
+      if (isTenureError(error, "DEPENDENCY_DOWN")) throw error;
+      // Rolled back: what Postgres refuses of one must not keep the others out.
+      return joinOne(unit);
+    }
+  }
 
   /**
    * Admits the successor of the row's boot once every instance has found that the former process does not answer. It may
@@ -43,8 +67,7 @@ export function createNodeAdmission(options: {
 
   return {
     async admitUnit(unit: NewNodeUnit, formerBootId: string | undefined): Promise<NodeUnitRow> {
-      const row =
-        (await joinNodeUnit(db, unit, presenceTtlMs)) ?? (await takeOver(unit, formerBootId));
+      const row = (await join(unit)) ?? (await takeOver(unit, formerBootId));
       if (!row) throw new TenureError("NODE_ADDRESS_IN_USE", { address: unit.address });
       return row;
     },
@@ -55,4 +78,13 @@ export function createNodeAdmission(options: {
         throw new TenureError("NODE_ADDRESS_IN_USE", { address });
     },
   };
+}
+
+async function inTurn<Item, Answer>(
+  items: readonly Item[],
+  run: (item: Item) => Promise<Answer>,
+): Promise<Answer[]> {
+  const answers: Answer[] = [];
+  for (const item of items) answers.push(await run(item));
+  return answers;
 }

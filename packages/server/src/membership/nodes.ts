@@ -2,6 +2,7 @@ import { CLOSE_CODES, isNodeUnit, type NodeRegister } from "@tenure/protocol";
 import { batchWhileBusy } from "../kernel/batch.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
+import { restMs } from "../kernel/rest.ts";
 import type { PostgresStore } from "../store/db.ts";
 import { sendAway } from "./go-away.ts";
 import { createMemberPages } from "./member-pages.ts";
@@ -55,6 +56,8 @@ export interface Nodes {
 
 /** How long a stop waits until the other instances know which nodes accept nothing new. */
 const PUBLISH_LIMIT_MS = 1_000;
+/** The longest time for which heartbeats are collected before one statement renews all. Their interval is seconds. */
+const BEATS_REST_MS_MAX = 200;
 
 export function createNodes(options: NodesOptions): Nodes {
   const { instanceId, db, presenceDb = db, clock, random, log, presenceTtlMs } = options;
@@ -65,12 +68,18 @@ export function createNodes(options: NodesOptions): Nodes {
   const announcer = createNodeAnnouncer({ ...options, connections });
   const admission = createNodeAdmission(options);
   const nextEpoch = batchWhileBusy<undefined, number>((calls) => nextEpochs(db, calls.length));
-  const renewInPostgres = batchWhileBusy<NodeTerm, boolean>(async (terms) => {
+  const renewAll = async (terms: readonly NodeTerm[]): Promise<boolean[]> => {
     const renewed = await renewPresence(presenceDb, terms, presenceTtlMs);
     return terms.map(({ address }) => renewed.has(address));
+  };
+  const renewConfirmed = batchWhileBusy(renewAll);
+  // A statement per heartbeat would be most of what a large fleet at rest costs Postgres.
+  const renewBeating = batchWhileBusy(renewAll, async () => {
+    const ms = Math.min(BEATS_REST_MS_MAX, restMs(connections.size));
+    if (ms > 0) await clock.sleep(ms);
   });
   const actions: NodeActions = {
-    renewPresence: (node) => renewInPostgres(termOf(node)),
+    renewPresence: (node) => renewBeating(termOf(node)),
     onChange: options.onChange,
     publish: (node) => void announcer.publish([node]),
     isStopping: () => isStopping,
@@ -136,7 +145,7 @@ export function createNodes(options: NodesOptions): Nodes {
       const units = [...connections.values()].filter((node) => node.isNodeUnit);
       await Promise.all(
         units.map(async (node) => {
-          if (await node.link.ping(CONFIRM_LIMIT_MS)) await renewInPostgres(termOf(node));
+          if (await node.link.ping(CONFIRM_LIMIT_MS)) await renewConfirmed(termOf(node));
         }),
       );
     },

@@ -84,17 +84,36 @@ export async function joinNodeUnit(
   ttlMs: number,
   takeover?: Takeover,
 ): Promise<NodeUnitRow | undefined> {
+  const joined = await joinNodeUnits(db, [unit], ttlMs, takeover);
+  return joined.get(unit.address);
+}
+
+/**
+ * Joins several, each under the conditions of `joinNodeUnit`; those that are missing in the answer were not. An address must
+ * be there once. In the order of the addresses, as renewals, so that two of them that wait for rows of each other end.
+ */
+export async function joinNodeUnits(
+  db: Db,
+  units: readonly NewNodeUnit[],
+  ttlMs: number,
+  takeover?: Takeover,
+): Promise<Map<string, NodeUnitRow>> {
   const askedAt = takeover?.askedAt ?? null;
+  const given = units.map((unit) => ({ ...unit, tenants: unit.tenants ?? [DEFAULT_TENANT] }));
   const { rows } = await db.query<NodeUnitRow>(sql`
     with moment as materialized (select tenure_now() as now),
     joined as (
       insert into node_unit as current
         (address, name, version, instance_id, boot_id, epoch, online, presence_expires_at, left_at, claim_policy,
          labels, trusted_package_regexp, custom_command, tags, tenants, tenants_epoch, joined_at)
-      values (${unit.address}, ${unit.name}, ${unit.version}, ${unit.instance_id}, ${unit.boot_id}, ${unit.epoch},
-              true, tenure_now() + ${ttlMs} * interval '1 ms', null, ${unit.claim_policy}, ${json(unit.labels)},
-              ${unit.trusted_package_regexp}, ${unit.custom_command}, ${json(unit.tags)}, ${unit.tenants ?? [DEFAULT_TENANT]}::text[], ${unit.epoch},
-              (select now from moment))
+      select unit.address, unit.name, unit.version, unit.instance_id, unit.boot_id, unit.epoch,
+             true, tenure_now() + ${ttlMs} * interval '1 ms', null, unit.claim_policy, unit.labels,
+             unit.trusted_package_regexp, unit.custom_command, unit.tags,
+             array(select jsonb_array_elements_text(unit.tenants)), unit.epoch, (select now from moment)
+        from jsonb_to_recordset(${json(given)}::jsonb) as unit (
+               address text, name text, version text, instance_id text, boot_id uuid, epoch bigint, claim_policy text,
+               labels jsonb, trusted_package_regexp text, custom_command boolean, tags jsonb, tenants jsonb)
+       order by unit.address collate "C"
       on conflict (address) do update
          set name                   = excluded.name,
              version                = excluded.version,
@@ -129,7 +148,7 @@ export async function joinNodeUnit(
         from joined, moment
        where joined_at = moment.now)
     select *, presence_expires_at as lost_at, true as present from joined`);
-  return rows[0];
+  return new Map(rows.map((row) => [row.address, row]));
 }
 
 export interface NodeTerm {
@@ -140,15 +159,21 @@ export interface NodeTerm {
 /** Renews presence for `ttlMs` and returns the renewed addresses. A node that is missing was replaced. */
 export async function renewPresence(
   db: Db,
-  units: NodeTerm[],
+  units: readonly NodeTerm[],
   ttlMs: number,
 ): Promise<Set<string>> {
   const { rows } = await db.query<{ address: string }>(sql`
+    with mine as materialized (
+      select node_unit.address
+        from unnest(${units.map((unit) => unit.address)}::text[], ${units.map((unit) => unit.epoch)}::bigint[])
+          as term (address, epoch)
+        join node_unit on node_unit.address = term.address and node_unit.epoch = term.epoch and node_unit.online
+       order by node_unit.address collate "C"
+         for no key update of node_unit)
     update node_unit
        set presence_expires_at = tenure_now() + ${ttlMs} * interval '1 ms'
-      from unnest(${units.map((unit) => unit.address)}::text[], ${units.map((unit) => unit.epoch)}::bigint[])
-        as mine (address, epoch)
-     where node_unit.address = mine.address and node_unit.epoch = mine.epoch and node_unit.online
+      from mine
+     where node_unit.address = mine.address
     returning node_unit.address`);
   return new Set(rows.map((row) => row.address));
 }
