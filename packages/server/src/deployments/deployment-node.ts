@@ -11,8 +11,27 @@ export interface DeploymentNode {
   readonly link: { send(message: ServerToNode): void };
 }
 
-export const readerOf = ({ nodeId, snapshot }: DeploymentNode): ListReader => ({
-  address: nodeId,
+/** A heartbeat replaces the snapshot and keeps these. */
+const READ = [
+  ...(["labels", "trusted_package_regexp", "custom_command"] as const),
+  ...(["tags", "claim_policy", "tenants"] as const),
+];
+const readers = new WeakMap<object, { snapshot: DeploymentNode["snapshot"]; reader: ListReader }>();
+
+/** The same object as long as the node is described by the same: what is derived from it is kept with it. */
+export function readerOf({ nodeId, snapshot, link }: DeploymentNode): ListReader {
+  const known = readers.get(link);
+  if (known?.snapshot === snapshot) return known.reader;
+  const isSame =
+    known?.reader.address === nodeId &&
+    READ.every((field) => known.snapshot[field] === snapshot[field]);
+  const reader = isSame ? known.reader : newReader(nodeId, snapshot);
+  readers.set(link, { snapshot, reader });
+  return reader;
+}
+
+const newReader = (address: string, snapshot: DeploymentNode["snapshot"]): ListReader => ({
+  address,
   labels: snapshot.labels,
   trusted_package_regexp: snapshot.trusted_package_regexp,
   custom_command: snapshot.custom_command,

@@ -6,7 +6,9 @@ import {
 } from "@tenure/protocol";
 import { matchWhole } from "@tenure/protocol/pattern";
 import type { ChildTokens } from "../access/child-tokens.ts";
+import { batchWhileBusy } from "../kernel/batch.ts";
 import type { Log } from "../kernel/log.ts";
+import { restMs } from "../kernel/rest.ts";
 import { every } from "../kernel/service.ts";
 import type { Secrets } from "../secrets/secrets.ts";
 import type { PostgresStore } from "../store/db.ts";
@@ -43,6 +45,7 @@ export interface DeploymentsOptions
 export type Deployments = ReturnType<typeof createDeployments>;
 
 const MOVES_INTERVAL_MS = 5_000;
+const NEWCOMERS_REST_MS_MAX = 100;
 /** The first sweep considers every secret, the others those that were set since the sweeps before. */
 const SECRETS_SET_WITHIN_SECONDS = 600;
 
@@ -58,6 +61,17 @@ export function createDeployments(options: DeploymentsOptions) {
   });
   const notifier = createChangeNotifier({ ...options, cache: () => cached.cache });
   const pace = createListPace();
+  /** For nodes whose list is from elsewhere. When a fleet comes back, the hundreds that wait share one refresh. */
+  const refreshForNewcomers = batchWhileBusy<undefined, void>(
+    async (newcomers) => {
+      await cached.refresh();
+      return newcomers.map(() => undefined);
+    },
+    async () => {
+      const ms = Math.min(NEWCOMERS_REST_MS_MAX, restMs(options.connected().length));
+      if (ms > 0) await clock.sleep(ms);
+    },
+  );
   const wakeAll = () => notifier.wakeNodes([{ tenants: undefined, all: true, nodes: [] }]);
   let spreadWithin: number | undefined;
   const moves = every(MOVES_INTERVAL_MS, sweepMoves, {
@@ -81,7 +95,7 @@ export function createDeployments(options: DeploymentsOptions) {
     termOf(node);
     // A node that comes from another instance may have seen more than this cache has: an older list would make it stop
     // what it has just claimed.
-    if (!revision?.startsWith(`${origin}.`)) await cached.refresh();
+    if (!revision?.startsWith(`${origin}.`)) await refreshForNewcomers(undefined);
     if (!cached.isRead()) {
       const reason = "the deployments have not been read yet";
       throw new TenureError("DEPENDENCY_DOWN", { dependency: "postgres", reason });

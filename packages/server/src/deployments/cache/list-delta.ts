@@ -245,8 +245,16 @@ export function parseRevision(
       };
 }
 
+const profiles = new WeakMap<ListReader, string>();
+
 /** A node that reconnects with other labels or another trust may run other daemons: it reads a full list. */
-export function profileOf({
+export function profileOf(reader: ListReader): string {
+  const known = profiles.get(reader) ?? hashOfTraits(reader);
+  profiles.set(reader, known);
+  return known;
+}
+
+function hashOfTraits({
   address,
   labels,
   trusted_package_regexp,

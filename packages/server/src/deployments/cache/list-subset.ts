@@ -106,7 +106,7 @@ function partsAfter(known: number, { cache, reader, matches }: SubsetOptions): P
   const { subsets } = cache;
   const rows = heldBy(reader, cache.subsets).filter(({ position }) => position > known);
   if (reader.claim_policy === "none") return rows.sort(byPosition);
-  const traits = profileOf({ ...reader, address: "" });
+  const traits = traitsOf(reader);
   const demands = subsets.demands
     .since(known)
     .filter(({ item }) => isAble(item, { reader, traits, matches }))
@@ -198,6 +198,14 @@ function freeRows(demand: Demand, { address }: ListReader): Buffer[] {
       : rowsInWindow(address, CLAIM_CANDIDATES_MAX, rows.inShard).filter(({ id }) => !ids.has(id));
   const others = window.map((row) => `,${row.json}`).join("");
   return [head, json, Buffer.from(`${others}]}`)];
+}
+
+const traitsOfReaders = new WeakMap<ListReader, string>();
+
+function traitsOf(reader: ListReader): string {
+  const known = traitsOfReaders.get(reader) ?? profileOf({ ...reader, address: "" });
+  traitsOfReaders.set(reader, known);
+  return known;
 }
 
 const ABLE_MAX = 1_000;
