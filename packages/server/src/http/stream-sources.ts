@@ -55,6 +55,9 @@ const away = (node: NodeView): NodeView => ({ ...node, online: false, instance_i
 const POLL_INTERVAL_MS = 5_000;
 /** A smaller id may commit after a larger one: each poll reads this many ids back. */
 const OVERLAP_IDS = 200;
+/** After a poll with more than these the next one rests: each event that is stored wakes it, and a poll reads the overlap. */
+const FEW = 3;
+const REST_MS = 100;
 
 /** Follows the event table, into which all instances write, and publishes each new event once. */
 export function createEventTail({
@@ -71,13 +74,14 @@ export function createEventTail({
   let lastId: number | undefined;
   let published = new Set<number>();
 
-  async function poll(): Promise<void> {
+  async function poll(signal: AbortSignal): Promise<void> {
     if (lastId === undefined) {
       lastId = await events.newestId();
       published = new Set((await events.after(lastId - OVERLAP_IDS)).map(({ id }) => id));
     }
     const rows = await events.after(lastId - OVERLAP_IDS);
-    for (const row of rows.filter(({ id }) => !published.has(id))) {
+    const fresh = rows.filter(({ id }) => !published.has(id));
+    for (const row of fresh) {
       const { id, tenants } = row;
       publish({
         ...{ topic: "events", op: "changed", id: String(id), tenants, item: renderEvent(row) },
@@ -85,6 +89,7 @@ export function createEventTail({
     }
     published = new Set(rows.map(({ id }) => id));
     lastId = Math.max(lastId, ...published);
+    if (fresh.length > FEW) await clock.sleep(REST_MS, signal);
   }
 
   const tail = every(POLL_INTERVAL_MS, poll, {
