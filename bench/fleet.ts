@@ -58,10 +58,17 @@ async function measure(scene: Scene): Promise<void> {
   const fleetOf = meterOf(scene);
   const units = startUnits(server.url, nodes);
   try {
+    await units.prepared(CONNECT_LIMIT_MS);
     print(
-      `${nodes} node-units in ${units.processes} processes, all started at once; one instance on Postgres`,
+      `${nodes} node-units in ${units.processes} processes, all started at once; one instance on Postgres\n` +
+        `  ${nodes - 1} of them share in each process, as if on machines of their own: a frame about members that has the same bytes is\n` +
+        "  parsed once, and the members at the same change are one map. Keys, sockets, frames, heartbeats, lists and claims are each one's own.\n" +
+        "  One more process has one node-unit that shares nothing: `alone`",
     );
-    const connecting = await fleetOf(units, () => units.connected(CONNECT_LIMIT_MS));
+    const connecting = await fleetOf(units, () => {
+      units.start();
+      return units.connected(CONNECT_LIMIT_MS);
+    });
     print(`  all connected after ${seconds(connecting.tookMs)}; ${perNode(connecting, nodes)}`);
     const seeing = await fleetOf(units, () => units.seen(CONNECT_LIMIT_MS));
     print(`  all saw the whole fleet ${seconds(seeing.tookMs)} later; ${perNode(seeing, nodes)}`);
@@ -95,6 +102,8 @@ async function measure(scene: Scene): Promise<void> {
 
 interface Metered extends FleetUnitsCounts {
   tookMs: number;
+  /** The processor time of the process with one node-unit. */
+  aloneMs: number;
   serverMs: number;
   statements: number;
   rowsRead: number;
@@ -106,20 +115,26 @@ interface Metered extends FleetUnitsCounts {
 function meterOf({ server, client, health }: Scene) {
   return async (units: Units, step: () => Promise<unknown>): Promise<Metered> => {
     const before = { ...(await units.counts()), ...(await storeCounts(client)) };
+    const { cpuMs: aloneMs } = await units.aloneCounts();
     const serverMs = cpuMsOf(server.pid);
     const startedMs = performance.now();
     health.begin();
     await step();
     const tookMs = performance.now() - startedMs;
+    const spentMs = cpuMsOf(server.pid) - serverMs;
+    const answered = health.end();
+    const alone = await units.aloneCounts();
     const after = { ...(await units.counts()), ...(await storeCounts(client)) };
     return {
       tookMs,
-      serverMs: cpuMsOf(server.pid) - serverMs,
+      aloneMs: alone.cpuMs - aloneMs,
+      serverMs: spentMs,
       peakMb: peakMb(server.pid),
-      health: health.end(),
+      health: answered,
       registered: after.registered - before.registered,
       frames: after.frames - before.frames,
       bytes: after.bytes - before.bytes,
+      reused: after.reused - before.reused,
       cpuMs: after.cpuMs - before.cpuMs,
       statements: after.statements - before.statements,
       rowsRead: after.rowsRead - before.rowsRead,
@@ -128,11 +143,12 @@ function meterOf({ server, client, health }: Scene) {
 }
 
 function perNode(metered: Metered, nodes: number): string {
-  const { serverMs, cpuMs, statements, rowsRead, frames, bytes, health, peakMb: peak } = metered;
+  const { serverMs, cpuMs, aloneMs, statements, rowsRead, frames, bytes, reused } = metered;
+  const { health, peakMb: peak } = metered;
   const each = (value: number, digits = 1) => (value / nodes).toFixed(digits);
   return [
-    `per node: server ${each(serverMs)} ms, itself ${each(cpuMs)} ms, ${each(statements)} transactions,`,
-    `${each(rowsRead, 0)} rows of node_unit read, ${each(frames, 0)} frames, ${each(bytes / 1_024)} kB;`,
+    `per node: server ${each(serverMs)} ms, itself ${each(cpuMs)} ms (alone ${aloneMs.toFixed(1)} ms), ${each(statements)} transactions,`,
+    `${each(rowsRead, 0)} rows of node_unit read, ${each(frames, 0)} frames (${each(reused, 0)} parsed already), ${each(bytes / 1_024)} kB;`,
     `health ${health}; server peaked at ${Math.round(peak)} MB`,
   ].join(" ");
 }
@@ -201,29 +217,41 @@ function watchHealth(server: RunningServer) {
 
 interface Units {
   processes: number;
+  prepared(limitMs: number): Promise<unknown>;
+  start(): void;
   connected(limitMs: number): Promise<unknown>;
   seen(limitMs: number): Promise<unknown>;
   counts(): Promise<FleetUnitsCounts>;
+  /** Of the process with one node-unit. */
+  aloneCounts(): Promise<FleetUnitsCounts>;
   kill9(): void;
 }
 
 function startUnits(url: string, nodes: number): Units {
   const program = new URL("./fleet-units.js", import.meta.url);
   const directory = scratchDirectory("fleet");
-  const processes = Math.min(PROCESSES, nodes);
+  const sharing = nodes - 1;
+  const processes = Math.min(PROCESSES, sharing);
+  const begin = (first: number, count: number, reading: "shared" | "alone") =>
+    unitsIn(fork(program, [url, first, count, nodes, directory, reading].map(String)));
+  const alone = begin(sharing, 1, "alone");
   const children = Array.from({ length: processes }, (_, index) => {
-    const first = Math.floor((index * nodes) / processes);
-    const count = Math.floor(((index + 1) * nodes) / processes) - first;
-    return unitsIn(fork(program, [url, first, count, nodes, directory].map(String)));
+    const first = Math.floor((index * sharing) / processes);
+    return begin(first, Math.floor(((index + 1) * sharing) / processes) - first, "shared");
   });
-  const all = (kind: "connected" | "seen") => async (limitMs: number) => {
+  children.push(alone);
+  const all = (kind: "prepared" | "connected" | "seen") => async (limitMs: number) => {
     const reported = Promise.all(children.map((child) => child.reported(kind)));
     const late = wait(limitMs, "late", { ref: false });
     if ((await Promise.race([reported, late])) === "late")
       throw new Error(`the node-units were not ${kind} after ${seconds(limitMs)}`);
   };
   return {
-    processes,
+    processes: children.length,
+    prepared: all("prepared"),
+    start() {
+      for (const child of children) child.start();
+    },
     connected: all("connected"),
     seen: all("seen"),
     async counts() {
@@ -232,9 +260,10 @@ function startUnits(url: string, nodes: number): Units {
         each.reduce((total, counts) => total + counts[name], 0);
       return {
         ...{ registered: sum("registered"), frames: sum("frames") },
-        ...{ bytes: sum("bytes"), cpuMs: sum("cpuMs") },
+        ...{ bytes: sum("bytes"), reused: sum("reused"), cpuMs: sum("cpuMs") },
       };
     },
+    aloneCounts: alone.counts,
     kill9() {
       for (const child of children) child.kill9();
     },
@@ -267,6 +296,7 @@ function unitsIn(child: ChildProcess) {
   }
   return {
     reported,
+    start: () => void child.send("start"),
     async counts(): Promise<FleetUnitsCounts> {
       reports.delete("counts");
       child.send("counts");

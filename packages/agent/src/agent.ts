@@ -6,6 +6,7 @@ import {
   createNodeConnection,
   type Down,
   type NodeConnection,
+  type NodeConnectionOptions,
   type NodeEvents,
   systemClock,
 } from "@tenure/sdk";
@@ -40,7 +41,8 @@ export interface AgentOptions {
   signal?: AbortSignal;
   /** Called every time a connection is ready. */
   onReady?: (where: { instanceId: string }) => void;
-  tuning?: Pick<ConnectionTuning, "clock" | "random" | "backoff" | "limits">;
+  tuning?: Pick<ConnectionTuning, "clock" | "random" | "backoff" | "limits" | "readFrame"> &
+    Pick<NodeConnectionOptions, "memberMap">;
 }
 
 export interface Agent {

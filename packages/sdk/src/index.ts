@@ -8,6 +8,7 @@ export type {
   ConnectionTuning,
   Down,
 } from "./connection/connection.ts";
+export { type Frame, type ReadFrame, readFrame } from "./connection/frames.ts";
 export type { Greeting, Handshake } from "./connection/handshake.ts";
 export {
   LINK_LIMITS,
@@ -70,7 +71,7 @@ export type { AnswerContext, ServerCallHandlers } from "./worker/answers.ts";
 export type { RunContext, WorkerJob } from "./worker/attempt.ts";
 export type { CallOptions } from "./worker/calls.ts";
 export { modelNotAvailable } from "./worker/job-failure.ts";
-export { listMembers, type MembersView } from "./worker/members.ts";
+export { listMembers, type MemberMap, type MembersView } from "./worker/members.ts";
 export {
   createNodeConnection,
   type NodeConnection,

@@ -1,6 +1,7 @@
 import type { TenureError } from "@tenure/protocol";
 import type * as z from "zod";
 import type { Clock } from "../clock.ts";
+import type { ReadFrame } from "./frames.ts";
 import type { Handshake } from "./handshake.ts";
 import type { LinkLimits, SendOutcome, ServerMessage } from "./link.ts";
 import type { CheckReady, Trouble } from "./mover.ts";
@@ -43,6 +44,8 @@ export interface ConnectionTuning {
   /** At least 0, below 1. */
   random?: () => number;
   openSocket?: OpenSocket;
+  /** Replaces the parser, where many connections of one process receive the same frames. What it returns is only read. */
+  readFrame?: ReadFrame;
   /** Checks whether another instance is ready, before the connection moves to it. */
   checkReady?: CheckReady;
 }

@@ -2,11 +2,13 @@ import { fieldIssues, issueText, TenureError } from "@tenure/protocol";
 import type * as z from "zod";
 
 /** A parsed frame of the server. */
-type Frame<In> =
+export type Frame<In> =
   | { kind: "message"; message: In }
   /** A message of a newer server. It is ignored, which keeps the two versions compatible. */
   | { kind: "unknown"; type: string }
   | { kind: "bad"; error: TenureError; value?: unknown };
+
+export type ReadFrame = <In>(schema: z.ZodType<In>, text: string) => Frame<In>;
 
 const TYPE_LENGTH_MAX = 64;
 

@@ -8,7 +8,7 @@ import {
 } from "@tenure/protocol";
 import type * as z from "zod";
 import type { Cancel, Clock } from "../clock.ts";
-import { isWithin, readFrame } from "./frames.ts";
+import { isWithin, type ReadFrame, readFrame as readFrameAlone } from "./frames.ts";
 import { createInbox, type Handshake } from "./handshake.ts";
 import { type Liveness, watchAnswers, watchLiveness } from "./liveness.ts";
 import { type Loss, lossOfClose, lossOfHandshake } from "./retry.ts";
@@ -82,6 +82,7 @@ export interface LinkOptions<In extends ServerMessage, Out, Ack> {
   /** A message that the server answers, for sockets that cannot ping; undefined when the server does not know it. */
   pingMessage?: ((ack: Ack) => Out | undefined) | undefined;
   openSocket: OpenSocket;
+  readFrame?: ReadFrame | undefined;
   clock: Clock;
   limits: LinkLimits;
   tls?: TlsFiles | undefined;
@@ -222,7 +223,7 @@ export class Link<In extends ServerMessage, Out, Ack> {
   }
 
   #received(text: string): void {
-    const { incoming, on } = this.#options;
+    const { incoming, readFrame = readFrameAlone, on } = this.#options;
     if (this.#isOver()) return;
     this.#liveness?.alive();
     const frame = readFrame(incoming, text);

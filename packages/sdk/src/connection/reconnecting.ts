@@ -160,9 +160,9 @@ class Reconnecting<In extends ServerMessage, Out, Ack> implements Connection<Out
 
   #open(url: string): LinkRecord<In, Out, Ack> {
     const { incoming, handshake, pingMessage, tls } = this.#options;
-    const { openSocket = openRuntimeSocket } = this.#options;
+    const { openSocket = openRuntimeSocket, readFrame } = this.#options;
     const link: Link<In, Out, Ack> = new Link({
-      ...{ url, incoming, handshake, pingMessage, openSocket, tls },
+      ...{ url, incoming, handshake, pingMessage, openSocket, readFrame, tls },
       clock: this.#clock,
       limits: this.#limits,
       on: this.#eventsOf(() => record),

@@ -88,9 +88,7 @@ export function createCalls({
       const call = take(id);
       if (!call) return; // It timed out before, and its outcome was reported as unknown.
       if (error) return call.reject(fromErrorInfo(error));
-      const parsed = NODE_CALLS[call.method].result.safeParse(
-        withoutUnreadable(call.method, result),
-      );
+      const parsed = parseResult(call.method, result);
       if (parsed.success) call.resolve(parsed.data);
       else call.reject(unreadable(call.method, parsed.error));
     },
@@ -107,6 +105,13 @@ function unreadable(method: NodeMethod, error: z.ZodError): TenureError {
   const issues = fieldIssues(error);
   const reason = `the answer to ${method}: ${issueText(issues)}`;
   return new TenureError("INVALID_MESSAGE", { reason, issues });
+}
+
+/** Item by item only when the whole cannot be parsed: a list may have thousands. */
+function parseResult(method: NodeMethod, result: unknown) {
+  const schema = NODE_CALLS[method].result;
+  const parsed = schema.safeParse(result);
+  return parsed.success ? parsed : schema.safeParse(withoutUnreadable(method, result));
 }
 
 /**

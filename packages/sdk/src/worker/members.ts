@@ -41,6 +41,15 @@ interface MembersOptions {
   list: () => Promise<MemberList>;
   changed: (view: MembersView) => void;
   problem: (error: TenureError) => void;
+  map?: MemberMap | undefined;
+}
+
+/** The members by address. The map that was read last does not change any more. */
+export interface MemberMap {
+  read(): ReadonlyMap<NodeAddress, Member>;
+  /** `seq`: the number of the last change in the list. */
+  replace(members: readonly Member[], seq: number): void;
+  apply(event: HostEvent): void;
 }
 
 /**
@@ -53,7 +62,7 @@ interface MembersOptions {
 export class Members {
   readonly #options: MembersOptions;
   #current: MembersView | undefined;
-  readonly #map = new MemberMap();
+  readonly #map: MemberMap;
   #seq: number | undefined;
   #buffered: HostEvent[] = [];
   #request: Cancel | undefined;
@@ -62,6 +71,7 @@ export class Members {
 
   constructor(options: MembersOptions) {
     this.#options = options;
+    this.#map = options.map ?? new OwnMemberMap();
   }
 
   get current(): MembersView | undefined {
@@ -175,7 +185,7 @@ export class Members {
   #replace(list: MemberList): void {
     this.#cancelRequest();
     const later = this.#buffered.filter((event) => event.seq > list.seq || isNext(event, list.seq));
-    this.#map.replace(list.members);
+    this.#map.replace(list.members, list.seq);
     if (later[0] && !isNext(later[0], list.seq)) {
       // The list is older than the gap it should close: the next request goes out after a pause.
       this.#buffered = later;
@@ -195,10 +205,10 @@ const isNext = ({ seq, after_seq }: HostEvent, at: number): boolean =>
   after_seq === undefined ? seq === at + 1 : after_seq <= at && seq >= at;
 
 /**
- * The members by address. It is copied before a change only if it was read since the last one: while thousands of nodes join,
+ * The members of one connection. The map is copied before a change only if it was read since the last one: while thousands of nodes join,
  * each of them gets a hundred events and reads the members now and then.
  */
-class MemberMap {
+class OwnMemberMap implements MemberMap {
   #members: Map<NodeAddress, Member> = new Map();
   #wasRead = false;
 

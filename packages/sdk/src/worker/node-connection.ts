@@ -25,7 +25,7 @@ import { createConnection } from "../connection/reconnecting.ts";
 import { createAnswers, type ServerCallHandlers } from "./answers.ts";
 import { type Calls, createCalls } from "./calls.ts";
 import { createHeartbeats } from "./heartbeats.ts";
-import { listMembers, Members, type MembersView } from "./members.ts";
+import { listMembers, type MemberMap, Members, type MembersView } from "./members.ts";
 import type { NodeKey } from "./node-key.ts";
 
 /** The fields of `node_register` that describe the node. */
@@ -93,6 +93,8 @@ export interface NodeConnectionOptions extends ConnectionTuning {
   handlers?: ServerCallHandlers;
   /** Timeout of calls that set none. */
   callTimeoutMs?: number;
+  /** Replaces the map of the members, where many nodes of one process have the same ones. */
+  memberMap?: MemberMap;
   on?: NodeEvents;
 }
 
@@ -134,6 +136,7 @@ export function createNodeConnection(options: NodeConnectionOptions): NodeConnec
     problem,
     list: () => listMembers(calls.call),
     changed: (view) => on.members?.(view),
+    map: options.memberMap,
   });
   const heartbeats = createHeartbeats({
     clock,
