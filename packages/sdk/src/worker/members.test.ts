@@ -3,7 +3,13 @@ import { describe, expect, test } from "vitest";
 import { createManualClock } from "../../testing/manual-clock.ts";
 import { member, NODES } from "../../testing/node-fixture.ts";
 import type { Calls } from "./calls.ts";
-import { listMembers, type MemberList, Members, type MembersView } from "./members.ts";
+import {
+  listMembers,
+  type MemberList,
+  type MemberMap,
+  Members,
+  type MembersView,
+} from "./members.ts";
 
 const init = (seq: number, ...members: MemberList["members"]): HostEvent => ({
   type: "host_event",
@@ -26,7 +32,7 @@ const listed = (seq: number, ...members: MemberList["members"]): MemberList => (
 });
 
 /** Members whose lists the test answers, one question at a time. */
-function watch() {
+function watch(map?: MemberMap) {
   const clock = createManualClock();
   const views: MembersView[] = [];
   const problems: TenureError[] = [];
@@ -34,6 +40,7 @@ function watch() {
   const members = new Members({
     clock,
     random: () => 0.5,
+    map,
     changed: (view) => views.push(view),
     problem: (error) => problems.push(error),
     list: () =>
@@ -53,6 +60,20 @@ function watch() {
   const present = () => [...(members.current?.members.values() ?? [])].map(({ name }) => name);
   return { clock, members, views, problems, asked, present };
 }
+
+test("a map that is given gets each list and each change, with their numbers", () => {
+  const got: unknown[] = [];
+  const { members, present } = watch({
+    read: () => new Map([[NODES.cyd, member("cyd")]]),
+    replace: (list, seq) => got.push([list.map(({ name }) => name), seq]),
+    apply: (event) => got.push(event.seq),
+  });
+  members.receive(init(1, member("ada")));
+  members.receive(change(2, { new: member("bob") }));
+  members.receive(init(7));
+  expect(got).toEqual([[["ada"], 1], 2, [[], 7]]);
+  expect(present()).toEqual(["cyd"]);
+});
 
 describe("events in order", () => {
   test("add, change and remove members", () => {

@@ -50,6 +50,29 @@ test("calls that come while a batch runs are the next batch", async () => {
   expect(batches).toEqual([[1], [2, 3]]);
 });
 
+test("calls that come while the batches rest are the next batch, also after an error", async () => {
+  const batches: number[][] = [];
+  let wake = () => {};
+  const ask = batchWhileBusy<number, number>(
+    async (items) => {
+      batches.push(items);
+      if (items.includes(1)) throw new Error("no");
+      return items;
+    },
+    () =>
+      new Promise((resolve) => {
+        wake = resolve;
+      }),
+  );
+  await expect(ask(1)).rejects.toThrow("no");
+  const later = [ask(2), ask(3)];
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(batches).toEqual([[1]]);
+  wake();
+  expect(await Promise.all(later)).toEqual([2, 3]);
+  expect(batches).toEqual([[1], [2, 3]]);
+});
+
 test("calls of one pause run as one batch per key; a stop runs what was collected at once", async () => {
   const clock = createManualClock();
   const stopping = new AbortController();

@@ -28,8 +28,6 @@ export function createNodeAdmission(options: {
   const { db, hot, clock, presenceTtlMs } = options;
   const joinOne = (unit: NewNodeUnit) => joinNodeUnit(db, unit, presenceTtlMs);
   const joinTogether = batchWhileBusy<NewNodeUnit, NodeUnitRow | undefined>(async (units) => {
-    const isOnce = new Set(units.map(({ address }) => address)).size === units.length;
-    if (!isOnce) return inTurn(units, joinOne);
     const joined = await joinNodeUnits(db, units, presenceTtlMs);
     return units.map(({ address }) => joined.get(address));
   });
@@ -40,7 +38,7 @@ export function createNodeAdmission(options: {
       return await joinTogether(unit);
     } catch (error) {
       if (isTenureError(error, "DEPENDENCY_DOWN")) throw error;
-      // Rolled back: what Postgres refuses of one must not keep the others out.
+      // Rolled back: what Postgres refuses of one, or an address that is there twice, must not keep the others out.
       return joinOne(unit);
     }
   }
@@ -78,13 +76,4 @@ export function createNodeAdmission(options: {
         throw new TenureError("NODE_ADDRESS_IN_USE", { address });
     },
   };
-}
-
-async function inTurn<Item, Answer>(
-  items: readonly Item[],
-  run: (item: Item) => Promise<Answer>,
-): Promise<Answer[]> {
-  const answers: Answer[] = [];
-  for (const item of items) answers.push(await run(item));
-  return answers;
 }

@@ -11,6 +11,7 @@ import { brakeOf, judgeBrakes, listBrakes, releaseBrake } from "./brake-store.ts
 import {
   expectedAddresses,
   joinNodeUnit,
+  joinNodeUnits,
   leaveNodeUnit,
   type NewNodeUnit,
   nextEpochs,
@@ -95,6 +96,33 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
       { epoch: 5, instance_id: "b" },
       { epoch: 3, instance_id: "a" },
       { epoch: 1, instance_id: "a" },
+    ]);
+  });
+
+  test("node-units that join together are judged one by one", async () => {
+    const boot = randomUUID();
+    await join("mine", 1, boot);
+    await join("taken", 2, randomUUID());
+    await join("overtaken", 9, boot);
+    const units = [
+      { ...unit("new", 3, boot), tenants: ["a", "b"] },
+      ...[unit("mine", 4, boot), unit("taken", 5, boot), unit("overtaken", 6, boot)],
+    ];
+    const joined = await joinNodeUnits(store.db, units, TTL_MS);
+    expect([...joined.keys()].sort()).toEqual(["mine", "new"]);
+    expect(joined.get("new")).toMatchObject({ epoch: 3, tenants: ["a", "b"], present: true });
+    const rows = await listOnlineUnits(store.db);
+    expect(rows.map(({ address, epoch, labels }) => [address, epoch, labels])).toEqual([
+      ["mine", 4, { zone: "b" }],
+      ["new", 3, { zone: "b" }],
+      ["overtaken", 9, { zone: "b" }],
+      ["taken", 2, { zone: "b" }],
+    ]);
+    const events = await listEvents(store.db, {
+      ...{ scope: EVERYTHING, event: "node.joined", limit: 9 },
+    });
+    expect(events.map(({ subject }) => subject).sort()).toEqual([
+      ...["mine", "new", "overtaken", "taken"],
     ]);
   });
 
