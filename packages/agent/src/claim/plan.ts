@@ -260,6 +260,11 @@ export function demandOf(row: ListedDeployment): string {
   return demand;
 }
 
+/** Notes that the row requires the same of a node as another one. */
+export function shareDemand(row: ListedDeployment, other: ListedDeployment): void {
+  demands.set(row, demandOf(other));
+}
+
 /** The rows that should run on this node: the deployments it owns, and every enabled daemon it may run (R7). */
 export function desiredHere(
   deployments: readonly ListedDeployment[],
