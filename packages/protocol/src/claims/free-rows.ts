@@ -82,14 +82,31 @@ export interface RowsByAge<R extends Aged> {
   inShard(shard: number): Iterable<R>;
 }
 
-/** Deleted rows leave `order` when they are half of it. Most are its first: `first` is behind those. */
+/**
+ * Deleted rows leave `order` when they are half of it. Most are its first: `first` is behind those. A shard with one row is
+ * that row: of the few hundred rows that a node-unit has, nearly all are alone in theirs.
+ */
 export function createRowsByAge<R extends Aged>(): RowsByAge<R> {
   const rows = new Map<string, R>();
-  const shards = new Map<number, Map<string, R>>();
+  const shards = new Map<number, R | Map<string, R>>();
   let order: R[] = [];
   let first = 0;
   let isSorted = true;
   const isPresent = (row: R): boolean => rows.get(row.id) === row;
+
+  function putInShard(row: R): void {
+    const shard = shardOf(row.id);
+    const there = shards.get(shard);
+    if (there instanceof Map) there.set(row.id, row);
+    else if (!there || there.id === row.id) shards.set(shard, row);
+    else shards.set(shard, new Map([there, row].map((one) => [one.id, one])));
+  }
+
+  function takeFromShard(id: string): void {
+    const there = shards.get(shardOf(id));
+    if (there instanceof Map) there.delete(id);
+    else if (there?.id === id) shards.delete(shardOf(id));
+  }
 
   return {
     get size() {
@@ -98,17 +115,20 @@ export function createRowsByAge<R extends Aged>(): RowsByAge<R> {
     get: (id) => rows.get(id),
     set(id, row) {
       rows.set(id, row);
-      const shard = shards.get(shardOf(id)) ?? new Map<string, R>();
-      shards.set(shardOf(id), shard.set(id, row));
+      putInShard(row);
       const last = order.at(-1);
       if (last && byAge(last, row) > 0) isSorted = false;
       order.push(row);
     },
     delete(id) {
       rows.delete(id);
-      shards.get(shardOf(id))?.delete(id);
+      takeFromShard(id);
     },
-    inShard: (shard) => shards.get(shard)?.values() ?? [],
+    inShard(shard) {
+      const there = shards.get(shard);
+      if (there instanceof Map) return there.values();
+      return there ? [there] : [];
+    },
     oldest(countMax) {
       if (!isSorted || order.length > 2 * rows.size) {
         order = order.filter(isPresent);
