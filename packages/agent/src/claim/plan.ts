@@ -21,6 +21,7 @@ import {
   type ClaimMetricSnapshot,
   type ClaimPolicy,
   countByAddress,
+  quickPickOf,
 } from "./policy.ts";
 
 /** The input of a pass. */
@@ -165,12 +166,16 @@ function eligibility(
   const context: ClaimMetricContext = { deployments, resource_usage, counts };
   const snapshots = new Map<string, ClaimMetricSnapshot[]>();
   const verdicts = new Map<string, Verdict>();
+  const quickPick = quickPickOf(policy);
+  let isMeasured = false;
 
   /** Evaluates the metrics on first use: in most passes no row needs them. */
   function measure(): void {
-    if (snapshots.size > 0 || policy.providers.length === 0) return;
+    if (isMeasured || policy.providers.length === 0) return;
+    isMeasured = true;
     // Skipped without samples: it visits every owned deployment.
     if (recent && Object.keys(resource_usage).length > 0) context.recent = recent();
+    if (quickPick) return;
     for (const { address } of claimants)
       snapshots.set(
         address,
@@ -185,7 +190,7 @@ function eligibility(
     measure();
     const able = ableByDemand.get(demand) ?? ableOf(row);
     ableByDemand.set(demand, able);
-    const least = policy.pickEligible(able.list, snapshots);
+    const least = quickPick?.(able.list, context) ?? policy.pickEligible(able.list, snapshots);
     const verdict = { least, isLeast: least.includes(me), canRun: able.all.has(me) };
     verdicts.set(demand, verdict);
     return verdict;
