@@ -205,6 +205,7 @@ function watchHealth(server: RunningServer) {
     },
     end() {
       const sorted = tookMs.toSorted((a, b) => a - b);
+      if (sorted.length === 0) return "not asked";
       const at = (share: number) => sorted[Math.floor(share * (sorted.length - 1))]?.toFixed(0);
       return `p50 ${at(0.5)} ms, p99 ${at(0.99)} ms`;
     },
