@@ -126,6 +126,23 @@ describe.each(DATABASES)("node-units on %s", (kind) => {
     ]);
   });
 
+  test("joins and renewals of the same node-units at once do not wait for each other without end", async () => {
+    const boot = randomUUID();
+    const names = Array.from({ length: 200 }, (_, n) => `n${n}`);
+    const at = (epoch: number) => names.map((name) => unit(name, epoch, boot));
+    await joinNodeUnits(store.db, at(1), TTL_MS);
+    for (let epoch = 2; epoch <= 12; epoch++) {
+      const terms = names.map((address) => ({ address, epoch: epoch - 1 }));
+      await Promise.all([
+        renewPresence(store.db, terms, TTL_MS),
+        joinNodeUnits(store.db, at(epoch), TTL_MS),
+        renewPresence(store.db, terms.toReversed(), TTL_MS),
+        joinNodeUnits(store.db, at(epoch).reverse(), TTL_MS),
+      ]);
+    }
+    expect((await listOnlineUnits(store.db)).every(({ epoch }) => epoch === 12)).toBe(true);
+  });
+
   test("another boot is refused while the first answers, let in when it left", async () => {
     await join("n", 1, randomUUID());
     expect(await join("n", 2, randomUUID())).toBeUndefined();
