@@ -5,6 +5,7 @@ import type { Deployment } from "@tenure/protocol";
 import { type DeploymentsOf, deploymentsOf } from "@tenure/testing/fleet/deployments";
 import { FLEET_TOKEN, FLEET_TOKEN_ENV } from "@tenure/testing/fleet/fleet-token";
 import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
+import type { PostgresServer } from "@tenure/testing/stores/postgres";
 import { until } from "@tenure/testing/until";
 import { startFleet } from "./fleet.ts";
 import type { Proof, ProofRun } from "./proof.ts";
@@ -12,13 +13,14 @@ import type { Proof, ProofRun } from "./proof.ts";
 const MOVES = { ci: 4, full: 100 };
 const REFUSED_WITHIN_MS = 1_000;
 const DEADLINE_MS = 120_000;
+const OUTAGE_ROUNDS = 5;
 const KEEP = 'printf "%s" "$TENURE_TOKEN" >given; exec sleep 100000';
 
 /** A deployment moves between two node-units; its former child asks both instances all the time. */
 export const childTokens: Proof = {
   name: "child-tokens",
   summary:
-    "the token of a child is refused by every instance within a second of the end of its term",
+    "the token of a child is refused by every instance within a second of its term's end; without Postgres there is no answer",
   async run({ size, count = MOVES[size], print }: ProofRun) {
     const fleet = await startFleet("redis", { env: FLEET_TOKEN_ENV });
     const units: RunningUnit[] = [];
@@ -32,6 +34,7 @@ export const childTokens: Proof = {
       const deployments = deploymentsOf(urls[0]!, FLEET_TOKEN);
       const { id } = await deployments.create({ command: KEEP, pin: units[0]!.address });
       let former = await childOn(units[0]!, deployments, id);
+      let past = former;
       const accepted: number[] = [];
       const refused: number[] = [];
       for (let move = 1; move <= count; move++) {
@@ -48,7 +51,7 @@ export const childTokens: Proof = {
           refused.push(refusedMs - endMs);
         }
         for (const url of urls) assert.equal(await fence(url, id, next), 200, "the new token");
-        former = next;
+        [past, former] = [former, next];
       }
       print(
         `${count} moves, 2 instances: the last question that the former token got an answer to was asked ` +
@@ -64,6 +67,11 @@ export const childTokens: Proof = {
       assert(
         lateMs <= REFUSED_WITHIN_MS,
         `a former token was accepted ${lateMs} ms after its term`,
+      );
+      const answers = await answersWithoutPostgres(fleet.postgres, urls, id, [past, former]);
+      print(
+        `Postgres away, 2 instances, both tokens: ${answers} answers, each 503 DEPENDENCY_DOWN; ` +
+          "401 and 200 again when it was back",
       );
     } finally {
       await Promise.all(units.map((unit) => unit.kill9()));
@@ -98,11 +106,39 @@ async function childOn(
   return { token, generation };
 }
 
-async function fence(url: string, id: string, { token, generation }: Child): Promise<number> {
+const fence = async (url: string, id: string, child: Child): Promise<number> =>
+  (await askFence(url, id, child)).status;
+
+function askFence(url: string, id: string, { token, generation }: Child): Promise<Response> {
   const headers = { authorization: `Bearer ${token}` };
   const path = `${url}/api/v1/deployments/${id}/fence?generation=${generation}`;
-  const { status } = await fetch(path, { headers, signal: AbortSignal.timeout(10_000) });
-  return status;
+  return fetch(path, { headers, signal: AbortSignal.timeout(10_000) });
+}
+
+/** Asks for the past and the present holder while Postgres is down: neither may get an answer that is a guess. */
+async function answersWithoutPostgres(
+  postgres: PostgresServer,
+  urls: readonly string[],
+  id: string,
+  [past, present]: [Child, Child],
+): Promise<number> {
+  await postgres.kill("immediate");
+  let answers = 0;
+  for (let round = 0; round < OUTAGE_ROUNDS; round++)
+    for (const url of urls)
+      for (const child of [past, present]) {
+        const response = await askFence(url, id, child);
+        const { error } = (await response.json()) as { error?: { code: string } };
+        assert.deepEqual([response.status, error?.code], [503, "DEPENDENCY_DOWN"]);
+        answers++;
+      }
+  await postgres.start();
+  for (const url of urls)
+    await until(
+      async () => (await fence(url, id, present)) === 200 && (await fence(url, id, past)) === 401,
+      { deadlineMs: DEADLINE_MS, everyMs: 200, what: "the answers of before" },
+    );
+  return answers;
 }
 
 interface Refusal {
