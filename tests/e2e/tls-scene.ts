@@ -21,9 +21,13 @@ export const tlsEnv = ({ certFile, keyFile }: Pick<PairFiles, "certFile" | "keyF
 const NOT_MUTUAL = { TENURE_SERVER_TLS_CLIENT_CA_FILE: "", TENURE_SERVER_TLS_CA_FILE: "" };
 
 /** A server with tokens on a database of its own, unless the environment names one. It stops with the test. */
-export async function startTlsServer(env: Record<string, string>): Promise<RunningServer> {
+export async function startTlsServer(
+  env: Record<string, string>,
+  args: string[] = [],
+): Promise<RunningServer> {
   const postgres = env.TENURE_SERVER_POSTGRES_URI ?? (await ownDatabase());
   const server = await startServer({
+    args,
     env: {
       ...storeSettings({ postgresUri: postgres }),
       ...{ ...FLEET_TOKEN_ENV, ...PATIENT },
