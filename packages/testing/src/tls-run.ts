@@ -5,8 +5,9 @@ import { CLIENT, createTestCa } from "./certificates.ts";
  * certificate, and every process trusts its CA by `NODE_EXTRA_CA_CERTS`, the test files included: they start after the
  * global setup.
  *
- * `TENURE_TEST_TLS=mutual` also requires client certificates of nodes and instances. Node-units get one; the workers of a
- * test file do not, so that only files with node-units pass.
+ * `TENURE_TEST_TLS=mutual` also requires client certificates of nodes and instances. Node-units and instances get one by
+ * their settings. Workers run in a test file or in a program of it: there every connection gets one that does not name a CA
+ * itself, by a patch that is loaded before the program.
  */
 const FILES = "TENURE_TEST_TLS_FILES";
 
@@ -26,6 +27,7 @@ export function prepareTlsRun(): string | undefined {
   const files: RunFiles = { ca: ca.caFile, server, client, isMutual: mode === "mutual" };
   process.env[FILES] = JSON.stringify(files);
   process.env.NODE_EXTRA_CA_CERTS = ca.caFile;
+  if (files.isMutual) process.env.NODE_OPTIONS = withClientCertificate(client);
   return files.isMutual ? "mutual TLS" : "TLS";
 }
 
@@ -36,6 +38,8 @@ export function tlsRunEnvironment(command?: string): Record<string, string> {
   const { ca, server, client, isMutual } = JSON.parse(text) as RunFiles;
   return {
     NODE_EXTRA_CA_CERTS: ca,
+    // The programs of Tenure have settings for it.
+    ...(isMutual && { NODE_OPTIONS: command ? "" : withClientCertificate(client) }),
     ...(command === "server" && {
       TENURE_SERVER_TLS_CERT_FILE: server.certFile,
       TENURE_SERVER_TLS_KEY_FILE: server.keyFile,
@@ -44,4 +48,17 @@ export function tlsRunEnvironment(command?: string): Record<string, string> {
     ...(command === "node" &&
       isMutual && { HOST_CERT_FILE: client.certFile, HOST_KEY_FILE: client.keyFile }),
   };
+}
+
+function withClientCertificate({ certFile, keyFile }: RunFiles["client"]): string {
+  const files = JSON.stringify([certFile, keyFile]);
+  const patch = `import fs from "node:fs"; import tls from "node:tls"; import { syncBuiltinESMExports } from "node:module";
+    const [cert, key] = ${files}.map((file) => fs.readFileSync(file)); const { connect } = tls;
+    tls.connect = (...args) => {
+      const at = args.findIndex((one) => one && typeof one === "object" && !Array.isArray(one));
+      if (at >= 0 && !args[at].ca && !args[at].cert) args[at] = { ...args[at], cert, key };
+      return connect(...args);
+    };
+    syncBuiltinESMExports();`;
+  return `--import=data:text/javascript,${encodeURIComponent(patch)}`;
 }
