@@ -24,17 +24,22 @@ export interface AttackedServer extends RunningServer {
 /** `tenure server` as a process of its own, on the embedded stores unless `env` says otherwise, with these tokens. */
 export async function attackServer(
   tokens: AttackToken[],
-  { env = {}, settings = "" }: { env?: Record<string, string>; settings?: string } = {},
+  {
+    env = {},
+    settings = "",
+    args = [],
+  }: { env?: Record<string, string>; settings?: string; args?: string[] } = {},
 ): Promise<AttackedServer> {
   const directory = scratchDirectory("attack");
   const config = join(directory, "tenure.toml");
   writeFileSync(config, `${settings}\n${tokens.map(tokenTable).join("\n")}`, { mode: 0o600 });
   const server = await startServer({
-    args: ["--config", config, "--data-dir", join(directory, "data")],
+    args: ["--config", config, "--data-dir", join(directory, "data"), ...args],
     env,
   });
   return {
     ...server,
+    dataDir: join(directory, "data"),
     secretOf,
     as(name, method, path, body) {
       const headers = {

@@ -1,9 +1,8 @@
 import { spawnSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { DeploymentView, DeploymentWhy, SecretView } from "@tenure/protocol";
-import { ROUTE_LIST } from "@tenure/protocol";
 import { type RunningUnit, startUnit } from "@tenure/testing/fleet/node-unit";
 import { storeSettings } from "@tenure/testing/fleet/running-server";
 import { repositoryRoot } from "@tenure/testing/repository";
@@ -125,120 +124,6 @@ function tenure(args: string[], input?: string) {
       env: { ...process.env, TENURE_URL: server.url, TENURE_TOKEN: server.secretOf("admin") },
     },
   );
-}
-
-test("the value of a secret is in no table, answer, log, file or command line", async () => {
-  expect(tenure(["secret", "set", "db"], `${CANARY}\n`)).toMatchObject({ status: 0 });
-  const file = join(scratchDirectory("value"), "value");
-  writeFileSync(file, CANARY);
-  expect(tenure(["secret", "set", "other", "--from-file", file])).toMatchObject({ status: 0 });
-  const web = await create({ name: "web", command: SHOW, env: REF });
-  await running(web.id);
-  await untilLogged(web.id, sha256(CANARY));
-  // Whatever may write something down: changes, a rollback, a crash, refusals of requests that have the value.
-  await api("admin", "PATCH", `/deployments/${web.id}`, { env: { ...REF, MORE: "1" } });
-  await api("admin", "POST", `/deployments/${web.id}/rollback`, {});
-  const { pid } = await running(web.id);
-  await api("admin", "POST", `/deployments/${web.id}/restart`);
-  await running(web.id, pid ?? 0);
-  const raw = (body: string) =>
-    server.get("/api/v1/secrets/db", {
-      method: "PUT",
-      headers: {
-        authorization: `Bearer ${server.secretOf("admin")}`,
-        "content-type": "application/json",
-      },
-      body,
-    });
-  const refusals = [
-    await raw(`{"value": ${CANARY}`),
-    await raw(`{"value": ["${CANARY}"]}`),
-    await raw(`{"value": "${CANARY}\\u0000"}`),
-    await raw(`{"value": "${CANARY}${"x".repeat(65_536)}"}`),
-    await raw(`{"value": "${CANARY}", "tenant": "no tenant"}`),
-    await api("admin", "PUT", `/secrets/bad%20name`, { value: CANARY }),
-    await api("viewer", "PUT", "/secrets/db", { value: CANARY }),
-    await api("admin", "POST", "/deployments", { command: "true", env: { A: { secret: 5 } } }),
-  ];
-  for (const { status } of refusals) expect([400, 403]).toContain(status);
-  expect(tenure(["secret", "rotate"]).stdout).toContain("2 had it already");
-  const listed = tenure(["secret", "ls", "--json"]);
-  expect(JSON.parse(listed.stdout).items).toMatchObject([
-    { name: "db", used_by: [{ name: "web" }] },
-    { name: "other", used_by: [] },
-  ]);
-
-  const seen = new Map<string, string>();
-  seen.set("refusals", JSON.stringify(refusals));
-  seen.set("ls", listed.stdout);
-  for (const [name, text] of await allTables()) seen.set(`table ${name}`, text);
-  for (const [name, text] of await allAnswers(web.id)) seen.set(name, text);
-  for (const program of [server, ...units])
-    seen.set(`output of ${program.pid}`, program.stdout() + program.stderr());
-  for (const directory of [...units.map(({ dataDir }) => dataDir), dataDirOf(server.pid)])
-    for (const path of existsSync(directory) ? filesBelow(directory) : [])
-      seen.set(path, readFileSync(path, "latin1"));
-  for (const [path, text] of commandLines()) seen.set(path, text);
-  expect(seen.size).toBeGreaterThan(60);
-  expect([...seen.keys()].some((name) => name.startsWith("table secret"))).toBe(true);
-  const forms = [CANARY, ...["hex", "base64"].map((as) => encoded(CANARY, as as "hex"))];
-  const leaks = [...seen].filter(([, text]) => forms.some((form) => text.includes(form)));
-  expect(leaks.map(([name]) => name)).toEqual([]);
-  await remove(web.id);
-});
-
-const encoded = (text: string, as: "hex" | "base64") =>
-  Buffer.from(text).toString(as).replace(/=+$/, "");
-
-async function allTables(): Promise<[string, string][]> {
-  const { rows } = await db.query<{ name: string }>(
-    "select relname as name from pg_class where relkind in ('r', 'm', 'v') and relnamespace = 'public'::regnamespace",
-  );
-  const texts: [string, string][] = [];
-  for (const { name } of rows) {
-    const { rows: all } = await db.query(`select one::text as text from "${name}" as one`);
-    texts.push([name, all.map(({ text }) => text).join("\n")]);
-  }
-  return texts;
-}
-
-/** Every route that reads, with a deployment for its parameter. */
-async function allAnswers(id: string): Promise<[string, string][]> {
-  const streams = ["openStream"];
-  const routes = ROUTE_LIST.filter(
-    ({ name, method }) => method === "GET" && !streams.includes(name),
-  );
-  expect(routes.length).toBeGreaterThan(20);
-  return Promise.all(
-    routes.map(async ({ path }): Promise<[string, string]> => {
-      const filled = path.replace(":id", id).replace(":signer", "eip155:1:x");
-      const { body } = await server.as("admin", "GET", `${filled}?generation=1`);
-      return [path, JSON.stringify(body)];
-    }),
-  );
-}
-
-function dataDirOf(pid: number): string {
-  const args = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-  return args[args.indexOf("--data-dir") + 1] ?? "";
-}
-
-function filesBelow(directory: string): string[] {
-  const entries = readdirSync(directory, { recursive: true, withFileTypes: true });
-  return entries.filter((one) => one.isFile()).map((one) => join(one.parentPath, one.name));
-}
-
-/** What `ps` shows of every process. */
-function commandLines(): [string, string][] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .flatMap((name): [string, string][] => {
-      try {
-        return [[`/proc/${name}`, readFileSync(`/proc/${name}/cmdline`, "utf8")]];
-      } catch {
-        return [];
-      }
-    });
 }
 
 test("what a child wrote before it crashed is reported without the value", async () => {
