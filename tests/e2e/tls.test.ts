@@ -262,6 +262,25 @@ describe("client certificates", () => {
     );
   });
 
+  test("are required to enrol: without one the join token stays unused", async () => {
+    const server = await startTlsServer(mutual("enrolling"));
+    const { secret } = await admin(server.url, trust).call(ROUTES.createToken, {
+      body: { name: "join", role: "node", join: true },
+    });
+    const spec = {
+      urls: [server.url],
+      env: { TENURE_JOIN_TOKEN: secret, HOST_CA_FILE: ca.caFile },
+    };
+    const bare = spawnUnit({ name: "bare", ...spec });
+    expect(await bare.exited).toMatchObject({ code: expect.any(Number) });
+    expect(bare.stderr()).toMatch(needed);
+    const unit = await startUnit({
+      ...{ name: "certified", ...spec },
+      env: { ...spec.env, HOST_CERT_FILE: client.certFile, HOST_KEY_FILE: client.keyFile },
+    });
+    await unit.stop();
+  });
+
   test("are not replaced by a resumed session of TLS 1.3, which counts as authorized", async () => {
     const server = await startTlsServer(mutual("resumed"));
     const first = await handshake(server.url, {});

@@ -108,7 +108,7 @@ export function createEdge(options: EdgeOptions): Edge {
     ...options,
     ...{ sessions: options.consoleSessions, guard, proxies, connections, certified },
     served: [
-      ...domainRoutes(options),
+      ...domainRoutes(options, certified),
       ...accessRoutes({
         ...options,
         ...{ sessions: options.consoleSessions, proxies },
@@ -141,7 +141,7 @@ export function createEdge(options: EdgeOptions): Edge {
   };
 }
 
-function domainRoutes(options: EdgeOptions) {
+function domainRoutes(options: EdgeOptions, certified: (socket: Socket) => boolean) {
   const { config, clock, stream, membership, delivery, jobs, nonces } = options;
   const { timeline } = nonces;
   const callerOf = createJobCallers(options.knownTokens);
@@ -153,7 +153,7 @@ function domainRoutes(options: EdgeOptions) {
     }),
     ...signerRoutes(nonces, createSignerAccess(options.knownTokens)),
     ...tokenRoutes(options.tokenAdmin),
-    ...enrolRoutes(options.nodeEnrolment, options.audit),
+    ...enrolRoutes(options.nodeEnrolment, options.audit, certified),
     ...auditRoutes(options.audit),
     ...eventRoutes(options.events),
     ...deploymentRoutes(options.deployments.admin),

@@ -1,3 +1,4 @@
+import type { Socket } from "node:net";
 import { ROUTES, TenureError, TokenId } from "@tenure/protocol";
 import type { NodeEnrolment } from "../../access/node-enrolment.ts";
 import type { TokenAdmin } from "../../access/token-admin.ts";
@@ -36,14 +37,28 @@ export function tokenRoutes(tokens: TokenAdmin): Served[] {
   ];
 }
 
-export function enrolRoutes(nodes: NodeEnrolment, audit: Audit): Served[] {
+const NO_CERTIFICATE = "a node needs a client certificate that server.tls.client_ca_file accepts";
+
+/** `certified`: whether a connection has the certificate that the server requires of nodes. */
+export function enrolRoutes(
+  nodes: NodeEnrolment,
+  audit: Audit,
+  certified: (socket: Socket) => boolean,
+): Served[] {
+  const { method, path } = ROUTES.enrolNode;
+  const refused = (reason: "token" | "certificate", address: string) =>
+    audit.refused({ reason, route: `${method} ${path}`, address });
   return [
     serve(ROUTES.enrolNode, async ({ body, request }) => {
       const address = clientAddress(request);
+      // Before the join token is used up: this node could not connect.
+      if (!certified(request.raw.socket)) {
+        refused("certificate", address);
+        throw new TenureError("UNAUTHENTICATED", { reason: NO_CERTIFICATE });
+      }
       const join = await nodes.joinTokenOf(body).catch((error: unknown) => {
-        const { method, path } = ROUTES.enrolNode;
         if (error instanceof TenureError && error.code === "UNAUTHENTICATED")
-          audit.refused({ reason: "token", route: `${method} ${path}`, address });
+          refused("token", address);
         throw error;
       });
       const name = "problem" in join.rule ? join.id : join.rule.name;
