@@ -13,6 +13,7 @@ import {
 import { createDatabase, type TestDatabase } from "@tenure/testing/stores/database";
 import { uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { stores } from "@tenure/testing/stores/stores";
+import { PLAIN_SERVER } from "@tenure/testing/tls-run";
 import { until } from "@tenure/testing/until";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { PATIENT } from "../prove/jobs-scene.ts";
@@ -38,6 +39,7 @@ describe.each(["memory", "redis"] as const)("frames per short job, on %s", (kind
       ...storeSettings({ postgresUri: database.uri, ...(kind === "redis" && { redisUrl }) }),
       ...(kind === "redis" && { TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: uniqueKeyPrefix() }),
       ...PATIENT,
+      ...PLAIN_SERVER,
     };
     server = await startServer({ env });
     counter = await countFrames(server.url);

@@ -9,6 +9,7 @@ import {
 } from "@tenure/testing/fleet/running-server";
 import { createDatabase } from "@tenure/testing/stores/database";
 import { stores } from "@tenure/testing/stores/stores";
+import { PLAIN_SERVER } from "@tenure/testing/tls-run";
 import { until } from "@tenure/testing/until";
 import { onTestFinished } from "vitest";
 import { PATIENT } from "../prove/jobs-scene.ts";
@@ -17,8 +18,6 @@ export const tlsEnv = ({ certFile, keyFile }: Pick<PairFiles, "certFile" | "keyF
   TENURE_SERVER_TLS_CERT_FILE: certFile,
   TENURE_SERVER_TLS_KEY_FILE: keyFile,
 });
-
-const NOT_MUTUAL = { TENURE_SERVER_TLS_CLIENT_CA_FILE: "", TENURE_SERVER_TLS_CA_FILE: "" };
 
 /** A server with tokens on a database of its own, unless the environment names one. It stops with the test. */
 export async function startTlsServer(
@@ -32,7 +31,7 @@ export async function startTlsServer(
       ...storeSettings({ postgresUri: postgres }),
       ...{ ...FLEET_TOKEN_ENV, ...PATIENT },
       // Also in a run whose servers get a certificate: each test decides.
-      ...{ ...tlsEnv({ certFile: "", keyFile: "" }), ...NOT_MUTUAL, ...env },
+      ...{ ...PLAIN_SERVER, ...env },
     },
   });
   onTestFinished(async () => void (await server.stop()));

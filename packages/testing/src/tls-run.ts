@@ -18,6 +18,14 @@ interface RunFiles {
   isMutual: boolean;
 }
 
+/** Settings of a server that stays without TLS in every run: its frames are counted on the way. */
+export const PLAIN_SERVER = {
+  TENURE_SERVER_TLS_CERT_FILE: "",
+  TENURE_SERVER_TLS_KEY_FILE: "",
+  TENURE_SERVER_TLS_CLIENT_CA_FILE: "",
+  TENURE_SERVER_TLS_CA_FILE: "",
+};
+
 /** Called by the global setup; undefined for a run without TLS. */
 export function prepareTlsRun(): string | undefined {
   const mode = process.env.TENURE_TEST_TLS;
