@@ -263,8 +263,10 @@ async function lastAccepted(
 ): Promise<number> {
   const [theirs, ours] = [callAs(url, token), callAs(url, good)];
   const input = { query: { limit: 1 } };
+  const giveUpMs = Date.now() + DEADLINE_MS;
   for (let acceptedMs = 0; ; ) {
     const askedMs = Date.now();
+    if (askedMs > giveUpMs) throw new Error(`${url} still accepts the revoked token`);
     try {
       await theirs.call(ROUTES.listJobs, input);
       acceptedMs = askedMs;
