@@ -34,6 +34,11 @@ export interface When<Text extends string = string> {
 /** How a call ended. */
 export type Outcome = { readonly reply: unknown } | "failed" | Skipped;
 
+/** A call that has its outcome already, as in memory. */
+export interface EndedCall<Reply = unknown> extends Call<Reply> {
+  readonly outcome: Outcome;
+}
+
 /** A call with its outcome, once it is known. Stores make them; other code sees a `Call`. */
 export class StartedCall<Reply = unknown> implements Call<Reply> {
   readonly reply: Promise<Reply>;
@@ -65,7 +70,8 @@ export class StartedCall<Reply = unknown> implements Call<Reply> {
   }
 }
 
-export const outcomeOf = (call: Call): Outcome | undefined => (call as StartedCall).outcome;
+export const outcomeOf = (call: Call): Outcome | undefined =>
+  (call as StartedCall | EndedCall).outcome;
 
 /** All calls that `when` depends on. */
 export function* callsOf({ all = [], words }: When): Generator<Call> {

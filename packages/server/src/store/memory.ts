@@ -3,10 +3,10 @@ import { EventEmitter } from "node:events";
 import { setImmediate as othersRun } from "node:timers/promises";
 import type { Clock } from "../kernel/clock.ts";
 import { every, type Service } from "../kernel/service.ts";
-import { type Call, holds, StartedCall, type When, wordsLeft } from "./call.ts";
+import { type EndedCall, holds, SKIPPED, type When, wordsLeft } from "./call.ts";
 import type { HotStore } from "./hot-store.ts";
 import { MemorySpace } from "./memory-space.ts";
-import type { Script } from "./script.ts";
+import type { Script, SomeScript } from "./script.ts";
 
 const SWEEP_INTERVAL_MS = 10_000;
 
@@ -14,6 +14,7 @@ const SWEEP_INTERVAL_MS = 10_000;
 export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }): HotStore {
   const space = new MemorySpace(() => Math.floor(clock.wallMs()));
   const channels = new EventEmitter().setMaxListeners(0);
+  const checkSlots = createSlotCheck();
   const sweep = async () => {
     for (const _ of space.sweep()) await othersRun();
   };
@@ -32,20 +33,16 @@ export function openMemory({ prefix, clock }: { prefix: string; clock: Clock }):
     keys: Record<Key, string>,
     args: Args,
     when?: When,
-  ): Call<Reply> {
-    const call = new StartedCall<Reply>();
+  ): EndedCall<Reply> {
     try {
-      assertOneSlot(script.name, Object.values(keys));
+      checkSlots(script, keys);
       const left = when ? argsIf(when, script.args.parse(args)) : script.args.parse(args);
-      if (left === undefined) call.skip();
-      else {
-        const reply = script.memory(space, keys, left);
-        call.answer(reply, script.reply.parse(reply));
-      }
+      if (left === undefined) return { outcome: SKIPPED, reply: Promise.resolve(SKIPPED as Reply) };
+      const reply = script.memory(space, keys, left);
+      return { outcome: { reply }, reply: Promise.resolve(script.reply.parse(reply)) };
     } catch (error) {
-      call.fail(error);
+      return { outcome: "failed", reply: Promise.reject(error) };
     }
-    return call;
   }
 
   return {
@@ -79,7 +76,23 @@ function argsIf<Args>({ all = [], words }: When, args: Args): Args | undefined {
   return left === undefined ? undefined : { ...args, [words.of]: left };
 }
 
+/** A script's keys are always made in the same way: its first calls show whether they are of one slot. */
+const CHECKED_CALLS = 100;
+
 /** Refuses what Redis Cluster would refuse, so that no script works in memory only. */
+function createSlotCheck(): (
+  script: Pick<SomeScript, "name" | "keys">,
+  keys: Record<string, string>,
+) => void {
+  const left = new Map<string, number>();
+  return ({ name, keys: names }, keys) => {
+    const more = left.get(name) ?? CHECKED_CALLS;
+    if (more === 0 || names.length === 1) return;
+    left.set(name, more - 1);
+    assertOneSlot(name, Object.values(keys));
+  };
+}
+
 function assertOneSlot(name: string, keys: string[]): void {
   const [first = ""] = keys;
   for (const key of keys)

@@ -41,16 +41,20 @@ export function watchStore(
     call.reply.then(answered, failed);
     return call;
   };
-  const hot: HotStore = {
-    ...store,
-    run(script, keys, args) {
-      const reply = store.run(script, keys, args);
-      reply.then(answered, failed);
-      return reply;
-    },
-    start: (script, keys, args) => watched(store.start(script, keys, args)),
-    startIf: (when, script, keys, args) => watched(store.startIf(when, script, keys, args)),
-  };
+  // In memory there are no outages.
+  const hot: HotStore =
+    store.kind === "memory"
+      ? store
+      : {
+          ...store,
+          run(script, keys, args) {
+            const reply = store.run(script, keys, args);
+            reply.then(answered, failed);
+            return reply;
+          },
+          start: (script, keys, args) => watched(store.start(script, keys, args)),
+          startIf: (when, script, keys, args) => watched(store.startIf(when, script, keys, args)),
+        };
   return {
     hot,
     storeClock: {

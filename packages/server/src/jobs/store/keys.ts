@@ -7,6 +7,7 @@ const dueKey = (prefix: string, shard: number): string => `${prefix}:v1:jobs:due
  * An instance may stop between any two scripts; the recovery index finds the jobs it left.
  */
 export const jobKeys = {
+  job: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}`,
   fsm: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:fsm`,
   payload: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:payload`,
   result: (prefix: string, jobId: string) => `${prefix}:v1:jobs:{job:${jobId}}:result`,
@@ -33,11 +34,12 @@ export const jobKeys = {
 export type JobKey = "fsm" | "payload" | "result" | "timeline";
 
 export function keysOfJob(prefix: string, jobId: string): Record<JobKey, string> {
+  const job = jobKeys.job(prefix, jobId);
   return {
-    fsm: jobKeys.fsm(prefix, jobId),
-    payload: jobKeys.payload(prefix, jobId),
-    result: jobKeys.result(prefix, jobId),
-    timeline: jobKeys.timeline(prefix, jobId),
+    fsm: `${job}:fsm`,
+    payload: `${job}:payload`,
+    result: `${job}:result`,
+    timeline: `${job}:timeline`,
   };
 }
 
