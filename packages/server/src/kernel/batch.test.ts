@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createManualClock } from "../../testing/manual-clock.ts";
-import { batchPerPause, batchPerTick, batchWhileBusy } from "./batch.ts";
+import { batchPerTick, batchWhileBusy, gatherPerPause, gatherPerTick } from "./batch.ts";
 
 test("calls of one tick run as one batch per key and are answered one by one", async () => {
   const asked: [string, number[]][] = [];
@@ -77,25 +77,40 @@ test("calls of one pause run as one batch per key; a stop runs what was collecte
   const clock = createManualClock();
   const stopping = new AbortController();
   const asked: [string, number[]][] = [];
-  const ask = batchPerPause<number, number>(
+  const note = gatherPerPause<number>(
     async (key, items) => {
       asked.push([key, items]);
-      return items;
     },
     { clock, pauseMs: 100, signal: stopping.signal },
   );
-  const first = [ask("a", 1), ask("b", 2)];
+  const first = [note("a", 1), note("b", 2)];
   clock.advance(99);
-  const second = ask("a", 3);
+  const second = note("a", 3);
   expect(asked).toEqual([]);
   clock.advance(1);
-  expect(await Promise.all([...first, second])).toEqual([1, 2, 3]);
+  await Promise.all([...first, second]);
   expect(asked).toEqual([
     ["a", [1, 3]],
     ["b", [2]],
   ]);
-  const last = ask("a", 4);
+  const last = note("a", 4);
   stopping.abort();
-  expect(await last).toBe(4);
-  expect(await ask("a", 5)).toBe(5);
+  await last;
+  await note("a", 5);
+  expect(asked.slice(2)).toEqual([
+    ["a", [4]],
+    ["a", [5]],
+  ]);
+});
+
+test("calls without an answer fail with their batch, also when it throws at once, and with no other", async () => {
+  const ran: string[] = [];
+  const note = gatherPerTick<number>((key) => {
+    if (key === "bad") throw new Error("no");
+    ran.push(key);
+    return Promise.resolve();
+  });
+  const answers = await Promise.allSettled([note("bad", 1), note("good", 2), note("bad", 3)]);
+  expect(answers.map(({ status }) => status)).toEqual(["rejected", "fulfilled", "rejected"]);
+  expect(ran).toEqual(["good"]);
 });

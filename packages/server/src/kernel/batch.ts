@@ -4,25 +4,6 @@ import { atEndOfTick } from "./tick.ts";
 /** The items of a batch become the arguments of one script, and Lua's `unpack` takes a few thousand at most. */
 const BATCH_MAX = 1_000;
 
-interface Call<Item, Answer> {
-  item: Item;
-  resolve: (answer: Answer) => void;
-  reject: (error: unknown) => void;
-}
-
-/** Runs a batch and resolves its calls in order. An error rejects all of them. */
-async function answerAll<Item, Answer>(
-  calls: readonly Call<Item, Answer>[],
-  run: (items: Item[]) => Promise<readonly Answer[]>,
-): Promise<void> {
-  try {
-    const answers = await run(calls.map(({ item }) => item));
-    for (const [index, { resolve }] of calls.entries()) resolve(answers[index] as Answer);
-  } catch (error) {
-    for (const { reject } of calls) reject(error);
-  }
-}
-
 /**
  * Collects the calls of one tick of the event loop by key, and runs each key's calls as one batch. Batches of a key may
  * overlap: a call waits for the end of the tick and for nothing else. `run` answers in the order of the items.
@@ -30,68 +11,93 @@ async function answerAll<Item, Answer>(
 export function batchPerTick<Item, Answer>(
   run: (key: string, items: Item[]) => Promise<readonly Answer[]>,
 ): (key: string, item: Item) => Promise<Answer> {
-  let tick: Map<string, Call<Item, Answer>[]> | undefined;
+  const batches = new Batches(run, (flush) => atEndOfTick("batch", flush));
+  return (key, item) => {
+    const { items, answers } = batches.open(key);
+    const at = items.push(item) - 1;
+    return answers.then((all) => all[at] as Answer);
+  };
+}
 
-  function flush(): void {
-    const batches = tick ?? [];
-    tick = undefined;
-    runAll(batches, run);
-  }
-
-  return (key, item) =>
-    new Promise((resolve, reject) => {
-      if (!tick) {
-        tick = new Map();
-        atEndOfTick("batch", flush);
-      }
-      add(tick, key, { item, resolve, reject });
-    });
+/** As `batchPerTick`, for calls without an answer: all calls of a batch share its promise. */
+export function gatherPerTick<Item>(
+  run: (key: string, items: Item[]) => Promise<void>,
+): (key: string, item: Item) => Promise<void> {
+  return gather(new Batches(run, (flush) => atEndOfTick("batch", flush)));
 }
 
 /**
- * As `batchPerTick`, for work that no caller waits for: collects the calls of `pauseMs`. When `signal` aborts, it runs what it has
- * collected at once.
+ * As `gatherPerTick`, for work that no caller waits for: collects the calls of `pauseMs`. When `signal` aborts, it runs what it
+ * has collected at once.
  */
-export function batchPerPause<Item, Answer>(
-  run: (key: string, items: Item[]) => Promise<readonly Answer[]>,
+export function gatherPerPause<Item>(
+  run: (key: string, items: Item[]) => Promise<void>,
   { clock, pauseMs, signal }: { clock: Clock; pauseMs: number; signal: AbortSignal },
-): (key: string, item: Item) => Promise<Answer> {
-  let collected: Map<string, Call<Item, Answer>[]> | undefined;
+): (key: string, item: Item) => Promise<void> {
+  return gather(new Batches(run, (flush) => void clock.sleep(pauseMs, signal).then(flush)));
+}
 
-  async function flushLater(): Promise<void> {
-    await clock.sleep(pauseMs, signal);
-    const batches = collected ?? [];
-    collected = undefined;
-    runAll(batches, run);
+function gather<Item>(batches: Batches<Item, void>): (key: string, item: Item) => Promise<void> {
+  return (key, item) => {
+    const { items, answers } = batches.open(key);
+    items.push(item);
+    return answers;
+  };
+}
+
+interface Batch<Item, Answers> {
+  items: Item[];
+  answers: Promise<Answers>;
+  run(): void;
+}
+
+/** The batches that are collected now, by key. `schedule` runs them all; it is called with the first call. */
+class Batches<Item, Answers> {
+  readonly #run: (key: string, items: Item[]) => Promise<Answers>;
+  readonly #schedule: (flush: () => void) => void;
+  #all: Batch<Item, Answers>[] = [];
+  /** Of each key the last one: those before it are full. */
+  #open = new Map<string, Batch<Item, Answers>>();
+
+  constructor(
+    run: (key: string, items: Item[]) => Promise<Answers>,
+    schedule: (flush: () => void) => void,
+  ) {
+    this.#run = run;
+    this.#schedule = schedule;
   }
 
-  return (key, item) =>
-    new Promise((resolve, reject) => {
-      if (!collected) {
-        collected = new Map();
-        void flushLater();
-      }
-      add(collected, key, { item, resolve, reject });
-    });
+  open(key: string): Batch<Item, Answers> {
+    const open = this.#open.get(key);
+    if (open && open.items.length < BATCH_MAX) return open;
+    if (this.#all.length === 0) this.#schedule(() => this.#flush());
+    const items: Item[] = [];
+    const { promise: answers, resolve } = withResolve<Answers>();
+    const batch = { items, answers, run: () => resolve(this.#answer(key, items)) };
+    this.#all.push(batch);
+    this.#open.set(key, batch);
+    return batch;
+  }
+
+  /** Asynchronous, so that a batch that throws rejects its own calls only. */
+  async #answer(key: string, items: Item[]): Promise<Answers> {
+    return this.#run(key, items);
+  }
+
+  #flush(): void {
+    const batches = this.#all;
+    this.#all = [];
+    this.#open = new Map();
+    for (const batch of batches) batch.run();
+  }
 }
 
-function add<Item, Answer>(
-  batches: Map<string, Call<Item, Answer>[]>,
-  key: string,
-  call: Call<Item, Answer>,
-): void {
-  const calls = batches.get(key);
-  if (calls) calls.push(call);
-  else batches.set(key, [call]);
-}
-
-function runAll<Item, Answer>(
-  batches: Iterable<[string, Call<Item, Answer>[]]>,
-  run: (key: string, items: Item[]) => Promise<readonly Answer[]>,
-): void {
-  for (const [key, calls] of batches)
-    for (let from = 0; from < calls.length; from += BATCH_MAX)
-      void answerAll(calls.slice(from, from + BATCH_MAX), (items) => run(key, items));
+function withResolve<T>(): { promise: Promise<T>; resolve: (value: Promise<T>) => void } {
+  let resolve!: (value: Promise<T>) => void;
+  const promise = new Promise<T>((settle) => {
+    resolve = settle;
+  });
+  return { promise, resolve };
 }
 
 /**
@@ -122,4 +128,23 @@ export function batchWhileBusy<Item, Answer>(
       waiting.push({ item, resolve, reject });
       if (!isRunning) void drain();
     });
+}
+
+interface Call<Item, Answer> {
+  item: Item;
+  resolve: (answer: Answer) => void;
+  reject: (error: unknown) => void;
+}
+
+/** Runs a batch and resolves its calls in order. An error rejects all of them. */
+async function answerAll<Item, Answer>(
+  calls: readonly Call<Item, Answer>[],
+  run: (items: Item[]) => Promise<readonly Answer[]>,
+): Promise<void> {
+  try {
+    const answers = await run(calls.map(({ item }) => item));
+    for (const [index, { resolve }] of calls.entries()) resolve(answers[index] as Answer);
+  } catch (error) {
+    for (const { reject } of calls) reject(error);
+  }
 }

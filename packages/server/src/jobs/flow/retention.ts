@@ -1,4 +1,4 @@
-import { batchPerPause } from "../../kernel/batch.ts";
+import { gatherPerPause } from "../../kernel/batch.ts";
 import { every, type Service } from "../../kernel/service.ts";
 import type { HotStore } from "../../store/hot-store.ts";
 import { createEndedCounts } from "../memory/ended-counts.ts";
@@ -95,11 +95,8 @@ export function createRetention(
 
   const stopping = new AbortController();
   const count = (leaves: boolean) =>
-    batchPerPause<EndedJob, void>(
-      async (shard, jobs) => {
-        await endDue(hot, Number(shard), jobs, { keepMs, leaves });
-        return [];
-      },
+    gatherPerPause<EndedJob>(
+      (shard, jobs) => endDue(hot, Number(shard), jobs, { keepMs, leaves }),
       { clock, pauseMs: COUNT_PAUSE_MS, signal: stopping.signal },
     );
   const [leave, note] = [count(true), count(false)];

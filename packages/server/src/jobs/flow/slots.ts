@@ -1,4 +1,4 @@
-import { batchPerTick } from "../../kernel/batch.ts";
+import { batchPerTick, gatherPerTick } from "../../kernel/batch.ts";
 import type { PoolNode } from "../memory/node-pool.ts";
 import type { JobsParts } from "../parts.ts";
 import {
@@ -33,15 +33,14 @@ export function createSlots(
     nodePool.counted(nodeId, reserved);
     return answers;
   });
-  const free = batchPerTick<FreedSlot, void>(async (nodeId, slots) => {
+  const free = gatherPerTick<FreedSlot>(async (nodeId, slots) => {
     const { freed, isSkipped } = await freeSlots(hot, nodeId, slots);
-    if (isSkipped) return [];
+    if (isSkipped) return;
     // A slot that had expired was not in use any more; then only the store knows how many are.
     const isExact = freed === slots.length;
     const reserved = isExact ? nodePool.knownOf(nodeId) - freed : await countSlots(hot, nodeId);
     nodePool.counted(nodeId, Math.max(0, reserved));
     void next({ do: "serve_node", nodeId });
-    return [];
   });
 
   return {

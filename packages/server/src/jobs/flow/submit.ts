@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { compactJson, type JsonText, TenureError } from "@tenure/protocol";
 import pLimit from "p-limit";
 import { failpoint } from "#failpoint";
-import { batchPerTick } from "../../kernel/batch.ts";
+import { gatherPerTick } from "../../kernel/batch.ts";
 import { uuid7 } from "../../kernel/random.ts";
 import { type Condition, Gathered } from "../../store/call.ts";
 import { type JobRecord, type JobSpec, newTrackedJob, type TrackedJob } from "../job.ts";
@@ -85,17 +85,15 @@ export class Submit {
     this.#with = collaborators;
     this.#next = next;
     const { hot, settings, clock } = parts;
-    this.#enterIndex = batchPerTick<RecoveryEntry, void>(async (_, entries) => {
-      await enterRecoveryIndex(hot, entries);
-      return [];
-    });
+    this.#enterIndex = gatherPerTick<RecoveryEntry>((_, entries) =>
+      enterRecoveryIndex(hot, entries),
+    );
     let trimmedMs = Number.NEGATIVE_INFINITY;
-    this.#list = batchPerTick<NewRecentJob, void>(async (_, jobs) => {
+    this.#list = gatherPerTick<NewRecentJob>((_, jobs) => {
       const nowMs = clock.monotonicMs();
       const trims = nowMs - trimmedMs >= TRIM_INTERVAL_MS;
       if (trims) trimmedMs = nowMs;
-      await addRecent(hot, jobs, { keepMs: settings.retentionMs, trims });
-      return [];
+      return addRecent(hot, jobs, { keepMs: settings.retentionMs, trims });
     });
   }
 
