@@ -1,3 +1,5 @@
+import { Queue } from "./queue.ts";
+
 export interface PriorityLine {
   add<T>(work: () => Promise<T>): Promise<T>;
   /** Runs before all work of `add` that has not started. */
@@ -6,8 +8,8 @@ export interface PriorityLine {
 
 /** Runs one piece of work after another. */
 export function createPriorityLine(): PriorityLine {
-  const first = createQueue();
-  const others = createQueue();
+  const first = new Queue<() => Promise<void>>();
+  const others = new Queue<() => Promise<void>>();
   let isRunning = false;
 
   async function run(): Promise<void> {
@@ -20,7 +22,7 @@ export function createPriorityLine(): PriorityLine {
     isRunning = false;
   }
 
-  function enqueue<T>(queue: Queue, work: () => Promise<T>): Promise<T> {
+  function enqueue<T>(queue: Queue<() => Promise<void>>, work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       queue.put(async () => {
         try {
@@ -36,23 +38,5 @@ export function createPriorityLine(): PriorityLine {
   return {
     add: (work) => enqueue(others, work),
     addFirst: (work) => enqueue(first, work),
-  };
-}
-
-type Queue = ReturnType<typeof createQueue>;
-
-/** A queue of two arrays: `shift` of a long array would move all of it each time. */
-function createQueue() {
-  let inbox: (() => Promise<void>)[] = [];
-  let outbox: (() => Promise<void>)[] = [];
-  return {
-    put: (work: () => Promise<void>) => void inbox.push(work),
-    take(): (() => Promise<void>) | undefined {
-      if (outbox.length === 0 && inbox.length > 0) {
-        outbox = inbox.reverse();
-        inbox = [];
-      }
-      return outbox.pop();
-    },
   };
 }

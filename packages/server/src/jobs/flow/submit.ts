@@ -1,8 +1,8 @@
 import { hash } from "node:crypto";
 import { compactJson, type JsonText, TenureError } from "@tenure/protocol";
-import pLimit from "p-limit";
 import { failpoint } from "#failpoint";
 import { gatherPerTick } from "../../kernel/batch.ts";
+import { createLimit } from "../../kernel/limit.ts";
 import { uuid7 } from "../../kernel/random.ts";
 import { type Condition, Gathered } from "../../store/call.ts";
 import { type JobRecord, type JobSpec, newTrackedJob, type TrackedJob } from "../job.ts";
@@ -74,7 +74,7 @@ export class Submit {
   readonly #parts: Parts;
   readonly #with: Collaborators;
   readonly #next: Next;
-  readonly #limitWrites = pLimit(WRITING_MAX);
+  readonly #limitWrites = createLimit(WRITING_MAX);
   /** Jobs written by a submit whose outcome this instance does not know. */
   readonly #orphans = new Set<string>();
   readonly #enterIndex;
