@@ -92,6 +92,7 @@ export function wordsLeft(
   text: string,
   each: readonly (Condition | undefined)[],
 ): string | undefined {
+  if (each.every((condition) => condition === undefined || holds(condition))) return text;
   const left = text.split(" ").filter((_, at) => {
     const condition = each[at];
     return condition === undefined || holds(condition);

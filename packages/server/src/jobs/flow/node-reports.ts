@@ -104,44 +104,47 @@ export class NodeReports {
       atEndOfTick("batch", () => {
         const keys = this.#tick ?? [];
         this.#tick = undefined;
-        for (const each of keys) void this.#write(each);
+        for (const each of keys) this.#write(each);
       });
     }
     this.#tick.add(key);
   }
 
-  async #write(key: string): Promise<void> {
+  #write(key: string): void {
     const batch = this.#gathered.get(key);
     if (!batch) return;
     this.#gathered.delete(key);
     this.#inFlight.add(key);
-    await this.#persist(batch).finally(() => {
-      this.#inFlight.delete(key);
-      this.#with.pendingReports.remove(batch.jobId);
-    });
-    if (this.#gathered.has(key)) this.#writeThisTick(key);
+    void this.#persist(key, batch);
   }
 
-  async #persist(batch: ReportBatch): Promise<void> {
-    const { log, connections, clock } = this.#parts;
+  async #persist(key: string, batch: ReportBatch): Promise<void> {
+    const { clock } = this.#parts;
     let isAgain = false;
     for (let pauseMs = RETRY_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, RETRY_PAUSE_MS_MAX)) {
       try {
-        return await this.#apply(batch, isAgain);
+        await this.#apply(batch, isAgain);
+        break;
       } catch (error) {
+        if (!this.#canRetry(batch, error)) break;
         isAgain = true;
-        const { jobId, attemptId } = batch;
-        if (!isStoreDown(error)) {
-          log.error(
-            { event: "report.not-applied", jobId, attemptId, error },
-            "could not write a report of a node; the node will repeat it",
-          );
-          return;
-        }
-        if (connections.node(batch.node.nodeId) !== batch.node) return;
         await clock.sleep(pauseMs);
       }
     }
+    this.#inFlight.delete(key);
+    this.#with.pendingReports.remove(batch.jobId);
+    if (this.#gathered.has(key)) this.#writeThisTick(key);
+  }
+
+  /** While the store is down, as long as the node is connected. Any other error is a bug. */
+  #canRetry({ jobId, attemptId, node }: ReportBatch, error: unknown): boolean {
+    const { log, connections } = this.#parts;
+    if (isStoreDown(error)) return connections.node(node.nodeId) === node;
+    log.error(
+      { event: "report.not-applied", jobId, attemptId, error },
+      "could not write a report of a node; the node will repeat it",
+    );
+    return false;
   }
 
   /** `isAgain`: an earlier call failed, and its outcome is unknown. */

@@ -5,7 +5,7 @@ import { createNeedCounts } from "../memory/need-counts.ts";
 import type { JobsParts } from "../parts.ts";
 import { exclusionOf } from "../policy/node-selection.ts";
 import { readBinding } from "../store/binding-store.ts";
-import type { Retention } from "./retention.ts";
+import type { Retention, Shortage } from "./retention.ts";
 import { createTenantLimits, type TenantLimits } from "./tenant-limits.ts";
 
 export interface Submission extends JobSpecText {
@@ -51,7 +51,8 @@ export class SubmitAdmission {
     const payloadBytes = Buffer.byteLength(submission.payload.text);
     this.#limits.enter(tenant, payloadBytes);
     try {
-      await this.#check(submission, { isOneTooMany, payloadBytes });
+      const rechecked = this.#check(submission, { isOneTooMany, payloadBytes });
+      if (rechecked) await rechecked;
       const queue = queueOf(tenant, pool);
       this.#entering.set(queue, (this.#entering.get(queue) ?? 0) + 1);
       try {
@@ -67,20 +68,28 @@ export class SubmitAdmission {
     }
   }
 
-  async #check(
+  /** Throws if the submit is refused. A promise only if the store has to be asked first. */
+  #check(
     submission: Submission,
     { isOneTooMany, payloadBytes }: { isOneTooMany: boolean; payloadBytes: number },
-  ): Promise<void> {
-    const { hot, settings } = this.#parts;
-    const { tenant, request_id: requestId, pool } = submission;
-    const { payloadBytesMax, queueMax } = settings;
+  ): Promise<void> | undefined {
+    const { tenant } = submission;
+    const { payloadBytesMax } = this.#parts.settings;
     if (payloadBytes > payloadBytesMax)
       throw new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: payloadBytesMax });
     this.#limits.check(tenant, payloadBytes);
     const isFull = this.#isQueueFull(submission);
     const shortage = this.#retention.shortage(tenant);
-    if (!isFull && !isOneTooMany && !shortage) return;
-    // A request that already has a job is never refused.
+    if (!isFull && !isOneTooMany && !shortage) return undefined;
+    return this.#refuseNew(submission, { isFull, shortage });
+  }
+
+  /** A request that already has a job is never refused. */
+  async #refuseNew(
+    { tenant, request_id: requestId, pool }: Submission,
+    { isFull, shortage }: { isFull: boolean; shortage: Shortage | undefined },
+  ): Promise<void> {
+    const { hot, settings } = this.#parts;
     if (await readBinding(hot, { tenant, requestId })) return;
     if (shortage)
       throw new TenureError("QUEUE_FULL", {
@@ -90,7 +99,7 @@ export class SubmitAdmission {
       });
     throw new TenureError("QUEUE_FULL", {
       queue: isFull ? `the queue of pool ${pool}` : `different needs of tenant ${tenant}`,
-      limit: isFull ? queueMax : settings.tenantNeedsMax,
+      limit: isFull ? settings.queueMax : settings.tenantNeedsMax,
       retry_after_ms: FULL_RETRY_MS,
     });
   }

@@ -212,7 +212,8 @@ const lastEntry = ({ stateMs, state, attemptId, nodeId }: JobRecord): JobTimelin
 });
 
 /** Words with a space after each. A word without one was cut off at the length limit. */
-export const wordsOf = (text: string | undefined): string[] => (text ?? "").split(" ").slice(0, -1);
+export const wordsOf = (text: string | undefined): string[] =>
+  text ? text.split(" ").slice(0, -1) : [];
 
 const STATE_OF: Record<string, JobState> = {
   C: "CREATED",
