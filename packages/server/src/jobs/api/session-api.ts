@@ -57,7 +57,7 @@ export function createSessionJobs(
     const { link, sessionId, tenant, token } = session;
     if (spec.updates) link.updates?.add(spec.request_id);
     submit
-      .submit({ ...spec, tenant, token, sessionId }, (submitted) =>
+      .submit(Object.assign(spec, { tenant, token, sessionId }), (submitted) =>
         sendAccepted(session, submitted),
       )
       .catch((error: unknown) => {
