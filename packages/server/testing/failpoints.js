@@ -24,6 +24,8 @@ const fromEnvironment = parse(process.env.TENURE_FAILPOINTS ?? "");
 /** @type {{ version: string, rules: Map<string, Rule> }} */
 let fromFile = { version: "", rules: new Map() };
 
+export const hasFailpoints = true;
+
 /** @param {string} name */
 export async function failpoint(name) {
   await armedHere.get(name)?.();

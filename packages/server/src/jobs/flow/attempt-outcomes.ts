@@ -1,5 +1,5 @@
 import { type JobError, type JobOutcome, TenureError } from "@tenure/protocol";
-import { failpoint } from "#failpoint";
+import { failpoint, hasFailpoints } from "#failpoint";
 import { type Condition, Gathered, SKIPPED } from "../../store/call.ts";
 import {
   type AttemptEnd,
@@ -248,7 +248,7 @@ export class AttemptOutcomes {
     end: JobEnd,
     { isReleased, isRecovered = false, written }: ConcludeOptions,
   ): Promise<void> {
-    await failpoint("result.after-finished");
+    if (hasFailpoints) await failpoint("result.after-finished");
     const { jobId, tenant, isEvicted, result } = end;
     const bytes = isEvicted ? 0 : this.#with.retention.bytesOf(result);
     // The session need not wait until the slot is free. Returned, not awaited: until the session acknowledges, only the job
@@ -265,7 +265,7 @@ export class AttemptOutcomes {
 
   async #leaveAfter(ended: EndedJob, work: Promise<["out" | "stay", unknown]>): Promise<void> {
     const [delivered] = await work;
-    await failpoint("result.after-delivered");
+    if (hasFailpoints) await failpoint("result.after-delivered");
     await this.#with.retention.ended(ended, { leaves: delivered === "out" });
   }
 
@@ -279,9 +279,9 @@ export class AttemptOutcomes {
         nodeId && this.#with.slots.free(nodeId, { jobId, attemptId }),
         keepBinding(hot, end, settings.retentionMs),
       ]);
-    await failpoint("result.after-freed");
+    if (hasFailpoints) await failpoint("result.after-freed");
     if (!isWritten) await advance(hot, this.#releasedStep(end));
-    await failpoint("result.after-released");
+    if (hasFailpoints) await failpoint("result.after-released");
   }
 
   #releasedStep({ jobId, attemptId }: JobAttempt): Advance {

@@ -1,4 +1,4 @@
-import { failpoint } from "#failpoint";
+import { failpoint, hasFailpoints } from "#failpoint";
 import { SKIPPED, type When } from "../../store/call.ts";
 import { stateLimitMs, type TrackedJob } from "../job.ts";
 import type { PoolNode } from "../memory/node-pool.ts";
@@ -51,7 +51,7 @@ export async function dispatch(
   const { hot, clock, metrics, tracing, tracked, notifier } = parts;
   const { jobId, attemptId } = job;
   const { nodeId } = node;
-  await failpoint("dispatch.after-reserve");
+  if (hasFailpoints) await failpoint("dispatch.after-reserve");
   const written = await begun?.answer;
   const isBegun = written !== undefined && written !== SKIPPED;
   const takenBy = isBegun ? begun?.takenBy : parts.connections.node(nodeId)?.link.takesAs;
@@ -65,7 +65,7 @@ export async function dispatch(
     if (answer === "absent") void next({ do: "report_loss", job });
     return slots.free(nodeId, { jobId, attemptId });
   }
-  await failpoint("dispatch.after-dispatched");
+  if (hasFailpoints) await failpoint("dispatch.after-dispatched");
   if (!tracked.has(job)) return; // cancelled meanwhile; the cancel frees the slot
   job.state = "DISPATCHED";
   job.nodeId = nodeId;
@@ -85,7 +85,8 @@ async function send(dispatching: Dispatching, job: TrackedJob, node: PoolNode): 
   const isOnline = parts.nodePool.get(node.nodeId)?.online;
   const near = isOnline ? parts.connections.node(node.nodeId) : undefined;
   if (!near) return sendFar(dispatching, job, node);
-  if (await sendAssign(parts, near, job)) await failpoint("dispatch.after-sent");
+  const isSent = await sendAssign(parts, near, job);
+  if (hasFailpoints && isSent) await failpoint("dispatch.after-sent");
 }
 
 /** Sends the job to the instance of the node, which tracks it from there. */
@@ -102,7 +103,7 @@ async function sendFar(dispatching: Dispatching, job: TrackedJob, node: PoolNode
     node_id: node.nodeId,
     deadline_ms: storeClock.nowMs() + ackTimeoutMs,
   });
-  await failpoint("dispatch.after-rung");
+  if (hasFailpoints) await failpoint("dispatch.after-rung");
   if (sent.outcome === "full") return retry(dispatching, job, "inbox_full");
   tracked.release(job);
   tracing.jobLeft(job);

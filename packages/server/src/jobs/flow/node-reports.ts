@@ -1,5 +1,5 @@
 import { serves, TenureError, toErrorMessage } from "@tenure/protocol";
-import { failpoint } from "#failpoint";
+import { failpoint, hasFailpoints } from "#failpoint";
 import { atEndOfTick } from "../../kernel/tick.ts";
 import { progressFrame } from "../api/frames.ts";
 import { isAt, resultText, type TrackedJob } from "../job.ts";
@@ -151,7 +151,7 @@ export class NodeReports {
   async #apply(batch: ReportBatch, isAgain: boolean): Promise<void> {
     const { jobId, attemptId, node, failure } = batch;
     const at = { attemptId, nodeId: node.nodeId };
-    if (batch.result !== undefined) await failpoint("result.before-finished");
+    if (hasFailpoints && batch.result !== undefined) await failpoint("result.before-finished");
     const tracked = this.#parts.tracked.get(jobId);
     let job = isAt(tracked, at) ? tracked : undefined;
     if (failure) job ??= await this.#with.load(jobId);
@@ -166,7 +166,7 @@ export class NodeReports {
     const steps = ending ? [...batch.steps, ending.step] : batch.steps;
     const result = ending ? ending.result : batch.result;
     const advanced = await this.#advance(batch, steps, result);
-    await failpoint("report.after-written");
+    if (hasFailpoints) await failpoint("report.after-written");
     const answers: readonly Answer[] =
       advanced.outcome === "absent" ? steps.map(() => "absent" as const) : advanced.answers;
     this.#answer(batch, answers);
@@ -197,7 +197,7 @@ export class NodeReports {
     const tracked = this.#parts.tracked.get(jobId);
     const end = isAt(tracked, call) ? this.#with.outcomes.startEnd(tracked, call) : undefined;
     batch.written = end?.written;
-    if (end) await failpoint("result.after-sent");
+    if (hasFailpoints && end) await failpoint("result.after-sent");
     const advanced = await (end?.answer ?? advance(hot, call));
     if (advanced.outcome === "absent" || !advanced.answers.includes("unplaced")) return advanced;
     // The result overtook `dispatched`, or that was lost.

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { compactJson, type JsonText, TenureError } from "@tenure/protocol";
-import { failpoint } from "#failpoint";
+import { failpoint, hasFailpoints } from "#failpoint";
 import { gatherPerTick } from "../../kernel/batch.ts";
 import { createLimit } from "../../kernel/limit.ts";
 import { uuid7 } from "../../kernel/random.ts";
@@ -136,7 +136,7 @@ export class Submit {
       const { answer, bound, reserved } = await this.#limitWrites(() =>
         this.#write(spec, { candidate, reserveAhead }),
       );
-      await failpoint("submit.after-binding");
+      if (hasFailpoints) await failpoint("submit.after-binding");
       if (answer.outcome === "void" || bound.outcome !== "bound") reserved?.giveBack();
       // Another submit saw the binding before the record, and bound the request to its own job.
       if (answer.outcome === "void") continue;
@@ -189,10 +189,10 @@ export class Submit {
     const written = new Gathered(4);
     const created = startCreate(hot, spec);
     written.add(isCreated(created));
-    await failpoint("submit.after-record");
+    if (hasFailpoints) await failpoint("submit.after-record");
     const onStarted = (entry: Condition) => written.add(entry);
     const entered = this.#enterIndex("", { jobId, inMs: RECOVER_AFTER_MS, onStarted });
-    await failpoint("submit.after-due");
+    if (hasFailpoints) await failpoint("submit.after-due");
     const binding = startBind(hot, candidate);
     const isOurs = isBound(binding);
     written.add(isOurs);
