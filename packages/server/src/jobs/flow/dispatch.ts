@@ -6,7 +6,7 @@ import type { JobsParts } from "../parts.ts";
 import { type Advance, type AdvanceAnswer, advance, advanceIf } from "../store/transition-store.ts";
 import { logUnlessStoreDown } from "../store-errors.ts";
 import type { Turns } from "../turns/turns.ts";
-import { sendAssign } from "./node-messages.ts";
+import { sendAssign, sendPayload } from "./node-messages.ts";
 import type { Slots } from "./slots.ts";
 import type { Next, StartedDispatch } from "./step.ts";
 
@@ -76,17 +76,12 @@ export async function dispatch(
   tracing.attemptBegun(job);
   turns.placedOrEnded(job);
   notifier.update(job, "DISPATCHED");
-  await send(dispatching, job, node);
-}
-
-async function send(dispatching: Dispatching, job: TrackedJob, node: PoolNode): Promise<void> {
-  const { parts } = dispatching;
   // A node whose socket is about to close counts as not connected: the frame might not arrive.
-  const isOnline = parts.nodePool.get(node.nodeId)?.online;
-  const near = isOnline ? parts.connections.node(node.nodeId) : undefined;
+  const near = parts.nodePool.get(nodeId)?.online ? parts.connections.node(nodeId) : undefined;
   if (!near) return sendFar(dispatching, job, node);
-  const isSent = await sendAssign(parts, near, job);
-  if (hasFailpoints && isSent) await failpoint("dispatch.after-sent");
+  if (job.payload !== undefined) sendPayload(parts, near, job, job.payload);
+  else if (!(await sendAssign(parts, near, job))) return;
+  if (hasFailpoints) await failpoint("dispatch.after-sent");
 }
 
 /** Sends the job to the instance of the node, which tracks it from there. */

@@ -10,12 +10,23 @@ const CANCEL_LIMIT_MS = 60_000;
 
 /** Sends `job_assign`. `false`: the job has ended meanwhile, and its payload is gone. */
 export async function sendAssign(
+  parts: Pick<JobsParts, "hot" | "tracked">,
+  node: NodeConnection,
+  job: TrackedJob,
+): Promise<boolean> {
+  const payload = job.payload ?? (await readJob(parts.hot, job.jobId, { payload: true }))?.payload;
+  if (payload === undefined) return false;
+  sendPayload(parts, node, job, payload);
+  return true;
+}
+
+/** The same for a job whose payload is at hand. */
+export function sendPayload(
   { hot, tracked }: Pick<JobsParts, "hot" | "tracked">,
   { link }: NodeConnection,
   job: TrackedJob,
-): Promise<boolean> {
-  const payload = job.payload ?? (await readJob(hot, job.jobId, { payload: true }))?.payload;
-  if (payload === undefined) return false;
+  payload: string,
+): void {
   const { takesAs } = link;
   if (job.takenBy !== takesAs) {
     // Another instance wrote DISPATCHED, or another process has connected since.
@@ -30,7 +41,6 @@ export async function sendAssign(
   link.sendText(whole);
   link.acks?.tookAlong(whole, frame);
   job.payload = undefined;
-  return true;
 }
 
 /** Sends `job_cancel` to the node, through its instance if it is not connected here. */

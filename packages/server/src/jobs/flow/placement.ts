@@ -220,8 +220,11 @@ export class Placement implements Service {
       this.#handover.used(job.pool);
       const answer = await (pending?.answer ?? this.#slots.reserve(node, job));
       this.#handover.reserved(node.nodeId);
-      const decided = answer === "reserved" ? await turns.decideNode(job, node.nodeId) : "refused";
-      if (job.turnId) this.#unblockTurn(job);
+      let decided: "here" | "elsewhere" | "refused" = answer === "reserved" ? "here" : "refused";
+      if (job.turnId) {
+        if (decided === "here") decided = await turns.decideNode(job, node.nodeId);
+        this.#unblockTurn(job);
+      }
       if (decided === "here")
         return await dispatch(this.#dispatching, job, { node, begun: pending?.dispatched });
       // Another node is the turn's.

@@ -73,7 +73,6 @@ interface Grant {
   /** The number of the node's count then: a newer count is not replaced by the answer. */
   counts: number;
   untilMs: number;
-  takeBack: () => void;
 }
 
 export const NO_HANDOVER: SlotHandover = {
@@ -224,10 +223,10 @@ class PeerHandover implements SlotHandover {
     const { nodePool, clock, instanceId } = this.#options;
     const id = ++this.#lastGrant;
     want.count -= 1;
+    nodePool.requesting(nodeId, 1);
     this.#grants.set(id, {
       ...{ nodeId, want, instanceId: want.instanceId, counts: nodePool.countsOf(nodeId) },
       untilMs: clock.monotonicMs() + ANSWER_LIMIT_MS,
-      takeBack: nodePool.requesting(nodeId, 1),
     });
     const reserved = nodePool.knownOf(nodeId);
     this.#send(this.#channelOf(want.instanceId), {
@@ -318,7 +317,7 @@ class PeerHandover implements SlotHandover {
   }
 
   #takeBack(grant: Grant): void {
-    grant.takeBack();
+    this.#options.nodePool.answered(grant.nodeId, 1);
     if (!this.#isStopped) void this.#next({ do: "serve_node", nodeId: grant.nodeId });
   }
 

@@ -25,13 +25,15 @@ export function createSlots(
   const reserve = batchPerTick<WantedSlot, SlotAnswer>(async (nodeId, jobs) => {
     const node = nodePool.get(nodeId);
     const capacity = Math.max(0, (node?.capacity ?? 0) - (node?.stuck ?? 0));
-    const wanted = jobs.map(({ jobId, attemptId, service, onStarted }) => ({
-      ...{ jobId, attemptId, service, onStarted },
-    }));
     const ttlMs = settings.slotTtlMs;
-    const { answers, reserved } = await reserveSlots(hot, { nodeId, capacity, ttlMs, wanted });
-    nodePool.counted(nodeId, reserved);
-    return answers;
+    try {
+      const reservation = { nodeId, capacity, ttlMs, wanted: jobs };
+      const { answers, reserved } = await reserveSlots(hot, reservation);
+      nodePool.counted(nodeId, reserved);
+      return answers;
+    } finally {
+      nodePool.answered(nodeId, jobs.length);
+    }
   });
   const free = gatherPerTick<FreedSlot>(async (nodeId, slots) => {
     const { freed, isSkipped } = await freeSlots(hot, nodeId, slots);
@@ -44,15 +46,14 @@ export function createSlots(
   });
 
   return {
-    async reserve(node, job) {
+    reserve({ nodeId }, job) {
       // Counted at once, so that the next job of this tick does not choose the same slot.
-      const answered = nodePool.requesting(node.nodeId, 1);
-      return reserve(node.nodeId, job).finally(answered);
+      nodePool.requesting(nodeId, 1);
+      return reserve(nodeId, job);
     },
-    free(nodeId, { jobId, attemptId, onlyIf, onStarted }) {
-      const begin = () => free(nodeId, { jobId, attemptId, onlyIf, onStarted });
-      const before = onlyIf && hot.awaitedBy(onlyIf.call);
-      return before ? before.then(begin) : begin();
+    free(nodeId, slot) {
+      const before = slot.onlyIf && hot.awaitedBy(slot.onlyIf.call);
+      return before ? before.then(() => free(nodeId, slot)) : free(nodeId, slot);
     },
   };
 }

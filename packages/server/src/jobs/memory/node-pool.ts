@@ -20,8 +20,9 @@ export interface NodePool {
   all(): Iterable<PoolNode>;
   inPool(pool: string): Iterable<PoolNode>;
   poolsOf(nodeId: string): Iterable<string>;
-  /** Counts slots that are being requested, until the returned function is called. */
-  requesting(nodeId: string, slots: number): () => void;
+  /** Counts slots that are being requested, until `answered` is called for them. */
+  requesting(nodeId: string, slots: number): void;
+  answered(nodeId: string, slots: number): void;
   /** Sets the store's count of slots in use. */
   counted(nodeId: string, reserved: number): void;
   reservedOf(nodeId: string): number;
@@ -127,15 +128,14 @@ export function createNodePool({ clock }: { clock: Clock }): NodePool {
     },
     inPool: (pool) => pools.get(pool) ?? [],
     poolsOf: (nodeId) => entries.get(nodeId)?.node.pools ?? [],
-    requesting(nodeId, slots) {
+    requesting: (nodeId, slots) =>
       change(nodeId, (entry) => {
         entry.requested += slots;
-      });
-      return () =>
-        change(nodeId, (entry) => {
-          entry.requested = Math.max(0, entry.requested - slots);
-        });
-    },
+      }),
+    answered: (nodeId, slots) =>
+      change(nodeId, (entry) => {
+        entry.requested = Math.max(0, entry.requested - slots);
+      }),
     counted: (nodeId, reserved) =>
       change(nodeId, (entry) => {
         entry.known = reserved;
