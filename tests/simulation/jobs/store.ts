@@ -3,7 +3,7 @@ import type { Clock } from "../../../packages/server/src/kernel/clock.ts";
 import {
   type Call,
   type Condition,
-  callsOf,
+  openCallsOf,
   outcomeOf,
   SKIPPED,
   type Skipped,
@@ -86,7 +86,7 @@ export async function createSharedStore({
         const run = () => runSpoiled(script, keys, args, when);
         chance.oneOf(lanes).add({ call: call as StartedCall, run });
       };
-      const open = when ? [...callsOf(when)].filter((each) => outcomeOf(each) === undefined) : [];
+      const open = when ? openCallsOf(when) : [];
       if (open.every(isJoined)) begin();
       else void Promise.allSettled(open.map(({ reply }) => reply)).then(begin);
       return call;

@@ -73,10 +73,13 @@ export class StartedCall<Reply = unknown> implements Call<Reply> {
 export const outcomeOf = (call: Call): Outcome | undefined =>
   (call as StartedCall | EndedCall).outcome;
 
-/** All calls that `when` depends on. */
-export function* callsOf({ all = [], words }: When): Generator<Call> {
-  for (const { call } of all) yield call;
-  for (const condition of words?.each ?? []) if (condition) yield condition.call;
+/** The calls without an outcome that `when` depends on. One that it names twice is listed twice. */
+export function openCallsOf({ all = [], words }: When): Call[] {
+  const open: Call[] = [];
+  for (const { call } of all) if (outcomeOf(call) === undefined) open.push(call);
+  for (const condition of words?.each ?? [])
+    if (condition && outcomeOf(condition.call) === undefined) open.push(condition.call);
+  return open;
 }
 
 /** Whether a condition on a call with an outcome holds. `run-batch.lua` decides the same. */

@@ -53,7 +53,7 @@ export function openRedis(settings: RedisSettings): RedisStore {
     };
     try {
       runner.start({
-        call: { ...callOf(script, keys, args, settings.nowMs?.()), when },
+        call: callOf(script, keys, args, { when, nowMs: settings.nowMs?.() }),
         handle,
         answer(raw) {
           try {
@@ -143,7 +143,7 @@ function callOf<Key extends string, Args>(
   script: Script<Key, Args, unknown>,
   keys: Record<Key, string>,
   args: Args,
-  nowMs: number | undefined,
+  { when, nowMs }: { when: When | undefined; nowMs: number | undefined },
 ): ScriptCall {
   // Parsed on the way out too: JSON would quietly turn a NaN into null.
   const parsed = (script.wire?.(args) ?? script.args.parse(args)) as Record<string, unknown>;
@@ -155,7 +155,7 @@ function callOf<Key extends string, Args>(
     for (const name in parsed) if (!texts.includes(name)) named[name] = parsed[name];
     argv[0] = JSON.stringify(named);
   }
-  return { script, keys: script.keys.map((key) => keys[key]), argv };
+  return { script, keys: script.keys.map((key) => keys[key]), argv, when };
 }
 
 /** For calls with texts only, as on the path of every job. */

@@ -4,8 +4,8 @@ import { atEndOfTick } from "../kernel/tick.ts";
 import {
   type Call,
   type Condition,
-  callsOf,
   holds,
+  openCallsOf,
   outcomeOf,
   type When,
   wordsLeft,
@@ -74,7 +74,7 @@ export class ScriptRunner {
       this.#begin(started);
       return;
     }
-    const open = [...new Set(callsOf(when))].filter((call) => outcomeOf(call) === undefined);
+    const open = openCallsOf(when);
     if (open.length === 0) {
       const call = decided(started.call, when);
       if (call) this.#begin({ ...started, call: { ...call, when: undefined } });
@@ -185,9 +185,7 @@ class Batch {
 
   /** Whether every open condition is on a call of this batch. */
   decides(when: When | undefined): boolean {
-    for (const call of when ? callsOf(when) : [])
-      if (outcomeOf(call) === undefined && !this.#numbers.has(call)) return false;
-    return true;
+    return !when || openCallsOf(when).every((call) => this.#numbers.has(call));
   }
 
   add(started: StartedScript): void {
