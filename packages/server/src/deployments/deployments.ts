@@ -67,9 +67,11 @@ export function createDeployments(options: DeploymentsOptions) {
       await cached.refresh();
       return newcomers.map(() => undefined);
     },
-    async () => {
-      const ms = Math.min(NEWCOMERS_REST_MS_MAX, restMs(options.connected().length));
-      if (ms > 0) await clock.sleep(ms);
+    {
+      async rest() {
+        const ms = Math.min(NEWCOMERS_REST_MS_MAX, restMs(options.connected().length));
+        if (ms > 0) await clock.sleep(ms);
+      },
     },
   );
   const wakeAll = () => notifier.wakeNodes([{ tenants: undefined, all: true, nodes: [] }]);

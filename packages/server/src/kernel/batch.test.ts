@@ -59,10 +59,12 @@ test("calls that come while the batches rest are the next batch, also after an e
       if (items.includes(1)) throw new Error("no");
       return items;
     },
-    () =>
-      new Promise((resolve) => {
-        wake = resolve;
-      }),
+    {
+      rest: () =>
+        new Promise((resolve) => {
+          wake = resolve;
+        }),
+    },
   );
   await expect(ask(1)).rejects.toThrow("no");
   const later = [ask(2), ask(3)];
@@ -71,6 +73,21 @@ test("calls that come while the batches rest are the next batch, also after an e
   wake();
   expect(await Promise.all(later)).toEqual([2, 3]);
   expect(batches).toEqual([[1], [2, 3]]);
+});
+
+test("a batch ends before its weight is too large, and has at least one call", async () => {
+  const batches: number[][] = [];
+  const same = batchWhileBusy<number, number>(
+    async (items) => {
+      batches.push(items);
+      await new Promise((resolve) => setImmediate(resolve));
+      return items;
+    },
+    { weightOf: (item) => item, weightMax: 10 },
+  );
+  const items = [50, 6, 4, 1, 50, 9];
+  expect(await Promise.all(items.map(same))).toEqual(items);
+  expect(batches).toEqual([[50], [6, 4], [1], [50], [9]]);
 });
 
 test("calls of one pause run as one batch per key; a stop runs what was collected at once", async () => {

@@ -100,6 +100,13 @@ function withResolve<T>(): { promise: Promise<T>; resolve: (value: Promise<T>) =
   return { promise, resolve };
 }
 
+interface BatchOptions<Item> {
+  rest?: () => Promise<void>;
+  /** Bounds a batch beside the number of its items, for instance by bytes. One item may be heavier alone. */
+  weightOf?: (item: Item) => number;
+  weightMax?: number;
+}
+
 /**
  * Runs the first call at once and collects the calls that come while it runs, and during `rest` after it: they are the next
  * batch. Without `rest` no timer decides: the slower the store, the larger the batches. `run` answers in the order of the
@@ -107,7 +114,7 @@ function withResolve<T>(): { promise: Promise<T>; resolve: (value: Promise<T>) =
  */
 export function batchWhileBusy<Item, Answer>(
   run: (items: Item[]) => Promise<readonly Answer[]>,
-  rest?: () => Promise<void>,
+  { rest, weightOf = () => 0, weightMax = 0 }: BatchOptions<Item> = {},
 ): (item: Item) => Promise<Answer> {
   let waiting: Call<Item, Answer>[] = [];
   let isRunning = false;
@@ -115,8 +122,9 @@ export function batchWhileBusy<Item, Answer>(
   async function drain(): Promise<void> {
     isRunning = true;
     while (waiting.length > 0) {
-      const calls = waiting.slice(0, BATCH_MAX);
-      waiting = waiting.slice(BATCH_MAX);
+      const count = countWithin(waiting, weightOf, weightMax);
+      const calls = waiting.slice(0, count);
+      waiting = waiting.slice(count);
       await answerAll(calls, run);
       await rest?.();
     }
@@ -128,6 +136,20 @@ export function batchWhileBusy<Item, Answer>(
       waiting.push({ item, resolve, reject });
       if (!isRunning) void drain();
     });
+}
+
+/** How many of the first calls fit in a batch; at least one. */
+function countWithin<Item>(
+  calls: readonly { item: Item }[],
+  weightOf: (item: Item) => number,
+  weightMax: number,
+): number {
+  let weight = 0;
+  for (const [at, { item }] of calls.entries()) {
+    weight += weightOf(item);
+    if (at === BATCH_MAX || (at > 0 && weight > weightMax)) return at;
+  }
+  return calls.length;
 }
 
 interface Call<Item, Answer> {

@@ -74,9 +74,11 @@ export function createNodes(options: NodesOptions): Nodes {
   };
   const renewConfirmed = batchWhileBusy(renewAll);
   // A statement per heartbeat would be most of what a large fleet at rest costs Postgres.
-  const renewBeating = batchWhileBusy(renewAll, async () => {
-    const ms = Math.min(BEATS_REST_MS_MAX, restMs(connections.size));
-    if (ms > 0) await clock.sleep(ms);
+  const renewBeating = batchWhileBusy(renewAll, {
+    async rest() {
+      const ms = Math.min(BEATS_REST_MS_MAX, restMs(connections.size));
+      if (ms > 0) await clock.sleep(ms);
+    },
   });
   const actions: NodeActions = {
     renewPresence: (node) => renewBeating(termOf(node)),
