@@ -50,6 +50,9 @@ export const TimeoutMs = DurationMs.min(1);
 const PENDING_MS_MAX = 3_600_000;
 const PendingMs = DurationMs.min(1).max(PENDING_MS_MAX);
 
+/** 366 days. */
+export const DELAY_MS_MAX = 31_622_400_000;
+
 /** How long an HTTP request may wait for the end of a job. */
 export const JobWaitMs = DurationMs.max(600_000);
 
@@ -63,6 +66,11 @@ export const JobSpec = z.object({
   timeout_ms: TimeoutMs.optional(),
   pending_ms: PendingMs.optional(),
   trace_id: TraceId.optional(),
+  /** The job survives the loss of the hot store. Default: jobs without a session. */
+  durable: z.boolean().optional(),
+  /** Not before this time, or after this long. Such a job is durable. */
+  run_at: Timestamp.optional(),
+  delay_ms: DurationMs.max(DELAY_MS_MAX).optional(),
 });
 export type JobSpec = z.infer<typeof JobSpec>;
 

@@ -139,7 +139,10 @@ function createParts(core: Core, secrets: Secrets, phase: () => Phase) {
     receive: (message) => jobs.receive(message),
     route: (message) => jobs.route(message),
   });
-  const jobs: Jobs = createAppJobs({ ...core, ...access, delivery });
+  const jobs: Jobs = createAppJobs({
+    ...{ ...core, ...access, delivery },
+    onStoreLost: () => membership.announceAll(),
+  });
   const nonces = createAppNonces({ ...core, liveInstances: core.instances });
   const deployments = createAppDeployments({
     ...{ ...core, ...access, membership, secrets },

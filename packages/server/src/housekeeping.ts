@@ -2,6 +2,7 @@ import type { ConsoleSessions } from "./access/console-sessions.ts";
 import { forgetEndedTokens } from "./access/token-store.ts";
 import type { Audit } from "./audit/audit.ts";
 import type { Config } from "./config.ts";
+import { forgetEndedRows } from "./jobs/rows/row-retention.ts";
 import type { Clock } from "./kernel/clock.ts";
 import type { Log } from "./kernel/log.ts";
 import { every, type Service } from "./kernel/service.ts";
@@ -31,6 +32,7 @@ export function createHousekeeping(options: HousekeepingOptions): Service {
     await options.consoleSessions.forgetEnded();
     await options.audit.forgetOld();
     await forgetEndedTokens(db);
+    await forgetEndedRows(db, options.config.jobs.history_days);
   };
   return every(INTERVAL_MS, clean, {
     clock,

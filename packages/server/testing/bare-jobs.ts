@@ -1,10 +1,12 @@
 import { createJobs, type Jobs, type JobsOptions } from "../src/jobs/jobs.ts";
 import type { JobMetrics } from "../src/jobs/metrics.ts";
 import type { JobsSettings } from "../src/jobs/parts.ts";
+import type { JobRows } from "../src/jobs/rows/job-rows.ts";
 import { type Clock, systemClock } from "../src/kernel/clock.ts";
 import { silentLog } from "../src/kernel/log.ts";
 import { systemRandom } from "../src/kernel/random.ts";
 import type { HotStore } from "../src/store/hot-store.ts";
+import { NO_ROWS } from "./no-rows.ts";
 
 const SETTINGS: JobsSettings = {
   retentionMs: 3_600_000,
@@ -16,6 +18,7 @@ const SETTINGS: JobsSettings = {
   ackTimeoutMs: 5_000,
   runTimeoutMs: 30_000,
   attemptsMax: 3,
+  durableByDefault: false,
   slotTtlMs: 15_000,
   payloadBytesMax: 262_144,
   resultBytesMax: 262_144,
@@ -56,6 +59,7 @@ export function openBareJobs(
     instanceId = "i1",
     settings = {},
     clock = systemClock,
+    rows = NO_ROWS,
     metrics = {},
     delivery = {
       send: async () => ({ outcome: "sent", id: "1" }),
@@ -66,12 +70,15 @@ export function openBareJobs(
     instanceId?: string;
     settings?: Partial<JobsSettings>;
     clock?: Clock;
+    rows?: JobRows;
     metrics?: Partial<JobMetrics>;
     delivery?: JobsOptions["delivery"];
   } = {},
 ): Jobs {
   return createJobs({
     hot,
+    rows,
+    db: { listen: async () => {} },
     instanceId,
     settings: { ...SETTINGS, ...settings },
     clock,
@@ -79,5 +86,6 @@ export function openBareJobs(
     log: silentLog,
     metrics: { ...SILENT_METRICS, ...metrics },
     delivery,
+    onStoreLost: () => {},
   });
 }

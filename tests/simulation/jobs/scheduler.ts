@@ -6,6 +6,7 @@ import type { JobsSettings } from "../../../packages/server/src/jobs/parts.ts";
 import type { Log } from "../../../packages/server/src/kernel/log.ts";
 import { holds } from "../../../packages/server/src/store/call.ts";
 import type { HotStore } from "../../../packages/server/src/store/hot-store.ts";
+import { NO_ROWS } from "../../../packages/server/testing/no-rows.ts";
 import type { Chance } from "../chance.ts";
 import type { Timeline } from "../timeline.ts";
 import type { Bus } from "./bus.ts";
@@ -40,6 +41,7 @@ export const JOBS_SETTINGS: JobsSettings = {
   ackTimeoutMs: 3_000,
   runTimeoutMs: 6_000,
   attemptsMax: 3,
+  durableByDefault: false,
   slotTtlMs: 9_000,
   payloadBytesMax: 10_000,
   resultBytesMax: 10_000,
@@ -89,6 +91,9 @@ export function createScheduler({
   };
   const jobs = parts.createJobs({
     hot,
+    rows: NO_ROWS,
+    db: { listen: async () => {} },
+    onStoreLost: () => {},
     instanceId: id,
     settings: JOBS_SETTINGS,
     clock,

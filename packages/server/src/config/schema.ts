@@ -271,6 +271,11 @@ export const Config = z.strictObject({
       seconds,
       "How long an ended job, its result and its request id are kept. Long recognises late repeats of a request; short saves memory.",
     ),
+    history_days: wholeNumber(
+      7,
+      { min: 1, max: 3_650 },
+      "How long the rows of durable jobs that have ended are kept in the database.",
+    ),
     ended_max: wholeNumber(
       2_000_000,
       { min: 1, max: 1_000_000_000 },

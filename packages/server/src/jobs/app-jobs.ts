@@ -6,15 +6,18 @@ import type { Delivery } from "../delivery/contract.ts";
 import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
+import type { PostgresStore } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import type { Telemetry } from "../telemetry.ts";
 import { createJobs, type Jobs } from "./jobs.ts";
 import type { JobMetrics } from "./metrics.ts";
 import type { JobsSettings } from "./parts.ts";
+import { createJobRows } from "./rows/job-rows.ts";
 
 export interface AppJobsOptions {
   config: Config;
   hot: HotStore;
+  db: PostgresStore;
   instanceId: string;
   heartbeatIntervalMs: number;
   clock: Clock;
@@ -23,6 +26,7 @@ export interface AppJobsOptions {
   telemetry: Telemetry;
   knownTokens: Pick<KnownTokens, "all">;
   delivery: Pick<Delivery, "send" | "sendIf" | "nowMs">;
+  onStoreLost: () => void;
 }
 
 /** After so many missed heartbeats the slots of a node expire. */
@@ -42,6 +46,7 @@ export function createAppJobs(options: AppJobsOptions): Jobs {
   const { config, heartbeatIntervalMs, telemetry } = options;
   return createJobs({
     ...options,
+    rows: createJobRows(options.db),
     settings: {
       ...settingsOf(config, heartbeatIntervalMs, options.hot.kind),
       hasTenants: derived(options.knownTokens, (tokens) => tenantsOf(tokens).size > 1),
@@ -65,6 +70,7 @@ function settingsOf(
     ackTimeoutMs: timeout.ack_timeout_seconds * 1_000,
     runTimeoutMs: timeout.run_timeout_seconds * 1_000,
     attemptsMax: timeout.attempts_max,
+    durableByDefault: true,
     slotTtlMs: SLOT_HEARTBEATS * heartbeatIntervalMs,
     payloadBytesMax: limits.payload_bytes,
     resultBytesMax: limits.result_bytes,

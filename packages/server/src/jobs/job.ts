@@ -34,6 +34,8 @@ export interface JobSpec {
   ackTimeoutMs: number;
   runTimeoutMs: number;
   attemptsMax: number;
+  /** The job has a row, which decides that it exists, which attempt is current and how it ended. */
+  durable?: boolean | undefined;
 }
 
 /** The record of a job in the store. Times are the store's. */
@@ -209,6 +211,7 @@ function trackedJob(
     ackTimeoutMs: spec.ackTimeoutMs,
     runTimeoutMs: spec.runTimeoutMs,
     attemptsMax: spec.attemptsMax,
+    durable: spec.durable,
     turnId: at.turnId,
     payload: at.payload,
     payloadBytes: Buffer.byteLength(at.payload ?? ""),

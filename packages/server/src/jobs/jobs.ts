@@ -4,6 +4,7 @@ import type { Clock } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Random } from "../kernel/random.ts";
 import { every, type Service } from "../kernel/service.ts";
+import type { PostgresStore } from "../store/db.ts";
 import type { HotStore } from "../store/hot-store.ts";
 import { createCancellation } from "./api/cancellation.ts";
 import { createHttpJobs, type HttpJobs } from "./api/http-api.ts";
@@ -35,12 +36,18 @@ import { createPendingReports } from "./memory/pending-reports.ts";
 import { createTrackedJobs } from "./memory/tracked-jobs.ts";
 import type { JobMetrics } from "./metrics.ts";
 import type { JobsParts, JobsSettings } from "./parts.ts";
+import { createDueJobs } from "./rows/due-jobs.ts";
+import { DurableJobs } from "./rows/durable-jobs.ts";
+import type { JobRows } from "./rows/job-rows.ts";
+import { createLostJobs } from "./rows/lost-jobs.ts";
 import { listen, readJob } from "./store/job-store.ts";
 import { logUnlessStoreDown } from "./store-errors.ts";
 import { Turns } from "./turns/turns.ts";
 
 export interface JobsOptions {
   hot: HotStore;
+  db: Pick<PostgresStore, "listen">;
+  rows: JobRows;
   instanceId: string;
   settings: JobsSettings;
   clock: Clock;
@@ -48,6 +55,8 @@ export interface JobsOptions {
   log: Log;
   metrics: JobMetrics;
   delivery: Pick<Delivery, "send" | "sendIf" | "nowMs">;
+  /** The hot store was emptied, or brought back an earlier state. */
+  onStoreLost: () => void;
 }
 
 /** Jobs, from a session to a node and back. */
@@ -78,22 +87,31 @@ export function createJobs(options: JobsOptions): Jobs {
   const { hot, instanceId, clock, log, tracked, nodePool } = parts;
   const pendingReports = createPendingReports();
   const retention = createRetention(parts);
-  const results = new ResultDelivery(parts);
+  const durable = new DurableJobs(parts);
+  const results = new ResultDelivery(parts, {
+    recordFromRow: (jobId) => durable.recordFromRow(jobId),
+  });
   const turns = new Turns(parts);
   const slots = createSlots(parts, next);
   const placement = new Placement(parts, { slots, turns, handover }, next);
   const outcomes = new AttemptOutcomes(
     parts,
-    { slots, turns, results, retention, pendingReports },
+    { slots, turns, results, retention, pendingReports, durable },
     next,
   );
   const { load, adopt } = createAdoption(parts);
   const storm = createStormGuard(parts);
-  const reports = new NodeReports(parts, { outcomes, load, storm, pendingReports }, next);
+  const reports = new NodeReports(
+    parts,
+    { outcomes, load, storm, pendingReports, durable, slots },
+    next,
+  );
   const nodes = new NodeLifecycle(parts, { load, adopt }, next);
   const admission = new SubmitAdmission(parts, retention);
-  const submit = new Submit(parts, { placement, turns, admission }, next);
+  const submit = new Submit(parts, { placement, turns, admission, durable }, next);
   const peers = createPeerMessages(parts, { results, adopt }, next);
+  const lost = createLostJobs(parts, { durable, onStoreLost: options.onStoreLost });
+  const due = createDueJobs({ ...parts, db: options.db }, { durable, adopt }, next);
   const recovery = new RecoveryWorker(parts, { outcomes, turns, results, retention, adopt }, next);
 
   /** The whole flow: every step of a job, and the function that does it. */
@@ -118,13 +136,16 @@ export function createJobs(options: JobsOptions): Jobs {
       case "cancel_on_node":
         return cancelOnNode(parts, step.attempt, step.reason);
       case "report_loss":
-        return reportLoss(parts, step.job);
+        return step.job.durable ? lost.refill(step.job) : reportLoss(parts, step.job);
     }
   }
 
   const api = {
-    ...{ submit, results, turns },
-    cancellation: createCancellation(parts, { outcomes, load }),
+    ...{ submit, results, turns, durable },
+    cancellation: createCancellation(parts, {
+      outcomes,
+      load: async (jobId) => (await load(jobId)) ?? (await durable.load(jobId)),
+    }),
     /** The instance that ends the job notifies this one; if the job has ended already, no instance will. */
     async listenFor(jobId: string) {
       const now = await listen(hot, jobId, instanceId);
@@ -137,7 +158,9 @@ export function createJobs(options: JobsOptions): Jobs {
     onError: (error) =>
       log.error({ event: "figures.not-observed", error }, "could not observe jobs; will retry"),
   });
-  const services = [tracked, placement, handover, nodes, recovery, turns, retention, figures];
+  const services = [
+    ...[tracked, placement, handover, nodes, recovery, lost, due, turns, retention, figures],
+  ];
 
   return {
     ...peers,
@@ -163,6 +186,7 @@ export function createJobs(options: JobsOptions): Jobs {
       for (const service of services) service.start();
     },
     async stop() {
+      outcomes.stop();
       await Promise.all(services.map((service) => service.stop()));
       await handOverWaiting(parts).catch(() => {}); // the store is down: recovered in due time
     },

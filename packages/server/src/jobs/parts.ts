@@ -10,6 +10,7 @@ import type { Connections } from "./memory/connections.ts";
 import type { NodePool } from "./memory/node-pool.ts";
 import type { TrackedJobs } from "./memory/tracked-jobs.ts";
 import type { JobMetrics } from "./metrics.ts";
+import type { JobRows } from "./rows/job-rows.ts";
 
 export interface JobsSettings {
   retentionMs: number;
@@ -24,6 +25,8 @@ export interface JobsSettings {
   ackTimeoutMs: number;
   runTimeoutMs: number;
   attemptsMax: number;
+  /** Jobs without a session are durable unless their caller asks otherwise. */
+  durableByDefault: boolean;
   /** Three heartbeats. */
   slotTtlMs: number;
   payloadBytesMax: number;
@@ -47,6 +50,7 @@ export interface JobsSettings {
 /** What the flow files share. Each of them names the members it uses, with `Pick`. */
 export interface JobsParts {
   hot: HotStore;
+  rows: JobRows;
   instanceId: string;
   settings: JobsSettings;
   clock: Clock;

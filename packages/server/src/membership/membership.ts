@@ -48,6 +48,8 @@ export interface Membership extends Service {
   nodes: Nodes;
   sessions: Sessions;
   fleet: Fleet;
+  /** Writes all nodes and sessions again: the hot store may have lost them. */
+  announceAll(): void;
   drain(node: NodeView, draining: boolean, act?: Act): Promise<void>;
   /** Deletes the row of a node-unit that is away. Resolves to false when it may not be deleted. */
   remove(address: string, act?: Act): Promise<boolean>;
@@ -113,22 +115,26 @@ export function createMembership(options: MembershipOptions): Membership {
     hot.publish(channel, instanceId).catch(() => {});
   }
 
+  /** The hot store may have lost its state, or messages. */
+  function announceAll(): void {
+    nodes.announceAll();
+    sessions.announceAll();
+    // At once: a running round may wait for an answer that was lost with the connection.
+    Promise.all([sessions.renew(), nodes.renew()]).catch(() => {});
+    rounds.wake();
+  }
+
   return {
     members,
     nodes,
     sessions,
     fleet,
+    announceAll,
     start() {
       members.start();
       confirmations.start();
       rounds.start();
-      hot.onBack(() => {
-        nodes.announceAll();
-        sessions.announceAll();
-        // At once: a running round may wait for an answer that was lost with the connection.
-        Promise.all([sessions.renew(), nodes.renew()]).catch(() => {});
-        rounds.wake();
-      });
+      hot.onBack(announceAll);
       hot
         .subscribe(channel, (from) => from !== instanceId && rounds.wake())
         .catch((error) =>

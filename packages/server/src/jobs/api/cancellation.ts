@@ -20,9 +20,9 @@ export const createCancellation = (
     for (let tries = 0; tries < TRIES_MAX; tries++) {
       const job = tracked.get(jobId) ?? (await load(jobId));
       if (!job || !isOwn(job)) throw noJob(jobId);
-      const advanced = await outcomes.cancel(job);
-      if (advanced.outcome === "absent") throw noJob(jobId);
-      if (advanced.answers[0] !== "stale" && advanced.answers[0] !== "ahead") return;
+      const answer = await outcomes.cancel(job);
+      if (answer === "absent") throw noJob(jobId);
+      if (answer === "done") return;
       // Another attempt began meanwhile: the tracked state is out of date.
       tracked.release(job);
     }

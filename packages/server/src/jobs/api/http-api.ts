@@ -3,6 +3,7 @@ import type { ResultDelivery } from "../flow/result-delivery.ts";
 import type { Submit, Submitted } from "../flow/submit.ts";
 import type { TrackedJob } from "../job.ts";
 import type { JobsParts } from "../parts.ts";
+import type { DurableJobs } from "../rows/durable-jobs.ts";
 import { readJob } from "../store/job-store.ts";
 import type { Turns } from "../turns/turns.ts";
 import type { Cancellation } from "./cancellation.ts";
@@ -31,16 +32,23 @@ export function createHttpJobs(
     results,
     turns,
     cancellation,
+    durable,
     listenFor,
   }: {
     submit: Submit;
     results: ResultDelivery;
     turns: Turns;
     cancellation: Cancellation;
+    durable: Pick<DurableJobs, "recordFromRow">;
     listenFor: (jobId: string) => Promise<void>;
   },
 ): HttpJobs {
-  const queries = createJobQueries(hot);
+  const queries = createJobQueries(hot, durable);
+
+  async function isEnded(jobId: string): Promise<boolean> {
+    const record = (await readJob(hot, jobId)) ?? (await durable.recordFromRow(jobId));
+    return record?.outcome !== undefined;
+  }
 
   /** Waits for the notification of the job's end, and polls in case it gets lost. */
   async function untilEnded(
@@ -55,7 +63,7 @@ export function createHttpJobs(
     if (!isOwn) listenFor(jobId).catch(() => {});
     const untilMs = clock.monotonicMs() + waitMs;
     try {
-      while (!over.signal.aborted && (await readJob(hot, jobId))?.outcome === undefined) {
+      while (!over.signal.aborted && !(await isEnded(jobId))) {
         const leftMs = untilMs - clock.monotonicMs();
         if (leftMs <= 0) return;
         await clock.sleep(Math.min(leftMs, POLL_MS), over.signal);

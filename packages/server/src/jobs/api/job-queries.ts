@@ -9,6 +9,7 @@ import {
 } from "@tenure/protocol";
 import type { HotStore } from "../../store/hot-store.ts";
 import { evictedError, type JobRecord, resultText } from "../job.ts";
+import type { DurableJobs } from "../rows/durable-jobs.ts";
 import { readBinding } from "../store/binding-store.ts";
 import { readJob } from "../store/job-store.ts";
 import { listRecent } from "../store/recent-store.ts";
@@ -32,10 +33,12 @@ export interface JobFilter {
 const ROUNDS_MAX = 10;
 
 /** Reads jobs for HTTP callers. */
-export function createJobQueries(hot: HotStore) {
+export function createJobQueries(hot: HotStore, durable: Pick<DurableJobs, "recordFromRow">) {
   /** A job of another tenant or token is not found. */
   async function find(jobId: string, tenant: string, token?: string): Promise<JobRecord> {
-    const record = await readJob(hot, jobId, { result: true, timeline: true });
+    const record =
+      (await readJob(hot, jobId, { result: true, timeline: true })) ??
+      (await durable.recordFromRow(jobId));
     if (!record || !serves([tenant], record.tenant)) throw noJob(jobId);
     if (token !== undefined && record.token !== token) throw noJob(jobId);
     return record;

@@ -79,7 +79,7 @@ export function createSessionJobs(
     }
     const { record } = submitted;
     const { jobId, outcome } = record;
-    link.sendText(acceptedFrame(record, { duplicate: true }));
+    link.sendText(acceptedFrame(record, { duplicate: submitted.outcome === "duplicate" }));
     if (outcome && record.sessionId === sessionId)
       return void results.bring(session, jobId).catch(() => {});
     if (outcome) results.copy(session, recordedEnd(record, outcome));

@@ -40,6 +40,11 @@ async function scene() {
       results: { announceIf: () => undefined, deliver: async () => "out" },
       retention: { bytesOf: () => 0, ended: async () => {} },
       pendingReports: createPendingReports(),
+      durable: {
+        raise: async () => "raised",
+        end: async () => "ended",
+        recordFromRow: async () => undefined,
+      },
     },
     (step) => {
       if (step.do === "place") placed.push(step.job);

@@ -13,6 +13,7 @@ import {
 } from "../job.ts";
 import type { PendingReports } from "../memory/pending-reports.ts";
 import type { JobsParts } from "../parts.ts";
+import type { JobStep } from "../policy/job-table.ts";
 import { exclusionText } from "../policy/node-selection.ts";
 import {
   afterFailure,
@@ -24,6 +25,7 @@ import {
   type RetryReason,
   reasonText,
 } from "../policy/retry-policy.ts";
+import type { DurableJobs } from "../rows/durable-jobs.ts";
 import { keepBinding, keepBindingIf } from "../store/binding-store.ts";
 import type { EndedJob } from "../store/ended-store.ts";
 import { readJob } from "../store/job-store.ts";
@@ -36,7 +38,7 @@ import {
   isApplied,
   startAdvance,
 } from "../store/transition-store.ts";
-import { logUnlessStoreDown } from "../store-errors.ts";
+import { isStoreDown, logUnlessStoreDown } from "../store-errors.ts";
 import type { Turns } from "../turns/turns.ts";
 import type { ResultDelivery } from "./result-delivery.ts";
 import type { Retention } from "./retention.ts";
@@ -52,6 +54,7 @@ interface Collaborators {
   results: Pick<ResultDelivery, "announceIf" | "deliver">;
   retention: Pick<Retention, "bytesOf" | "ended">;
   pendingReports: Pick<PendingReports, "has">;
+  durable: Pick<DurableJobs, "raise" | "end" | "recordFromRow">;
 }
 
 type Parts = Pick<
@@ -85,6 +88,7 @@ export class AttemptOutcomes {
   readonly #parts: Parts;
   readonly #with: Collaborators;
   readonly #next: Next;
+  readonly #stopping = new AbortController();
 
   constructor(parts: Parts, collaborators: Collaborators, next: Next) {
     this.#parts = parts;
@@ -94,10 +98,31 @@ export class AttemptOutcomes {
 
   /** Ends this attempt, then begins another or ends the job. */
   async retry(job: TrackedJob, reason: RetryReason, detail = ""): Promise<void> {
+    if (!job.durable) return this.#retry(job, reason, detail);
+    try {
+      await this.#retry(job, reason, detail);
+    } catch (error) {
+      if (!isStoreDown(error)) throw error;
+      void this.#retryLater(job, reason, detail);
+    }
+  }
+
+  /** Without Postgres a durable job gets no further attempt. Its reason is kept here, and the record as it is. */
+  async #retryLater(job: TrackedJob, reason: RetryReason, detail: string): Promise<void> {
+    await this.#parts.clock.sleep(RETRY_PAUSE_MS, this.#stopping.signal);
+    if (!this.#stopping.signal.aborted) void this.#next({ do: "retry", job, reason, detail });
+  }
+
+  stop(): void {
+    this.#stopping.abort();
+  }
+
+  async #retry(job: TrackedJob, reason: RetryReason, detail: string): Promise<void> {
     const { hot, instanceId, tracked } = this.#parts;
     const step = await this.afterFailure(job, reason, detail);
     const { jobId, attemptId, nodeId } = job;
     if (step.event === "give_up") return this.#giveUp(job, step, reasonText(reason, detail));
+    if (!(await this.raised(job, step))) return this.#endAsRow(job);
     const advanced = await advance(hot, { jobId, attemptId, nodeId, instanceId, steps: [step] });
     const answer = advanced.outcome === "answered" ? advanced.answers[0] : "absent";
     if (advanced.outcome === "absent" || (answer !== "applied" && answer !== "exhausted")) {
@@ -117,6 +142,43 @@ export class AttemptOutcomes {
     const isLast = job.countedAttempts > 0 && job.countedAttempts + 1 >= job.attemptsMax;
     if (isLast && isCounted(job, reason)) await this.#recount(job);
     return afterFailure(job, reason, detail);
+  }
+
+  /** Whether the row of a durable job has the next attempt. If not, the job has ended, or another attempt is current. */
+  async raised(job: TrackedJob, step: JobStep): Promise<boolean> {
+    if (!job.durable || step.event !== "reassign") return true;
+    const counted = job.countedAttempts + (step.counts ? 1 : 0);
+    return (await this.#with.durable.raise(job, counted)) === "raised";
+  }
+
+  /**
+   * The row has ended, or has another attempt. An instance may have stopped after it had ended the row: then the record ends
+   * like the row.
+   */
+  async #endAsRow(job: TrackedJob): Promise<void> {
+    const { hot, instanceId, tracked } = this.#parts;
+    const { jobId, attemptId, nodeId } = job;
+    const row = await this.#with.durable.recordFromRow(jobId);
+    const { outcome, result = "{}" } = row ?? {};
+    if (!outcome) return void tracked.release(job);
+    const step: JobStep =
+      outcome === "succeeded"
+        ? { event: "result", outcome, reserved: true }
+        : { event: "give_up", outcome };
+    const call = { jobId, attemptId, nodeId, instanceId, steps: [step], result };
+    const advanced = await advance(hot, call);
+    if (advanced.outcome === "absent" || advanced.answers[0] !== "applied")
+      return void tracked.release(job);
+    const { listeners } = advanced;
+    this.finish(job, { outcome, attemptId, nodeId, result, listeners });
+  }
+
+  /** Whether a durable job ends by this, as its row decides. A row that was removed decides nothing. */
+  async #ends(job: TrackedJob, outcome: JobOutcome, error: JobError): Promise<boolean> {
+    if (!job.durable) return true;
+    const { jobId, attemptId } = job;
+    const ended = await this.#with.durable.end({ jobId, attemptId, outcome, error });
+    return ended !== "stale";
   }
 
   /** Another instance may have taken attempts off the count. The record is read before the count ends a job. */
@@ -161,8 +223,11 @@ export class AttemptOutcomes {
     const { hot, instanceId, tracked } = this.#parts;
     const { jobId, attemptId, nodeId } = job;
     const result = resultText({ error });
+    if (!(await this.#ends(job, outcome, error))) return this.#endAsRow(job);
     const step = { event: "give_up", outcome, reason } as const;
     const advanced = await advance(hot, { jobId, attemptId, instanceId, steps: [step], result });
+    if (advanced.outcome === "absent" && job.durable)
+      return this.finish(job, { outcome, attemptId, nodeId, result, listeners: [] });
     if (advanced.outcome === "absent" || advanced.answers[0] !== "applied") {
       tracked.release(job);
       return;
@@ -173,20 +238,24 @@ export class AttemptOutcomes {
     this.finish(job, { outcome, attemptId, nodeId: former, result, listeners });
   }
 
-  async cancel(job: TrackedJob): Promise<Advanced | { outcome: "absent" }> {
+  /** `moved`: another attempt began meanwhile. */
+  async cancel(job: TrackedJob): Promise<"done" | "moved" | "absent"> {
     const { hot, instanceId } = this.#parts;
     const { jobId, attemptId } = job;
     const error = jobError(new TenureError("JOB_CANCELLED", { job_id: jobId }));
     const result = resultText({ error });
+    if (!(await this.#ends(job, "cancelled", error))) return "moved";
     const step = { event: "give_up", outcome: "cancelled", reason: "cancelled" } as const;
     const advanced = await advance(hot, { jobId, attemptId, instanceId, steps: [step], result });
-    if (advanced.outcome === "answered" && advanced.answers[0] === "applied") {
-      const nodeId = advanced.formerNodeId;
+    const isLost = advanced.outcome === "absent";
+    if (isLost && !job.durable) return "absent";
+    const answer = isLost ? "applied" : advanced.answers[0];
+    if (answer === "applied") {
+      const { formerNodeId: nodeId, listeners = [] } = isLost ? {} : advanced;
       if (nodeId) this.#cancelOnNode({ jobId, attemptId, nodeId }, "cancelled");
-      const { listeners } = advanced;
       this.finish(job, { outcome: "cancelled", attemptId, nodeId, result, listeners });
     }
-    return advanced;
+    return answer === "stale" || answer === "ahead" ? "moved" : "done";
   }
 
   /**

@@ -7,6 +7,8 @@ import type { NodeConnection } from "../memory/connections.ts";
 import type { PendingReports } from "../memory/pending-reports.ts";
 import type { JobsParts } from "../parts.ts";
 import type { JobStep, StepAnswer } from "../policy/job-table.ts";
+import type { DurableJobs } from "../rows/durable-jobs.ts";
+import { rescheduleRecovery } from "../store/recovery-index-store.ts";
 import { hasSlot } from "../store/slot-store.ts";
 import { type Advanced, advance } from "../store/transition-store.ts";
 import { isStoreDown } from "../store-errors.ts";
@@ -14,12 +16,14 @@ import type { Adoption } from "./adoption.ts";
 import type { AttemptOutcomes } from "./attempt-outcomes.ts";
 import {
   addReport,
+  type BatchEnd,
   isLarger,
   type NodeReport,
   openBatch,
   type ReportBatch,
   tooLarge,
 } from "./report-batch.ts";
+import type { Slots } from "./slots.ts";
 import type { Next } from "./step.ts";
 import type { StormGuard } from "./storm-guard.ts";
 
@@ -41,7 +45,9 @@ type Parts = Pick<
 >;
 
 interface Collaborators {
-  outcomes: Pick<AttemptOutcomes, "afterFailure" | "beginAttempt" | "startEnd">;
+  outcomes: Pick<AttemptOutcomes, "afterFailure" | "beginAttempt" | "raised" | "startEnd">;
+  durable: Pick<DurableJobs, "end">;
+  slots: Pick<Slots, "free">;
   load: Adoption["load"];
   storm: StormGuard;
   pendingReports: PendingReports;
@@ -128,6 +134,7 @@ export class NodeReports {
       } catch (error) {
         if (!this.#canRetry(batch, error)) break;
         isAgain = true;
+        if (batch.end) await this.#keepWaiting(batch).catch(() => {});
         await clock.sleep(pauseMs);
       }
     }
@@ -147,11 +154,21 @@ export class NodeReports {
     return false;
   }
 
+  /** The end of a durable job waits for Postgres: its slot is free meanwhile, and no instance recovers the job. */
+  async #keepWaiting({ jobId, attemptId, node: { nodeId } }: ReportBatch): Promise<void> {
+    const { hot, tracked } = this.#parts;
+    if (!tracked.get(jobId)?.durable) return;
+    await Promise.all([
+      this.#with.slots.free(nodeId, { jobId, attemptId }),
+      rescheduleRecovery(hot, [{ jobId, inMs: 2 * RETRY_PAUSE_MS_MAX }]),
+    ]);
+  }
+
   /** `isAgain`: an earlier call failed, and its outcome is unknown. */
   async #apply(batch: ReportBatch, isAgain: boolean): Promise<void> {
     const { jobId, attemptId, node, failure } = batch;
     const at = { attemptId, nodeId: node.nodeId };
-    if (hasFailpoints && batch.result !== undefined) await failpoint("result.before-finished");
+    if (hasFailpoints && batch.end) await failpoint("result.before-finished");
     const tracked = this.#parts.tracked.get(jobId);
     let job = isAt(tracked, at) ? tracked : undefined;
     if (failure) job ??= await this.#with.load(jobId);
@@ -164,18 +181,37 @@ export class NodeReports {
       );
     const ending = failure && (await this.#endOfFailure(job, batch, failure));
     const steps = ending ? [...batch.steps, ending.step] : batch.steps;
-    const result = ending ? ending.result : batch.result;
+    const end = ending?.end ?? batch.end;
+    if (end) job ??= await this.#with.load(jobId);
+    if (job?.durable && !(await this.#isInRow(job, batch, ending?.step, end))) {
+      this.#parts.tracked.release(job);
+      return this.#answer(
+        batch,
+        steps.map(() => "stale"),
+      );
+    }
+    const result = end && resultText(end);
     const advanced = await this.#advance(batch, steps, result);
     if (hasFailpoints) await failpoint("report.after-written");
     const answers: readonly Answer[] =
       advanced.outcome === "absent" ? steps.map(() => "absent" as const) : advanced.answers;
+    if (advanced.outcome === "absent" && job?.durable && end) {
+      // The store lost the record; the row has the end.
+      this.#answer(
+        batch,
+        steps.map(() => "applied"),
+      );
+      const { outcome } = end;
+      const last = { ...at, outcome, result: resultText(end), listeners: [] };
+      return void this.#next({ do: "finish", job, end: last });
+    }
     this.#answer(batch, answers);
     if (advanced.outcome === "absent") {
       if (job && this.#parts.tracked.release(job)) void this.#next({ do: "report_loss", job });
       return;
     }
     // A duplicate of our own earlier call: no other instance does what follows from it.
-    const isEnd = batch.result !== undefined || ending !== undefined;
+    const isEnd = batch.end !== undefined || ending !== undefined;
     // A later attempt may have ended the job meanwhile: its end is not the end of this one.
     const isOurEnd = advanced.jobOutcome !== undefined && advanced.attemptId === attemptId;
     const isOpen = isOurEnd || advanced.state === "CREATED";
@@ -184,6 +220,28 @@ export class NodeReports {
     if (!isWritten) return this.#noteStates(batch, job, answers, { ...advanced, isAgain });
     job ??= await this.#with.load(jobId);
     if (job) this.#endAttempt(job, batch, advanced, result);
+  }
+
+  /**
+   * Writes the row of a durable job first: the end of the job, or the number of its next attempt. `false`: the row has ended
+   * otherwise, or another attempt is current. A node that does not have the attempt changes no row; the record refuses it.
+   */
+  async #isInRow(
+    job: TrackedJob,
+    batch: ReportBatch,
+    failure: JobStep | undefined,
+    end: BatchEnd | undefined,
+  ): Promise<boolean> {
+    const { jobId, attemptId, node } = batch;
+    const isHere = isAt(job, { attemptId, nodeId: node.nodeId });
+    // A record that names no node yet: the slot decides.
+    const isUnnamed = job.nodeId === undefined && job.attemptId === attemptId;
+    if (!isHere && !(isUnnamed && (await this.#holdsSlot(batch, job)))) return true;
+    if (failure?.event === "reassign") return this.#with.outcomes.raised(job, failure);
+    if (!end) return true;
+    const { outcome, body, error } = end;
+    const ended = await this.#with.durable.end({ jobId, attemptId, outcome, result: body, error });
+    return ended !== "stale";
   }
 
   async #advance(
@@ -230,16 +288,16 @@ export class NodeReports {
     if (!isAt(job, { attemptId, nodeId: node.nodeId })) {
       // The node does not have the attempt any more: the record refuses this step.
       const step = { event: "reassign", reason: detail, counts: true, avoid: true } as const;
-      return { step, result: undefined };
+      return { step, end: undefined };
     }
     if (reason === "node_draining") this.#parts.nodePool.leaving(node.nodeId, true);
     const service = error.service ?? job.service;
     if (reason === "model_not_available" && service)
       await this.#with.storm.unavailable(node.nodeId, service);
     const step = await this.#with.outcomes.afterFailure(job, reason, detail);
-    if (step.event === "reassign") return { step, result: undefined };
-    const { event, outcome } = step;
-    return { step: { event, outcome, reason: detail }, result: resultText({ error: step.error }) };
+    if (step.event === "reassign") return { step, end: undefined };
+    const { event, outcome, error: last } = step;
+    return { step: { event, outcome, reason: detail }, end: { outcome, error: last } };
   }
 
   /** The last step ended the attempt, and was applied. */

@@ -4,6 +4,7 @@ import { type JobRecord, recordedEnd, type TrackedJob, trackedJobOf } from "../j
 import type { PoolNode } from "../memory/node-pool.ts";
 import type { JobsParts } from "../parts.ts";
 import { LOOK_AGAIN_MS, type RecoveryAction, recoveryAction } from "../policy/recovery-policy.ts";
+import { bindingTtlMs } from "../policy/retry-policy.ts";
 import { bind } from "../store/binding-store.ts";
 import { dropJob, persistJob, readJob } from "../store/job-store.ts";
 import { RECOVERY_SHARDS } from "../store/keys.ts";
@@ -22,7 +23,6 @@ import type { AttemptOutcomes } from "./attempt-outcomes.ts";
 import type { ResultDelivery } from "./result-delivery.ts";
 import type { Retention } from "./retention.ts";
 import type { Next } from "./step.ts";
-import { bindingTtlMs } from "./submit.ts";
 
 const INTERVAL_MS = 1_000;
 const TAKEN_MAX = 100;
@@ -47,6 +47,7 @@ interface Collaborators {
 type Parts = Pick<
   JobsParts,
   | "hot"
+  | "rows"
   | "tracked"
   | "connections"
   | "nodePool"
@@ -182,7 +183,7 @@ export class RecoveryWorker implements Service {
 
   /** The submitting instance stopped before its job was bound to the request: binds it, or drops it for another job. */
   async #isBound(record: JobRecord): Promise<boolean> {
-    const { hot, settings } = this.#parts;
+    const { hot, rows, settings } = this.#parts;
     const { jobId, tenant, requestId, bodyHash } = record;
     const ttlMs = bindingTtlMs(record, settings);
     const bound = await bind(hot, { jobId, tenant, requestId, bodyHash, ttlMs });
@@ -192,6 +193,7 @@ export class RecoveryWorker implements Service {
       return (await persistJob(hot, jobId)) === "persisted";
     }
     if ((await dropJob(hot, jobId)) !== "kept") await leaveRecoveryIndex(hot, [jobId]);
+    if (record.durable) await rows.undo(jobId);
     return false;
   }
 

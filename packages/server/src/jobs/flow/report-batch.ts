@@ -1,6 +1,5 @@
-import { type NodeJobError, TenureError } from "@tenure/protocol";
+import { type JobError, type JobOutcome, type NodeJobError, TenureError } from "@tenure/protocol";
 import type { NodeMessage, ResultReport } from "../api/raw-json.ts";
-import { resultText } from "../job.ts";
 import type { NodeConnection } from "../memory/connections.ts";
 import type { ReportKind } from "../metrics.ts";
 import type { JobStep } from "../policy/job-table.ts";
@@ -22,11 +21,18 @@ export interface ReportBatch {
   /** The newest bodies, as JSON; older ones are dropped while the store is down. */
   progress: string[];
   progressLength: number;
-  /** As `resultText` wrote it. */
-  result: string | undefined;
+  /** The end of the job by the node's result. */
+  end: BatchEnd | undefined;
   failure: { reason: RetryReason; error: NodeJobError } | undefined;
   /** What was started together with the end of the job. */
   written: WrittenWithEnd | undefined;
+}
+
+export interface BatchEnd {
+  outcome: JobOutcome;
+  /** JSON text. */
+  body?: string | undefined;
+  error?: JobError | undefined;
 }
 
 /** Progress of one attempt that is kept until the store answers. */
@@ -41,14 +47,14 @@ export const openBatch = (node: NodeConnection, report: NodeReport): ReportBatch
   steps: [],
   progress: [],
   progressLength: 0,
-  result: undefined,
+  end: undefined,
   failure: undefined,
   written: undefined,
 });
 
 /** Adds a report. Ignored after a result: the end of an attempt is its last step. */
 export function addReport(batch: ReportBatch, report: NodeReport, resultBytesMax: number): void {
-  if (batch.result !== undefined || batch.failure) return;
+  if (batch.end || batch.failure) return;
   switch (report.type) {
     case "job_ack":
       addStep(batch, "ack", { event: "ack" });
@@ -102,9 +108,9 @@ function addResult(batch: ReportBatch, report: ResultReport, bytesMax: number): 
     batch.failure = { reason, error };
     return;
   }
-  const { outcome, ...end } = endOf(report, error, bytesMax);
-  batch.result = resultText(end);
-  addStep(batch, "result", { event: "result", outcome, reason: end.error?.code });
+  const end = endOf(report, error, bytesMax);
+  batch.end = end;
+  addStep(batch, "result", { event: "result", outcome: end.outcome, reason: end.error?.code });
 }
 
 const errorOf = ({ success, error }: ResultReport): NodeJobError | undefined =>

@@ -8,6 +8,7 @@ import { type JobAttempt, type JobEnd, recordedEnd } from "../job.ts";
 import type { SessionConnection } from "../memory/connections.ts";
 import { ResultQueue } from "../memory/result-queue.ts";
 import type { JobsParts } from "../parts.ts";
+import type { DurableJobs } from "../rows/durable-jobs.ts";
 import { readAttempts, readJob } from "../store/job-store.ts";
 import { leaveRecoveryIndex } from "../store/recovery-index-store.ts";
 import {
@@ -56,12 +57,20 @@ type Parts = Pick<
 export class ResultDelivery {
   readonly #parts: Parts;
   readonly #unackedMax: number;
+  readonly #recordFromRow: DurableJobs["recordFromRow"];
   /** By connection, not by session: results sent over an old socket were not sent over the new one. */
   readonly #unacked = new WeakMap<SessionConnection, ResultQueue<Unacked>>();
   readonly #followers = new Map<string, Set<(end: JobEnd) => void>>();
 
-  constructor(parts: Parts, { unackedMax = UNACKED_MAX }: { unackedMax?: number } = {}) {
+  constructor(
+    parts: Parts,
+    {
+      unackedMax = UNACKED_MAX,
+      recordFromRow = async () => undefined,
+    }: { unackedMax?: number } & Partial<Pick<DurableJobs, "recordFromRow">> = {},
+  ) {
     this.#parts = parts;
+    this.#recordFromRow = recordFromRow;
     this.#unackedMax = unackedMax;
   }
 
@@ -323,7 +332,9 @@ export class ResultDelivery {
   }
 
   async #readEnd(jobId: string): Promise<JobEnd | undefined> {
-    const record = await readJob(this.#parts.hot, jobId, { result: true });
+    const record =
+      (await readJob(this.#parts.hot, jobId, { result: true })) ??
+      (await this.#recordFromRow(jobId));
     return record?.outcome && recordedEnd(record, record.outcome);
   }
 

@@ -1,4 +1,4 @@
-import { type FinalizeReason, TenureError } from "@tenure/protocol";
+import { DELAY_MS_MAX, type FinalizeReason, TenureError } from "@tenure/protocol";
 import type { JobSpecText } from "../api/raw-json.ts";
 import { needOf } from "../job.ts";
 import { createNeedCounts } from "../memory/need-counts.ts";
@@ -24,7 +24,7 @@ const FULL_RETRY_MS = 1_000;
 
 /** Refuses submits beyond the limits of pools, tenants and the store, before anything is written. */
 export class SubmitAdmission {
-  readonly #parts: Pick<JobsParts, "hot" | "settings" | "tracked" | "nodePool">;
+  readonly #parts: Pick<JobsParts, "hot" | "settings" | "tracked" | "nodePool" | "clock">;
   readonly #retention: Pick<Retention, "shortage">;
   readonly #limits: TenantLimits;
   /** By tenant and pool: admitted, and neither placed nor waiting yet. */
@@ -77,7 +77,10 @@ export class SubmitAdmission {
     const { payloadBytesMax } = this.#parts.settings;
     if (payloadBytes > payloadBytesMax)
       throw new TenureError("PAYLOAD_TOO_LARGE", { limit_bytes: payloadBytesMax });
+    checkTimes(submission, this.#parts.clock.wallMs());
     this.#limits.check(tenant, payloadBytes);
+    // A job that waits in the table takes no room.
+    if (isTimed(submission)) return;
     const isFull = this.#isQueueFull(submission);
     const shortage = this.#retention.shortage(tenant);
     if (!isFull && !isOneTooMany && !shortage) return undefined;
@@ -149,3 +152,24 @@ const queueOf = (tenant: string, pool: string): string => `${tenant} ${pool}`;
 /** The turn of the job is not known yet, so each job of a turn counts as a need of its own. */
 const enteringNeed = ({ pool, service, turn, request_id }: Submission): string =>
   service || turn ? `${pool} ${needOf(service)}${turn ? ` for ${request_id}` : ""}` : pool;
+
+const isTimed = ({ run_at, delay_ms }: Submission): boolean =>
+  run_at !== undefined || delay_ms !== undefined;
+
+/** Clocks of callers differ a little from ours. */
+const PAST_MS = 60_000;
+
+function checkTimes(submission: Submission, nowMs: number): void {
+  const { run_at, delay_ms, durable } = submission;
+  const refuse = (reason: string): never => {
+    throw new TenureError("INVALID_REQUEST", { reason });
+  };
+  if (!isTimed(submission)) return;
+  if (durable === false) refuse("durable: a job with run_at or delay_ms waits in the database");
+  if (submission.turn) refuse("turn: a job of a turn cannot wait in the database");
+  if (run_at === undefined) return;
+  if (delay_ms !== undefined) refuse("run_at and delay_ms: expected one of them");
+  const inMs = Date.parse(run_at) - nowMs;
+  if (inMs < -PAST_MS) refuse("run_at: is in the past");
+  if (inMs > DELAY_MS_MAX) refuse("run_at: is more than 366 days ahead");
+}

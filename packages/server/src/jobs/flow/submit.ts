@@ -5,9 +5,12 @@ import { gatherPerTick } from "../../kernel/batch.ts";
 import { createLimit } from "../../kernel/limit.ts";
 import { uuid7 } from "../../kernel/random.ts";
 import { type Condition, Gathered } from "../../store/call.ts";
-import { type JobRecord, type JobSpec, newTrackedJob, type TrackedJob } from "../job.ts";
-import type { JobsParts, JobsSettings } from "../parts.ts";
-import { attemptsInAllMax } from "../policy/retry-policy.ts";
+import { type JobRecord, newTrackedJob, type TrackedJob } from "../job.ts";
+import type { JobsParts } from "../parts.ts";
+import { RECOVER_AFTER_MS } from "../policy/recovery-policy.ts";
+import { bindingTtlMs } from "../policy/retry-policy.ts";
+import type { DurableJobs } from "../rows/durable-jobs.ts";
+import { NO_LIMIT_MS } from "../rows/row-codec.ts";
 import {
   type BindingCandidate,
   type Bound,
@@ -39,10 +42,9 @@ import type { Submission, SubmitAdmission } from "./submit-admission.ts";
 /** `duplicate`: the request already has a job, and this is its record. */
 export type Submitted =
   | { outcome: "accepted"; job: TrackedJob; reserved?: PendingSlot | undefined }
+  /** It waits in the table until it is due. */
+  | { outcome: "scheduled"; record: JobRecord }
   | { outcome: "duplicate"; record: JobRecord };
-
-/** After so long without a renewal another instance checks whether the job is orphaned. */
-export const RECOVER_AFTER_MS = 2_000;
 
 /** By then the job has joined its turn, on its instance or recovered by another. After that the client has to retry. */
 const JOIN_LIMIT_MS = 2 * RECOVER_AFTER_MS;
@@ -62,11 +64,20 @@ interface Collaborators {
   placement: Pick<Placement, "reserveAhead">;
   turns: Pick<Turns, "join" | "inLine">;
   admission: SubmitAdmission;
+  durable: Pick<DurableJobs, "accept" | "recordFromRow" | "recordOf">;
 }
 
 type Parts = Pick<
   JobsParts,
-  "hot" | "instanceId" | "clock" | "random" | "settings" | "tracked" | "metrics" | "tracing"
+  | "hot"
+  | "rows"
+  | "instanceId"
+  | "clock"
+  | "random"
+  | "settings"
+  | "tracked"
+  | "metrics"
+  | "tracing"
 >;
 
 /** Accepts jobs: record, recovery index, binding of the request, then the first placement. */
@@ -113,7 +124,8 @@ export class Submit {
             this.#begin(submission, inOrder),
           )
         : await this.#begin(submission);
-    this.#parts.metrics.submitted(submitted.outcome);
+    const { outcome } = submitted;
+    this.#parts.metrics.submitted(outcome === "scheduled" ? "accepted" : outcome);
     accept(submitted);
     if (submitted.outcome !== "accepted") return;
     const { job, reserved } = submitted;
@@ -129,6 +141,21 @@ export class Submit {
     for (let tries = 0; tries < TRIES_MAX; tries++) {
       const spec = this.#specOf(submission);
       const { jobId } = spec;
+      // The row, then the binding: the job has to win both.
+      const { run_at, delay_ms } = submission;
+      const dueAt = run_at === undefined ? undefined : new Date(run_at);
+      const isTimed = dueAt !== undefined || delay_ms !== undefined;
+      const timed = isTimed ? { runAt: dueAt, runInMs: delay_ms ?? 0 } : undefined;
+      const former = spec.durable ? await this.#with.durable.accept(spec, timed) : undefined;
+      if (former) {
+        const isSame = former.bodyHash === spec.bodyHash;
+        const winner = isSame ? await this.#with.durable.recordOf(former) : "reused";
+        return this.#duplicateOf(submission, winner);
+      }
+      if (timed) {
+        const record = await this.#with.durable.recordFromRow(jobId);
+        if (record) return { outcome: "scheduled", record };
+      }
       const { tenant, requestId, bodyHash } = spec;
       const ttlMs = bindingTtlMs(spec, settings);
       const candidate = { tenant, requestId, jobId, bodyHash, ttlMs };
@@ -139,7 +166,10 @@ export class Submit {
       if (hasFailpoints) await failpoint("submit.after-binding");
       if (answer.outcome === "void" || bound.outcome !== "bound") reserved?.giveBack();
       // Another submit saw the binding before the record, and bound the request to its own job.
-      if (answer.outcome === "void") continue;
+      if (answer.outcome === "void") {
+        if (spec.durable) await this.#parts.rows.undo(jobId);
+        continue;
+      }
       const winner = await this.#decide(candidate, bound);
       if (winner === "ours") {
         const createdMs = answer.outcome === "created" ? answer.createdMs : clock.wallMs();
@@ -154,6 +184,7 @@ export class Submit {
         };
       }
       await Promise.all([dropJob(hot, jobId), leaveRecoveryIndex(hot, [jobId])]);
+      if (spec.durable) await this.#parts.rows.undo(jobId);
       return this.#duplicateOf(submission, winner);
     }
     throw undecided(submission.request_id);
@@ -263,6 +294,9 @@ export class Submit {
     const { random, clock, settings, instanceId } = this.#parts;
     const { pool, service, priority = 0, timeout_ms, pending_ms } = submission;
     const turn = (submission.turn ?? false) && submission.sessionId !== undefined;
+    const isTimed = submission.run_at !== undefined || submission.delay_ms !== undefined;
+    const isDefault = isTimed || (settings.durableByDefault && submission.sessionId === undefined);
+    const durable = submission.durable ?? isDefault;
     return {
       jobId: uuid7(random, clock.wallMs()),
       tenant: submission.tenant,
@@ -277,25 +311,14 @@ export class Submit {
       turn,
       finalize: turn ? submission.finalize : undefined,
       originInstanceId: instanceId,
-      pendingTimeoutMs: pending_ms ?? settings.pendingTimeoutMs,
+      pendingTimeoutMs: pending_ms ?? (durable ? NO_LIMIT_MS : settings.pendingTimeoutMs),
       ackTimeoutMs: settings.ackTimeoutMs,
       runTimeoutMs: timeout_ms ?? settings.runTimeoutMs,
       attemptsMax: settings.attemptsMax,
+      durable,
       payload: submission.payload.text,
     };
   }
-}
-
-/**
- * How long a request stays bound if its job is never released: as long as the slowest job can take, plus the retention. The
- * release of the job corrects it (`keepBinding`).
- */
-export function bindingTtlMs(
-  spec: JobSpec,
-  { retentionMs }: Pick<JobsSettings, "retentionMs">,
-): number {
-  const attemptMs = spec.pendingTimeoutMs + spec.ackTimeoutMs + 2 * spec.runTimeoutMs;
-  return retentionMs + attemptsInAllMax(spec) * attemptMs;
 }
 
 const undecided = (requestId: string): TenureError =>
@@ -307,10 +330,15 @@ const undecided = (requestId: string): TenureError =>
 /**
  * The hash of everything the client asked for. Without the trace id, and without `pending_ms`, which an instance of 0.1.0 does
  * not know: the same request repeated there would look different. White space between the tokens of the payload does not
- * count. For text that `JSON.stringify` wrote it equals the hash of 0.1.0, which parsed the payload and wrote it again.
+ * count. For text that `JSON.stringify` wrote it equals the hash of 0.1.0, which parsed the payload and wrote it again. Newer
+ * fields count only if they are given.
  */
-function bodyHash({ pool, service, priority, timeout_ms, payload }: Submission): string {
-  const words = JSON.stringify([pool, service ?? null, priority ?? 0, timeout_ms ?? null]);
+function bodyHash(submission: Submission): string {
+  const { pool, service, priority, timeout_ms, payload } = submission;
+  const { durable, run_at, delay_ms } = submission;
+  const known = [pool, service ?? null, priority ?? 0, timeout_ms ?? null];
+  const newer = JSON.stringify({ durable, run_at, delay_ms });
+  const words = JSON.stringify(newer === "{}" ? known : [...known, newer]);
   return hash("sha256", words + compactText(payload), "base64url");
 }
 

@@ -1,5 +1,8 @@
 import { type JobRecord, stateLimitMs } from "../job.ts";
 
+/** After so long without a renewal another instance checks whether the job is orphaned. */
+export const RECOVER_AFTER_MS = 2_000;
+
 /** What to do about a job taken from the recovery index. */
 export type RecoveryAction =
   /** The job has no record: it leaves the index. */

@@ -1,5 +1,5 @@
 import { cutText, type JobError, TenureError } from "@tenure/protocol";
-import type { TrackedJob } from "../job.ts";
+import type { JobSpec, TrackedJob } from "../job.ts";
 
 /** Why an attempt ended and the job is tried again. */
 export const RETRY_REASONS = [
@@ -53,6 +53,18 @@ export const isCounted = (job: TrackedJob, reason: RetryReason): boolean =>
 /** Bounds counted and uncounted attempts together, so that every job ends. */
 export const attemptsInAllMax = ({ attemptsMax }: { attemptsMax: number }): number =>
   attemptsMax + 10;
+
+/**
+ * How long a request stays bound if its job is never released: as long as the slowest job can take, plus the retention. The
+ * release of the job corrects it (`keepBinding`).
+ */
+export function bindingTtlMs(
+  spec: Pick<JobSpec, "pendingTimeoutMs" | "ackTimeoutMs" | "runTimeoutMs" | "attemptsMax">,
+  { retentionMs }: { retentionMs: number },
+): number {
+  const attemptMs = spec.pendingTimeoutMs + spec.ackTimeoutMs + 2 * spec.runTimeoutMs;
+  return retentionMs + attemptsInAllMax(spec) * attemptMs;
+}
 
 /** The step that ends an attempt after a failure: another attempt, or the end of the job. */
 export type FailureStep =

@@ -72,7 +72,8 @@ export const writeSpec = (job: JobSpec): string =>
     pendingTimeoutMs: job.pendingTimeoutMs,
     ackTimeoutMs: job.ackTimeoutMs,
     runTimeoutMs: job.runTimeoutMs,
-  } satisfies Required<Spec>);
+    durable: job.durable || undefined,
+  } satisfies Required<Record<keyof Spec, unknown>>);
 
 type Spec = Omit<JobSpec, "jobId" | "sessionId" | "attemptsMax">;
 

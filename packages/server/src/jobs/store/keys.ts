@@ -17,6 +17,7 @@ export const jobKeys = {
   ended: (prefix: string, shard: number) => `${prefix}:v1:jobs:ended:{${dueKey(prefix, shard)}}`,
   bodies: (prefix: string, shard: number) => `${prefix}:v1:jobs:bodies:{${dueKey(prefix, shard)}}`,
   endedSweep: (prefix: string) => `${prefix}:v1:jobs:ended_sweep`,
+  mark: (prefix: string, mark: number) => `${prefix}:v1:jobs:{mark:${mark}}`,
   recent: (prefix: string) => `${prefix}:v1:jobs:recent`,
   binding: (prefix: string, request: RequestName) =>
     `${prefix}:v1:requests:binding:${requestKey(request)}`,

@@ -109,6 +109,7 @@ export const specOf = (job: JobSpec): JobSpec => ({
   ackTimeoutMs: job.ackTimeoutMs,
   runTimeoutMs: job.runTimeoutMs,
   attemptsMax: job.attemptsMax,
+  durable: job.durable,
 });
 
 export interface MemoryParts {

@@ -1,0 +1,151 @@
+import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
+import { type RedisServer, startRedis, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
+import { askRedis } from "@tenure/testing/stores/redis-ask";
+import { until } from "@tenure/testing/until";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
+import type { App } from "../app.ts";
+
+const patience = { deadlineMs: 30_000 };
+
+describe("durable jobs and the loss of Redis's memory", () => {
+  let redis: RedisServer;
+  let fleet: JobFleet;
+  let a: App;
+  let b: App;
+  beforeAll(async () => {
+    redis = await startRedis();
+    fleet = await openJobFleet("memory", {
+      instances: 2,
+      env: {
+        TENURE_SCHEDULER_PHASE2_ENABLED: "true",
+        TENURE_SCHEDULER_PHASE2_REDIS_URL: redis.url,
+      },
+    });
+    [a, b] = fleet.apps as [App, App];
+  });
+  afterEach(() => fleet.rest());
+  afterAll(async () => {
+    await fleet.stop();
+    await redis.discard();
+  });
+
+  const submit = async (at: App, more: object = {}) => {
+    const body = { pool: fleet.pool, request_id: crypto.randomUUID(), payload: { n: 1 }, ...more };
+    return { ...(await fleet.ask(at, "POST", "/jobs", body)), request: body };
+  };
+  const read = async (at: App, jobId: string) =>
+    (await fleet.ask(at, "GET", `/jobs/${jobId}`)).body;
+  const ended = (at: App, jobId: string) =>
+    until(async () => (await read(at, jobId)).outcome, { what: "the end of the job", ...patience });
+
+  test("a job that waits runs after it, at a higher attempt", async () => {
+    const { body: job } = await submit(a);
+    await askRedis(redis.port, "FLUSHALL");
+    await until(async () => (await read(b, job.job_id)).attempt_id === 2, {
+      what: "the job to be written again",
+      ...patience,
+    });
+    const node = await fleet.node(b);
+    const assigned = await node.assigned();
+    expect(assigned).toMatchObject({ job_id: job.job_id, attempt_id: 2, payload: { n: 1 } });
+    node.finish(assigned, { success: true, body: "done" });
+    await ended(a, job.job_id);
+    expect(await read(a, job.job_id)).toMatchObject({ outcome: "succeeded", body: "done" });
+  });
+
+  test("a job that runs ends once, whichever attempt is first", async () => {
+    const node = await fleet.node(a);
+    const { body: job } = await submit(a);
+    const assigned = await node.assigned();
+    await askRedis(redis.port, "FLUSHALL");
+    node.finish(assigned, { success: true, body: "first" });
+    node.obey();
+    await ended(b, job.job_id);
+    const { outcome } = await read(b, job.job_id);
+    expect(outcome).toBe("succeeded");
+    expect(await read(a, job.job_id)).toMatchObject({ outcome });
+  });
+
+  test("the result of a job that has ended is read from its row, also by the same request", async () => {
+    const node = await fleet.node(a);
+    node.obey();
+    const { body: job, request } = await submit(a);
+    await ended(a, job.job_id);
+    await askRedis(redis.port, "FLUSHALL");
+    const known = await read(b, job.job_id);
+    expect(known).toMatchObject({ outcome: "succeeded", attempt_id: 1, state: "RELEASED" });
+    const again = await fleet.ask(b, "POST", "/jobs", request);
+    expect(again.body).toMatchObject({ job_id: job.job_id, outcome: "succeeded" });
+    const other = await fleet.ask(b, "POST", "/jobs", { ...request, payload: 2 });
+    expect(other.body.error).toMatchObject({ code: "REQUEST_ID_REUSED" });
+    expect(node.assignments(job.job_id)).toHaveLength(1);
+  });
+
+  test("a job of a session is lost unless it asked for durability", async () => {
+    const session = await fleet.session(a);
+    const plain = session.submit();
+    const durable = session.submit({ durable: true });
+    const { job_id } = await session.accepted(durable);
+    const { job_id: plainId } = await session.accepted(plain);
+    await askRedis(redis.port, "FLUSHALL");
+    const node = await fleet.node(b);
+    node.obey();
+    expect(await session.result({ job_id })).toMatchObject({ outcome: "succeeded" });
+    expect(node.assignments(plainId)).toHaveLength(0);
+    expect((await fleet.ask(a, "GET", `/jobs/${plainId}`)).status).toBe(404);
+  });
+
+  test("a job that Redis does not have is cancelled in its row", async () => {
+    const { body: job } = await submit(a);
+    await askRedis(redis.port, "FLUSHALL");
+    const cancelled = await fleet.ask(b, "POST", `/jobs/${job.job_id}/cancel`);
+    expect(cancelled.body).toMatchObject({ outcome: "cancelled" });
+    const node = await fleet.node(a);
+    node.obey();
+    const { body: next } = await submit(a);
+    await ended(a, next.job_id);
+    expect(node.assignments(job.job_id)).toEqual([]);
+    expect(await read(a, job.job_id)).toMatchObject({ outcome: "cancelled" });
+  });
+});
+
+describe("durable jobs and a Postgres that is away", () => {
+  let postgres: PostgresServer;
+  let fleet: JobFleet;
+  let a: App;
+  beforeAll(async () => {
+    postgres = await startPostgres();
+    fleet = await openJobFleet("memory", {
+      instances: 1,
+      env: {
+        TENURE_SERVER_POSTGRES_URI: postgres.uri(),
+        TENURE_SCHEDULER_PHASE2_REDIS_KEY_PREFIX: uniqueKeyPrefix(),
+      },
+    });
+    a = fleet.apps[0]!;
+  });
+  afterEach(() => fleet.rest());
+  afterAll(async () => {
+    await fleet.stop();
+    await postgres.discard();
+  });
+
+  test("durable submits are refused, others go on, and a result waits for it", async () => {
+    const node = await fleet.node(a, { capacity: 1 });
+    const session = await fleet.session(a);
+    const { job_id } = await session.accepted(session.submit({ durable: true }));
+    const assigned = await node.assigned();
+    await postgres.kill("fast");
+    node.finish(assigned, { success: true, body: "kept" });
+    const refused = session.submit({ durable: true });
+    expect(await session.error(refused)).toMatchObject({ code: "DEPENDENCY_DOWN" });
+    // The slot is free for a job that is not durable.
+    const plain = await session.accepted(session.submit());
+    node.finish(await node.assigned(1, plain.job_id));
+    expect(await session.result(plain)).toMatchObject({ outcome: "succeeded" });
+    expect(session.results(job_id)).toEqual([]);
+    await postgres.start();
+    expect(await session.result({ job_id })).toMatchObject({ body: "kept", attempt_id: 1 });
+  }, 120_000);
+});

@@ -1,0 +1,166 @@
+import { type JobError, memberText, TenureError } from "@tenure/protocol";
+import { failpoint } from "#failpoint";
+import { type JobAttempt, type JobRecord, type TrackedJob, trackedJobOf } from "../job.ts";
+import type { JobsParts } from "../parts.ts";
+import { RECOVER_AFTER_MS } from "../policy/recovery-policy.ts";
+import { bindingTtlMs } from "../policy/retry-policy.ts";
+import { bind } from "../store/binding-store.ts";
+import { type NewJob, readAttempts, readJob } from "../store/job-store.ts";
+import { addRecent } from "../store/recent-store.ts";
+import { enterRecoveryIndex } from "../store/recovery-index-store.ts";
+import { putJob } from "../store/refill-store.ts";
+import { jobOfRow, type RowDefaults, recordOfRow, specOfJob } from "./row-codec.ts";
+import type { End, Ended, Raised, Refill, RowWithPayload, WholeRow } from "./row-store.ts";
+
+type Parts = Pick<JobsParts, "hot" | "rows" | "settings" | "instanceId" | "log" | "clock">;
+
+/** A row younger than this may belong to a submit that has not written its record yet. */
+export const ACCEPTING_MS = 5_000;
+
+/** The rows of durable jobs beside their records. The row is written first, and decides. */
+export class DurableJobs {
+  readonly #parts: Parts;
+  readonly #defaults: RowDefaults;
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+    const { ackTimeoutMs, runTimeoutMs, attemptsMax } = parts.settings;
+    this.#defaults = { instanceId: parts.instanceId, ackTimeoutMs, runTimeoutMs, attemptsMax };
+  }
+
+  /** Commits the row of a new job. Returns the row that the request has already, if another submit was first. */
+  async accept(
+    job: NewJob,
+    timed?: { runAt: Date | undefined; runInMs: number },
+  ): Promise<WholeRow | undefined> {
+    const { rows } = this.#parts;
+    const { jobId, tenant, requestId, bodyHash, pool, priority, payload } = job;
+    const spec = specOfJob(job);
+    const row = { jobId, tenant, requestId, bodyHash, pool, priority, payload, spec };
+    for (let tries = 0; tries < 3; tries++) {
+      const when = timed
+        ? ({ state: "timed", ...timed } as const)
+        : ({ state: "open", runInMs: 0 } as const);
+      if ((await rows.insert({ ...row, ...when })) === "inserted") {
+        await failpoint("submit.after-row");
+        return undefined;
+      }
+      const former = await rows.ofRequest({ tenant, requestId });
+      if (former) return former;
+      // The other submit has undone its row meanwhile.
+    }
+    const reason = `could not decide which job request ${requestId} has; submit it again`;
+    throw new TenureError("DEPENDENCY_DOWN", { dependency: "Postgres", reason });
+  }
+
+  /** The record of a row: the hot store's, or one made from the row if it has none. */
+  async recordOf(row: WholeRow): Promise<JobRecord> {
+    const record = await readJob(this.#parts.hot, row.jobId, { result: true });
+    if (record && (record.outcome !== undefined || row.state !== "ended")) return record;
+    if (row.state === "open" && Date.now() - row.createdAt.getTime() > ACCEPTING_MS)
+      await this.compare([{ jobId: row.jobId, attemptId: row.attemptId }]);
+    return recordOfRow(row, this.#defaults);
+  }
+
+  /** The record of a job that the hot store does not have. `undefined`: the job is not durable, or history is over. */
+  async recordFromRow(jobId: string): Promise<JobRecord | undefined> {
+    const row = await this.#parts.rows.read(jobId);
+    return row && recordOfRow(row, this.#defaults);
+  }
+
+  /** For the cancellation of a job that the hot store does not have. */
+  async load(jobId: string): Promise<TrackedJob | undefined> {
+    const record = await this.recordFromRow(jobId);
+    const nowMs = this.#parts.clock.monotonicMs();
+    return record && trackedJobOf(record, { nowMs, storeNowMs: record.attemptMs });
+  }
+
+  /** Writes the number of the next attempt before the hot store uses it. */
+  raise({ jobId, attemptId }: TrackedJob, countedAttempts: number): Promise<Raised> {
+    return this.#parts.rows.raise({ jobId, attemptId, countedAttempts });
+  }
+
+  /** Commits the end of a job, before the node gets its acknowledgement and the session the result. */
+  async end(end: End): Promise<Ended> {
+    const ended = await this.#parts.rows.end(end);
+    await failpoint("result.after-row");
+    return ended;
+  }
+
+  /**
+   * Compares open rows with the hot store. Returns how many jobs this instance has written again. A record that is ahead of
+   * its row was written by an instance that does not know rows; the row follows it.
+   */
+  async compare(open: readonly JobAttempt[]): Promise<number> {
+    const now = await readAttempts(this.#parts.hot, open);
+    const lost: Refill[] = [];
+    const ended: string[] = [];
+    const ahead: JobAttempt[] = [];
+    for (const [at, { jobId, attemptId }] of open.entries()) {
+      const record = now[at];
+      const hotAttemptId = record?.attemptId ?? 0;
+      if (hotAttemptId < attemptId) lost.push({ jobId, seenAttemptId: attemptId, hotAttemptId });
+      else if (record?.state === "FINISHED" || record?.state === "RELEASED") ended.push(jobId);
+      else if (hotAttemptId > attemptId) ahead.push({ jobId, attemptId: hotAttemptId });
+    }
+    if (ahead.length > 0) await this.#parts.rows.follow(ahead);
+    await Promise.all(ended.map((jobId) => this.#endAsRecord(jobId)));
+    return lost.length === 0 ? 0 : this.#refill(lost);
+  }
+
+  /**
+   * Writes jobs again that the hot store has lost, or has at an older attempt: with a higher attempt, first in the row, then
+   * in the hot store. The recovery worker of any instance continues with them.
+   */
+  async #refill(lost: readonly Refill[]): Promise<number> {
+    const raised = await this.#parts.rows.refill(lost);
+    await failpoint("refill.after-row");
+    await Promise.all(raised.map((row) => this.#put(row, 0)));
+    return raised.length;
+  }
+
+  async #endAsRecord(jobId: string): Promise<void> {
+    const { hot, rows } = this.#parts;
+    const record = await readJob(hot, jobId, { result: true });
+    if (!record?.outcome) return;
+    const { attemptId, outcome, result = "{}" } = record;
+    const { error } = JSON.parse(result) as { error?: JobError };
+    const body = memberText(result, "body", "INVALID_MESSAGE")?.text;
+    await rows.follow([{ jobId, attemptId }]);
+    await rows.end({ jobId, attemptId, outcome, result: body, error });
+  }
+
+  /** Writes the record of a row that was opened by this instance. `false`: the job needs no placement. */
+  open(row: RowWithPayload): Promise<boolean> {
+    return this.#put(row, RECOVER_AFTER_MS);
+  }
+
+  /** After `inMs` the recovery worker of any instance continues with the job. */
+  async #put(row: RowWithPayload, inMs: number): Promise<boolean> {
+    const { hot, settings } = this.#parts;
+    const { jobId, tenant, requestId, bodyHash, attemptId, countedAttempts } = row;
+    const job = jobOfRow(row, this.#defaults);
+    if (!("jobId" in job)) {
+      await this.#endUnreadable(row, job);
+      return false;
+    }
+    const createdMs = row.createdAt.getTime();
+    if ((await putJob(hot, { job, attemptId, countedAttempts, createdMs })) === "newer")
+      return false;
+    await failpoint("refill.after-record");
+    // The row has the request. The binding only answers submits of jobs that are not durable.
+    const ttlMs = bindingTtlMs(job, settings);
+    await Promise.all([
+      bind(hot, { tenant, requestId, jobId, bodyHash, ttlMs }),
+      addRecent(hot, [{ jobId, tenant }], { keepMs: settings.retentionMs }),
+      enterRecoveryIndex(hot, [{ jobId, inMs }]),
+    ]);
+    return true;
+  }
+
+  async #endUnreadable({ jobId, attemptId }: RowWithPayload, error: JobError): Promise<void> {
+    const { rows, log } = this.#parts;
+    log.warn({ event: "job.unreadable", jobId, error }, "cannot read the row of a job; it failed");
+    await rows.end({ jobId, attemptId, outcome: "failed", error });
+  }
+}
