@@ -205,7 +205,13 @@ const storeDown = (): TenureError =>
 /** A script that answers with the keyspace itself: those who check may look, and change nothing. */
 async function lookInside(inner: HotStore): Promise<MemorySpace> {
   const asIs = { parse: (value: unknown) => value };
-  const peek = { name: "peek", args: asIs, reply: asIs, memory: (space: MemorySpace) => space };
+  const peek = {
+    name: "peek",
+    keys: ["key"],
+    args: asIs,
+    reply: asIs,
+    memory: (space: MemorySpace) => space,
+  };
   return inner.run(peek as unknown as Script<"key", object, MemorySpace>, { key: "peek" }, {});
 }
 

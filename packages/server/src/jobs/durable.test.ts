@@ -2,6 +2,7 @@ import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postg
 import { type RedisServer, startRedis, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { askRedis } from "@tenure/testing/stores/redis-ask";
 import { until } from "@tenure/testing/until";
+import { Redis } from "ioredis";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
@@ -109,6 +110,71 @@ describe("durable jobs and the loss of Redis's memory", () => {
     expect(await read(a, job.job_id)).toMatchObject({ outcome: "cancelled" });
   });
 });
+
+describe("durable jobs and a store that starts again", () => {
+  test("a Redis that brings back an earlier state runs no job twice and loses none", async () => {
+    const redis = await startRedis();
+    const client = new Redis(redis.port);
+    const fleet = await openJobFleet("memory", {
+      env: {
+        TENURE_SCHEDULER_PHASE2_ENABLED: "true",
+        TENURE_SCHEDULER_PHASE2_REDIS_URL: redis.url,
+      },
+    });
+    const a = fleet.apps[0]!;
+    try {
+      const node = await fleet.node(a, { capacity: 4 });
+      const jobs = await Promise.all([1, 2].map(() => submitTo(fleet, a)));
+      const [ended, running] = await Promise.all([node.assigned(1), node.assigned(2)]);
+      const keys = await client.keys("*");
+      const state = await Promise.all(keys.map((key) => client.dumpBuffer(key)));
+      node.finish(ended, { success: true, body: "before" });
+      await untilEnded(fleet, a, ended.job_id);
+      const after = await submitTo(fleet, a);
+      const back = client.multi().flushall();
+      for (const [at, key] of keys.entries()) back.restore(key, 0, state[at]!);
+      await back.exec();
+      node.obey();
+      node.finish(running, { success: true, body: "kept" });
+      for (const { job_id } of [...jobs, after]) await untilEnded(fleet, a, job_id);
+      const of = async (jobId: string) => (await fleet.ask(a, "GET", `/jobs/${jobId}`)).body;
+      expect(await of(ended.job_id)).toMatchObject({ outcome: "succeeded", body: "before" });
+      expect(await of(running.job_id)).toMatchObject({ outcome: "succeeded" });
+      expect(await of(after.job_id)).toMatchObject({ outcome: "succeeded" });
+    } finally {
+      client.disconnect();
+      await fleet.stop();
+      await redis.discard();
+    }
+  }, 120_000);
+
+  test("a server without Redis goes on with its durable jobs after a restart", async () => {
+    const fleet = await openJobFleet("memory");
+    try {
+      const first = fleet.apps[0]!;
+      const jobs = await Promise.all([1, 2, 3].map(() => submitTo(fleet, first)));
+      await fleet.apps.shift()!.stop();
+      const second = await fleet.start();
+      const node = await fleet.node(second, { capacity: 4 });
+      node.obey();
+      for (const { job_id } of jobs) await untilEnded(fleet, second, job_id);
+      expect(node.assignments().map(({ attempt_id }) => attempt_id)).toEqual([2, 2, 2]);
+    } finally {
+      await fleet.stop();
+    }
+  }, 120_000);
+});
+
+async function submitTo(fleet: JobFleet, at: App): Promise<{ job_id: string }> {
+  const body = { pool: fleet.pool, request_id: crypto.randomUUID(), payload: 1 };
+  return (await fleet.ask(at, "POST", "/jobs", body)).body;
+}
+
+const untilEnded = (fleet: JobFleet, at: App, jobId: string) =>
+  until(async () => (await fleet.ask(at, "GET", `/jobs/${jobId}`)).body.outcome, {
+    what: `the end of ${jobId}`,
+    ...patience,
+  });
 
 describe("durable jobs and a Postgres that is away", () => {
   let postgres: PostgresServer;

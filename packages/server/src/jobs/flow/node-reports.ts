@@ -46,7 +46,7 @@ type Parts = Pick<
 
 interface Collaborators {
   outcomes: Pick<AttemptOutcomes, "afterFailure" | "beginAttempt" | "raised" | "startEnd">;
-  durable: Pick<DurableJobs, "end">;
+  durable: Pick<DurableJobs, "end" | "recordFromRow">;
   slots: Pick<Slots, "free">;
   load: Adoption["load"];
   storm: StormGuard;
@@ -183,26 +183,28 @@ export class NodeReports {
     const steps = ending ? [...batch.steps, ending.step] : batch.steps;
     const end = ending?.end ?? batch.end;
     if (end) job ??= await this.#with.load(jobId);
-    if (job?.durable && !(await this.#isInRow(job, batch, ending?.step, end))) {
+    const inRow = job?.durable ? await this.#writeRow(job, batch, ending?.step, end) : "current";
+    if (job && inRow === "stale") {
       this.#parts.tracked.release(job);
       return this.#answer(
         batch,
         steps.map(() => "stale"),
       );
     }
-    const result = end && resultText(end);
+    const row = inRow === "ended" ? await this.#with.durable.recordFromRow(jobId) : undefined;
+    const result = row?.result ?? (end && resultText(end));
     const advanced = await this.#advance(batch, steps, result);
     if (hasFailpoints) await failpoint("report.after-written");
     const answers: readonly Answer[] =
       advanced.outcome === "absent" ? steps.map(() => "absent" as const) : advanced.answers;
-    if (advanced.outcome === "absent" && job?.durable && end) {
+    if (advanced.outcome === "absent" && job?.durable && end && result !== undefined) {
       // The store lost the record; the row has the end.
       this.#answer(
         batch,
         steps.map(() => "applied"),
       );
       const { outcome } = end;
-      const last = { ...at, outcome, result: resultText(end), listeners: [] };
+      const last = { ...at, outcome, result, listeners: [] };
       return void this.#next({ do: "finish", job, end: last });
     }
     this.#answer(batch, answers);
@@ -223,25 +225,28 @@ export class NodeReports {
   }
 
   /**
-   * Writes the row of a durable job first: the end of the job, or the number of its next attempt. `false`: the row has ended
-   * otherwise, or another attempt is current. A node that does not have the attempt changes no row; the record refuses it.
+   * Writes the row of a durable job first: the end of the job, or the number of its next attempt. `ended`: an earlier report of
+   * this attempt has ended it so, and the row has its result. `stale`: the row has ended otherwise, or another attempt is
+   * current. A node that does not have the attempt changes no row; the record refuses it.
    */
-  async #isInRow(
+  async #writeRow(
     job: TrackedJob,
     batch: ReportBatch,
     failure: JobStep | undefined,
     end: BatchEnd | undefined,
-  ): Promise<boolean> {
+  ): Promise<"current" | "ended" | "stale"> {
     const { jobId, attemptId, node } = batch;
     const isHere = isAt(job, { attemptId, nodeId: node.nodeId });
     // A record that names no node yet: the slot decides.
     const isUnnamed = job.nodeId === undefined && job.attemptId === attemptId;
-    if (!isHere && !(isUnnamed && (await this.#holdsSlot(batch, job)))) return true;
-    if (failure?.event === "reassign") return this.#with.outcomes.raised(job, failure);
-    if (!end) return true;
+    if (!isHere && !(isUnnamed && (await this.#holdsSlot(batch, job)))) return "current";
+    if (failure?.event === "reassign")
+      return (await this.#with.outcomes.raised(job, failure)) ? "current" : "stale";
+    if (!end) return "current";
     const { outcome, body, error } = end;
     const ended = await this.#with.durable.end({ jobId, attemptId, outcome, result: body, error });
-    return ended !== "stale";
+    if (ended === "duplicate") return "ended";
+    return ended === "stale" ? "stale" : "current";
   }
 
   async #advance(
