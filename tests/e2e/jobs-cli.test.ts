@@ -70,17 +70,9 @@ describe("tenure job", () => {
   });
 
   test("nobody there to run it: 1, and the code", async () => {
-    // A server of its own, that gives up soon: the others' jobs have all the time they need.
-    const own = await createDatabase(stores().postgresAdminUri);
-    const env = storeSettings({ postgresUri: own.uri });
-    const hasty = await startServer({
-      env: { ...env, TENURE_JOB_TIMEOUT_PENDING_TIMEOUT_SECONDS: "2" },
-    });
-    const lonely = await jobAt(hasty, "submit", "1", "--pool", "nobody");
+    const lonely = await job("submit", "1", "--pool", "nobody", "--pending-ms", "2000");
     expect(lonely.code).toBe(1);
     expect(lonely.stdout).toContain("NO_AVAILABLE_NODE");
-    await hasty.stop();
-    await own.drop();
   });
 
   test("what is no JSON is explained", async () => {
