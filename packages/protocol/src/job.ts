@@ -56,6 +56,17 @@ export const DELAY_MS_MAX = 31_622_400_000;
 /** How long an HTTP request may wait for the end of a job. */
 export const JobWaitMs = DurationMs.max(600_000);
 
+const DAY_MS = 86_400_000;
+
+/** The attempts of a job, and the pauses between those that failed: `backoff_ms` at first, `factor` times longer each time. */
+export const JobRetry = z.object({
+  attempts: z.int().min(1).max(100).optional(),
+  backoff_ms: DurationMs.max(DAY_MS).optional(),
+  backoff_max_ms: DurationMs.max(DAY_MS).optional(),
+  factor: z.number().min(1).max(10).optional(),
+});
+export type JobRetry = z.infer<typeof JobRetry>;
+
 /** A job as it is submitted, by socket or by HTTP. */
 export const JobSpec = z.object({
   request_id: RequestId,
@@ -71,6 +82,7 @@ export const JobSpec = z.object({
   /** Not before this time, or after this long. Such a job is durable. */
   run_at: Timestamp.optional(),
   delay_ms: DurationMs.max(DELAY_MS_MAX).optional(),
+  retry: JobRetry.optional(),
 });
 export type JobSpec = z.infer<typeof JobSpec>;
 

@@ -36,6 +36,14 @@ export interface JobSpec {
   attemptsMax: number;
   /** The job has a row, which decides that it exists, which attempt is current and how it ended. */
   durable?: boolean | undefined;
+  retry?: RetryPauses | undefined;
+}
+
+/** The pauses between the attempts that failed. */
+export interface RetryPauses {
+  backOffMs: number;
+  backOffMaxMs: number;
+  factor: number;
 }
 
 /** The record of a job in the store. Times are the store's. */
@@ -212,6 +220,7 @@ function trackedJob(
     runTimeoutMs: spec.runTimeoutMs,
     attemptsMax: spec.attemptsMax,
     durable: spec.durable,
+    retry: spec.retry,
     turnId: at.turnId,
     payload: at.payload,
     payloadBytes: Buffer.byteLength(at.payload ?? ""),

@@ -63,11 +63,41 @@ describe("jobs that wait in the table", () => {
     ["a delay of years", { delay_ms: 2 ** 40 }],
     ["both", { delay_ms: 1, run_at: new Date(Date.now() + 60_000).toISOString() }],
     ["not durable", { delay_ms: 1, durable: false }],
+    ["a negative back-off", { retry: { backoff_ms: -1 } }],
+    ["no attempts", { retry: { attempts: 0 } }],
   ])("%s is refused, and nothing is written", async (_, words) => {
     const before = await owner.query("select count(*) from job");
     const { status, body } = await post(words);
     expect({ status, code: body.error?.code }).toEqual({ status: 400, code: "INVALID_REQUEST" });
     expect((await owner.query("select count(*) from job")).rows).toEqual(before.rows);
+  });
+
+  test.each([
+    true,
+    false,
+  ])("a failed attempt is repeated after the back-off, durable %s", async (durable) => {
+    const session = await fleet.session(a);
+    const node = await fleet.node(a);
+    const retry = { attempts: 3, backoff_ms: 2_000, factor: 1 };
+    const { job_id } = await session.accepted(session.submit({ durable, retry }));
+    const fail = async (nth: number) => {
+      const assigned = await node.assigned(nth, job_id);
+      expect(assigned.attempt_id).toBe(nth);
+      const error = { code: "BUSY", message: "later", retryable: true };
+      node.finish(assigned, { success: false, error });
+      return performance.now();
+    };
+    const failedMs = await fail(1);
+    await fleet.reached(job_id, "CREATED", 2);
+    const { rows } = await owner.query("select state, attempt_id from job where job_id = $1", [
+      job_id,
+    ]);
+    expect(rows).toEqual(durable ? [{ state: "scheduled", attempt_id: 2 }] : []);
+    await fail(2);
+    expect(performance.now() - failedMs).toBeGreaterThan(950);
+    await fail(3);
+    const result = await session.result({ job_id });
+    expect(result).toMatchObject({ outcome: "attempts_exhausted", attempt_id: 3 });
   });
 
   test("a job enqueued by SQL runs once if its transaction commits, and never if not", async () => {

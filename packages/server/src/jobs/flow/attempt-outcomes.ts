@@ -24,11 +24,14 @@ import {
   jobError,
   type RetryReason,
   reasonText,
+  retryPauseMs,
 } from "../policy/retry-policy.ts";
 import type { DurableJobs } from "../rows/durable-jobs.ts";
+import type { Raised } from "../rows/row-store.ts";
 import { keepBinding, keepBindingIf } from "../store/binding-store.ts";
 import type { EndedJob } from "../store/ended-store.ts";
 import { readJob } from "../store/job-store.ts";
+import { leaveRecoveryIndex } from "../store/recovery-index-store.ts";
 import {
   type Advance,
   type AdvanceAnswer,
@@ -62,6 +65,7 @@ type Parts = Pick<
   | "hot"
   | "instanceId"
   | "clock"
+  | "random"
   | "log"
   | "metrics"
   | "tracing"
@@ -122,7 +126,8 @@ export class AttemptOutcomes {
     const step = await this.afterFailure(job, reason, detail);
     const { jobId, attemptId, nodeId } = job;
     if (step.event === "give_up") return this.#giveUp(job, step, reasonText(reason, detail));
-    if (!(await this.raised(job, step))) return this.#endAsRow(job);
+    const raised = await this.raise(job, step);
+    if (raised === "over") return this.#endAsRow(job);
     const advanced = await advance(hot, { jobId, attemptId, nodeId, instanceId, steps: [step] });
     const answer = advanced.outcome === "answered" ? advanced.answers[0] : "absent";
     if (advanced.outcome === "absent" || (answer !== "applied" && answer !== "exhausted")) {
@@ -134,7 +139,7 @@ export class AttemptOutcomes {
     // More attempts were counted than this instance knew of.
     if (answer === "exhausted") return this.retry(job, reason, detail);
     if (nodeId) this.#cancelOnNode({ jobId, attemptId, nodeId }, reasonText(reason, detail));
-    this.beginAttempt(job, advanced, reason);
+    this.beginAttempt(job, advanced, { reason, raised });
   }
 
   /** The step that ends the attempt, for a caller that writes it together with others. */
@@ -144,11 +149,17 @@ export class AttemptOutcomes {
     return afterFailure(job, reason, detail);
   }
 
-  /** Whether the row of a durable job has the next attempt. If not, the job has ended, or another attempt is current. */
-  async raised(job: TrackedJob, step: JobStep): Promise<boolean> {
-    if (!job.durable || step.event !== "reassign") return true;
-    const counted = job.countedAttempts + (step.counts ? 1 : 0);
-    return (await this.#with.durable.raise(job, counted)) === "raised";
+  /** Writes the next attempt of a durable job into its row. With a back-off it waits there. */
+  async raise(job: TrackedJob, step: JobStep): Promise<Raised> {
+    if (!job.durable || step.event !== "reassign") return "raised";
+    const countedAttempts = job.countedAttempts + (step.counts ? 1 : 0);
+    const pauseMs = step.counts ? this.#pauseMs(job, countedAttempts) : 0;
+    const backOffMs = pauseMs > 0 ? pauseMs : undefined;
+    return this.#with.durable.raise(job, { countedAttempts, backOffMs });
+  }
+
+  #pauseMs({ retry }: TrackedJob, countedAttempts: number): number {
+    return retryPauseMs(retry, countedAttempts, this.#parts.random.fraction());
   }
 
   /**
@@ -188,12 +199,23 @@ export class AttemptOutcomes {
   }
 
   /** The next attempt is written: tracks the job, also if it was not tracked here, and places it after the back-off. */
-  beginAttempt(job: TrackedJob, advanced: Advanced, reason: RetryReason): void {
-    const { metrics, tracing, clock, tracked } = this.#parts;
+  beginAttempt(
+    job: TrackedJob,
+    advanced: Advanced,
+    { reason, raised }: { reason: RetryReason; raised: Raised },
+  ): void {
+    const { hot, metrics, tracing, clock, tracked } = this.#parts;
     const { jobId, attemptId, nodeId } = job;
     metrics.retried(reason);
     tracing.attemptEnded(job, reason);
     if (nodeId) this.#with.slots.free(nodeId, { jobId, attemptId }).catch(() => {});
+    if (raised === "waiting") {
+      // Its row opens it when the back-off is over.
+      tracked.release(job);
+      leaveRecoveryIndex(hot, [jobId]).catch(() => {});
+      return;
+    }
+    const isCountedNow = isCounted(job, reason);
     if (nodeId) job.former.add(nodeId);
     job.isSuspect ||= isNodeLostByJob(job, reason);
     job.state = "CREATED";
@@ -205,7 +227,8 @@ export class AttemptOutcomes {
     job.affinity = "no_turn";
     job.attemptSinceMs = clock.monotonicMs();
     tracked.track(job);
-    const pauseMs = backOffMs(job);
+    const wantedMs = job.durable || !isCountedNow ? 0 : this.#pauseMs(job, job.countedAttempts);
+    const pauseMs = Math.max(backOffMs(job), wantedMs);
     if (pauseMs > 0) tracked.setDeadline(job, "back_off", pauseMs);
     else void this.#next({ do: "place", job });
   }

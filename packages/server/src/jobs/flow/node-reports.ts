@@ -8,6 +8,7 @@ import type { PendingReports } from "../memory/pending-reports.ts";
 import type { JobsParts } from "../parts.ts";
 import type { JobStep, StepAnswer } from "../policy/job-table.ts";
 import type { DurableJobs } from "../rows/durable-jobs.ts";
+import type { Raised } from "../rows/row-store.ts";
 import { rescheduleRecovery } from "../store/recovery-index-store.ts";
 import { hasSlot } from "../store/slot-store.ts";
 import { type Advanced, advance } from "../store/transition-store.ts";
@@ -45,7 +46,7 @@ type Parts = Pick<
 >;
 
 interface Collaborators {
-  outcomes: Pick<AttemptOutcomes, "afterFailure" | "beginAttempt" | "raised" | "startEnd">;
+  outcomes: Pick<AttemptOutcomes, "afterFailure" | "beginAttempt" | "raise" | "startEnd">;
   durable: Pick<DurableJobs, "end" | "recordFromRow">;
   slots: Pick<Slots, "free">;
   load: Adoption["load"];
@@ -54,6 +55,9 @@ interface Collaborators {
 }
 
 type Answer = StepAnswer | "absent";
+
+/** What the row of a durable job says to a report: see `#writeRow`. */
+type InRow = "current" | "waiting" | "ended" | "stale";
 
 /**
  * Writes the reports of nodes about their attempts. Reports of one tick about one attempt are written together: the
@@ -221,12 +225,12 @@ export class NodeReports {
     const isWritten = isEnd && (answers.at(-1) === "applied" || isOurs);
     if (!isWritten) return this.#noteStates(batch, job, answers, { ...advanced, isAgain });
     job ??= await this.#with.load(jobId);
-    if (job) this.#endAttempt(job, batch, advanced, result);
+    if (job) this.#endAttempt(job, batch, advanced, { result, inRow });
   }
 
   /**
    * Writes the row of a durable job first: the end of the job, or the number of its next attempt. `ended`: an earlier report of
-   * this attempt has ended it so, and the row has its result. `stale`: the row has ended otherwise, or another attempt is
+   * this attempt has ended it so, and the row has its result. `waiting`: the next attempt waits in the table. `stale`: the row has ended otherwise, or another attempt is
    * current. A node that does not have the attempt changes no row; the record refuses it.
    */
   async #writeRow(
@@ -234,14 +238,14 @@ export class NodeReports {
     batch: ReportBatch,
     failure: JobStep | undefined,
     end: BatchEnd | undefined,
-  ): Promise<"current" | "ended" | "stale"> {
+  ): Promise<InRow> {
     const { jobId, attemptId, node } = batch;
     const isHere = isAt(job, { attemptId, nodeId: node.nodeId });
     // A record that names no node yet: the slot decides.
     const isUnnamed = job.nodeId === undefined && job.attemptId === attemptId;
     if (!isHere && !(isUnnamed && (await this.#holdsSlot(batch, job)))) return "current";
     if (failure?.event === "reassign")
-      return (await this.#with.outcomes.raised(job, failure)) ? "current" : "stale";
+      return raisedAs(await this.#with.outcomes.raise(job, failure));
     if (!end) return "current";
     const { outcome, body, error } = end;
     const ended = await this.#with.durable.end({ jobId, attemptId, outcome, result: body, error });
@@ -306,9 +310,17 @@ export class NodeReports {
   }
 
   /** The last step ended the attempt, and was applied. */
-  #endAttempt(job: TrackedJob, batch: ReportBatch, advanced: Advanced, result = "{}"): void {
-    if (advanced.state === "CREATED" && batch.failure)
-      this.#with.outcomes.beginAttempt(job, advanced, batch.failure.reason);
+  #endAttempt(
+    job: TrackedJob,
+    batch: ReportBatch,
+    advanced: Advanced,
+    { result = "{}", inRow }: { result: string | undefined; inRow: InRow },
+  ): void {
+    if (advanced.state === "CREATED" && batch.failure) {
+      const raised = inRow === "waiting" ? "waiting" : "raised";
+      const { reason } = batch.failure;
+      this.#with.outcomes.beginAttempt(job, advanced, { reason, raised });
+    }
     const { jobOutcome: outcome, attemptId, listeners } = advanced;
     if (!outcome) return;
     const { written } = batch;
@@ -347,6 +359,9 @@ export class NodeReports {
     if (sessionId) this.#parts.notifier.send(sessionId, progressFrame({ jobId, attemptId, body }));
   }
 }
+
+const raisedAs = (raised: Raised): InRow =>
+  raised === "over" ? "stale" : raised === "waiting" ? "waiting" : "current";
 
 const asReserved = (step: JobStep): JobStep =>
   step.event === "result" ? { ...step, reserved: true } : step;

@@ -8,7 +8,7 @@ import { type Condition, Gathered } from "../../store/call.ts";
 import { type JobRecord, newTrackedJob, type TrackedJob } from "../job.ts";
 import type { JobsParts } from "../parts.ts";
 import { RECOVER_AFTER_MS } from "../policy/recovery-policy.ts";
-import { bindingTtlMs } from "../policy/retry-policy.ts";
+import { bindingTtlMs, retryPausesOf } from "../policy/retry-policy.ts";
 import type { DurableJobs } from "../rows/durable-jobs.ts";
 import { NO_LIMIT_MS } from "../rows/row-codec.ts";
 import {
@@ -314,7 +314,8 @@ export class Submit {
       pendingTimeoutMs: pending_ms ?? (durable ? NO_LIMIT_MS : settings.pendingTimeoutMs),
       ackTimeoutMs: settings.ackTimeoutMs,
       runTimeoutMs: timeout_ms ?? settings.runTimeoutMs,
-      attemptsMax: settings.attemptsMax,
+      attemptsMax: submission.retry?.attempts ?? settings.attemptsMax,
+      retry: retryPausesOf(submission.retry),
       durable,
       payload: submission.payload.text,
     };
@@ -335,9 +336,9 @@ const undecided = (requestId: string): TenureError =>
  */
 function bodyHash(submission: Submission): string {
   const { pool, service, priority, timeout_ms, payload } = submission;
-  const { durable, run_at, delay_ms } = submission;
+  const { durable, run_at, delay_ms, retry } = submission;
   const known = [pool, service ?? null, priority ?? 0, timeout_ms ?? null];
-  const newer = JSON.stringify({ durable, run_at, delay_ms });
+  const newer = JSON.stringify({ durable, run_at, delay_ms, retry });
   const words = JSON.stringify(newer === "{}" ? known : [...known, newer]);
   return hash("sha256", words + compactText(payload), "base64url");
 }

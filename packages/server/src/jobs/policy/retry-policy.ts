@@ -1,5 +1,5 @@
-import { cutText, type JobError, TenureError } from "@tenure/protocol";
-import type { JobSpec, TrackedJob } from "../job.ts";
+import { cutText, type JobError, type JobRetry, TenureError } from "@tenure/protocol";
+import type { JobSpec, RetryPauses, TrackedJob } from "../job.ts";
 
 /** Why an attempt ended and the job is tried again. */
 export const RETRY_REASONS = [
@@ -102,6 +102,29 @@ export function afterFailure(job: TrackedJob, reason: RetryReason, detail: strin
   });
   const error = jobError(exhausted, reasonText(reason, detail));
   return { event: "give_up", outcome: "attempts_exhausted", error };
+}
+
+const RETRY_BACK_OFF_MAX_MS = 3_600_000;
+
+/** The pauses that a caller asked for. */
+export const retryPausesOf = (retry: JobRetry | undefined): RetryPauses | undefined =>
+  retry?.backoff_ms === undefined
+    ? undefined
+    : {
+        backOffMs: retry.backoff_ms,
+        backOffMaxMs: retry.backoff_max_ms ?? RETRY_BACK_OFF_MAX_MS,
+        factor: retry.factor ?? 2,
+      };
+
+/** The pause after so many attempts that count. With jitter (`fraction`, from 0 to 1): from half of it to all of it. */
+export function retryPauseMs(
+  retry: RetryPauses | undefined,
+  countedAttempts: number,
+  fraction: number,
+): number {
+  if (!retry || countedAttempts === 0) return 0;
+  const ms = Math.min(retry.backOffMs * retry.factor ** (countedAttempts - 1), retry.backOffMaxMs);
+  return Math.round(ms * (0.5 + fraction / 2));
 }
 
 const BACK_OFF_MS = 100;

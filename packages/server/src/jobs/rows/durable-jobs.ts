@@ -76,8 +76,11 @@ export class DurableJobs {
   }
 
   /** Writes the number of the next attempt before the hot store uses it. */
-  raise({ jobId, attemptId }: TrackedJob, countedAttempts: number): Promise<Raised> {
-    return this.#parts.rows.raise({ jobId, attemptId, countedAttempts });
+  raise(
+    { jobId, attemptId }: TrackedJob,
+    next: { countedAttempts: number; backOffMs: number | undefined },
+  ): Promise<Raised> {
+    return this.#parts.rows.raise({ jobId, attemptId, ...next });
   }
 
   /** Commits the end of a job, before the node gets its acknowledgement and the session the result. */
@@ -146,7 +149,7 @@ export class DurableJobs {
     }
     const createdMs = row.createdAt.getTime();
     if ((await putJob(hot, { job, attemptId, countedAttempts, createdMs })) === "newer")
-      return false;
+      return false; // `same`: a job whose back-off is over has its record
     await failpoint("refill.after-record");
     // The row has the request. The binding only answers submits of jobs that are not durable.
     const ttlMs = bindingTtlMs(job, settings);

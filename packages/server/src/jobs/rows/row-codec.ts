@@ -1,6 +1,7 @@
 import { cutText, FinalizeReason, type JobError, JobSpec, TenureError } from "@tenure/protocol";
 import * as z from "zod";
 import { type JobRecord, resultText } from "../job.ts";
+import { retryPausesOf } from "../policy/retry-policy.ts";
 import type { NewJob } from "../store/job-store.ts";
 import type { RowHead, WholeRow } from "./row-store.ts";
 
@@ -13,6 +14,7 @@ const RowSpec = JobSpec.pick({
   timeout_ms: true,
   pending_ms: true,
   trace_id: true,
+  retry: true,
 }).extend({
   token: z.string().optional(),
   session_id: z.string().optional(),
@@ -48,6 +50,11 @@ export const specOfJob = (job: NewJob): object => ({
   origin: job.originInstanceId,
   ack_timeout_ms: job.ackTimeoutMs,
   attempts_max: job.attemptsMax,
+  retry: job.retry && {
+    backoff_ms: job.retry.backOffMs,
+    backoff_max_ms: job.retry.backOffMaxMs,
+    factor: job.retry.factor,
+  },
 });
 
 /** The job of a row, or the error it ends with because the row cannot be read. */
@@ -124,7 +131,8 @@ function specOf(
     pendingTimeoutMs: spec.pending_ms ?? NO_LIMIT_MS,
     ackTimeoutMs: spec.ack_timeout_ms ?? defaults.ackTimeoutMs,
     runTimeoutMs: spec.timeout_ms ?? defaults.runTimeoutMs,
-    attemptsMax: spec.attempts_max ?? defaults.attemptsMax,
+    attemptsMax: spec.retry?.attempts ?? spec.attempts_max ?? defaults.attemptsMax,
+    retry: retryPausesOf(spec.retry),
     durable: true,
   };
 }

@@ -76,7 +76,9 @@ describe.each(DATABASES)("rows of durable jobs on %s", (kind) => {
 
   test("a job in back-off waits in the table until it is due", async () => {
     await insertRows(store.db, [row(1)]);
-    await raiseRows(store.db, [{ ...raise(1, 1), backOffMs: 60_000 }]);
+    const paused = { ...raise(1, 1), backOffMs: 60_000 };
+    expect(await raiseRows(store.db, [paused])).toEqual(["waiting"]);
+    expect(await raiseRows(store.db, [paused, raise(1, 2)])).toEqual(["waiting", "over"]);
     expect(await head(1)).toMatchObject({ state: "scheduled", attemptId: 2 });
     expect(await nextTimedMs(store.db)).toBeGreaterThan(55_000);
     expect(await markDue(store.db, 10)).toBe(false);

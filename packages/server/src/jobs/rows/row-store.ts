@@ -111,10 +111,10 @@ export interface Raise extends JobAttempt {
 }
 
 /**
- * `raised`: the row has the next attempt, also by an earlier call. `over`: the job has ended, or another attempt is current,
- * or there is no row.
+ * `raised`: the row has the next attempt, also by an earlier call; `waiting`: and waits for its back-off in the table. `over`:
+ * the job has ended, or another attempt is current, or there is no row.
  */
-export type Raised = "raised" | "over";
+export type Raised = "raised" | "waiting" | "over";
 
 /** Writes the numbers of the next attempts, before the hot store uses them. */
 export async function raiseRows(db: Db, raises: readonly Raise[]): Promise<Raised[]> {
@@ -136,10 +136,11 @@ export async function raiseRows(db: Db, raises: readonly Raise[]): Promise<Raise
   const raised = idsOf(rows);
   const rest = raises.filter(({ jobId }) => !raised.has(jobId));
   const heads = byId(await readHeads(db, rest));
-  return raises.map(({ jobId, attemptId }) => {
-    if (raised.has(jobId)) return "raised";
+  return raises.map(({ jobId, attemptId, backOffMs }) => {
+    if (raised.has(jobId)) return backOffMs === undefined ? "raised" : "waiting";
     const head = heads.get(jobId);
-    return head && head.state !== "ended" && head.attemptId === attemptId + 1 ? "raised" : "over";
+    if (!head || head.state === "ended" || head.attemptId !== attemptId + 1) return "over";
+    return head.state === "scheduled" ? "waiting" : "raised";
   });
 }
 

@@ -73,6 +73,7 @@ export const writeSpec = (job: JobSpec): string =>
     ackTimeoutMs: job.ackTimeoutMs,
     runTimeoutMs: job.runTimeoutMs,
     durable: job.durable || undefined,
+    retry: job.retry,
   } satisfies Required<Record<keyof Spec, unknown>>);
 
 type Spec = Omit<JobSpec, "jobId" | "sessionId" | "attemptsMax">;

@@ -110,6 +110,7 @@ export const specOf = (job: JobSpec): JobSpec => ({
   runTimeoutMs: job.runTimeoutMs,
   attemptsMax: job.attemptsMax,
   durable: job.durable,
+  retry: job.retry,
 });
 
 export interface MemoryParts {

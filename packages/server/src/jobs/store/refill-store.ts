@@ -17,7 +17,7 @@ export interface RefilledJob {
 const putScript = defineScript<
   JobKey,
   RefilledJob,
-  readonly ["put" | "newer"],
+  readonly ["put" | "same" | "newer"],
   "spec" | "session_id" | "attempt" | "counted" | "attempts_max" | "created_ms" | "payload_text"
 >({
   file: new URL("./lua/put-job.lua", import.meta.url),
@@ -36,7 +36,8 @@ const putScript = defineScript<
   reply: uncheckedReply(),
 }).inMemory((space, { fsm }, { job, attemptId, countedAttempts, createdMs }) => {
   const former = jobIn(space, fsm);
-  if (former && former.attemptId >= attemptId) return ["newer"];
+  if (former && former.attemptId >= attemptId)
+    return [former.attemptId === attemptId ? "same" : "newer"];
   const record = newMemoryJob(specOf(job), job.payload, createdMs);
   record.attemptId = attemptId;
   record.countedAttempts = countedAttempts;
@@ -46,8 +47,11 @@ const putScript = defineScript<
   return ["put"];
 });
 
-/** Writes the record of a job that the hot store lost, or has at an older attempt. `newer`: it has this attempt or a later one. */
-export async function putJob(hot: HotStore, refilled: RefilledJob): Promise<"put" | "newer"> {
+/** Writes the record of a job that the hot store lost, or has at an older attempt. `same`: it has this attempt. */
+export async function putJob(
+  hot: HotStore,
+  refilled: RefilledJob,
+): Promise<"put" | "same" | "newer"> {
   const keys = keysOfJob(hot.prefix, refilled.job.jobId);
   return (await hot.run(putScript, keys, refilled))[0];
 }

@@ -1,7 +1,7 @@
 -- Write the record of a job that the store lost, from its row, at an attempt that no record had. It takes the place of a record
 -- with an older attempt, which the store brought back from an earlier time.
 --
--- Replies { 'put' } | { 'newer' }: the record has this attempt or a later one.
+-- Replies { 'put' } | { 'same' }: the record has this attempt | { 'newer' }: or a later one.
 
 local fsm, payload, result, timeline = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local spec, session_id, attempt, counted, attempts_max, created_ms, payload_text = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
@@ -10,7 +10,7 @@ write_now(fsm)
 local at = redis.call('HGET', fsm, 'at')
 local held = at and tonumber(string.match(at, '^(%d+)'))
 if held and held >= tonumber(attempt) then
-  return { 'newer' }
+  return { held == tonumber(attempt) and 'same' or 'newer' }
 end
 local now = tostring(now_ms())
 redis.call('DEL', fsm, result, timeline)
