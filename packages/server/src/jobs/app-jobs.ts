@@ -70,7 +70,7 @@ function settingsOf(
     ackTimeoutMs: timeout.ack_timeout_seconds * 1_000,
     runTimeoutMs: timeout.run_timeout_seconds * 1_000,
     attemptsMax: timeout.attempts_max,
-    durableByDefault: false,
+    durableByDefault: true,
     slotTtlMs: SLOT_HEARTBEATS * heartbeatIntervalMs,
     payloadBytesMax: limits.payload_bytes,
     resultBytesMax: limits.result_bytes,

@@ -3,7 +3,9 @@ import { type RedisServer, startRedis, uniqueKeyPrefix } from "@tenure/testing/s
 import { askRedis } from "@tenure/testing/stores/redis-ask";
 import { until } from "@tenure/testing/until";
 import { Redis } from "ioredis";
+import pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { openAppDatabase } from "../../testing/apps.ts";
 import { type JobFleet, openJobFleet } from "../../testing/job-fleet.ts";
 import type { App } from "../app.ts";
 
@@ -14,25 +16,34 @@ describe("durable jobs and the loss of Redis's memory", () => {
   let fleet: JobFleet;
   let a: App;
   let b: App;
+  let database: TestDatabase;
+  let owner: pg.Client;
   beforeAll(async () => {
     redis = await startRedis();
+    database = await openAppDatabase();
     fleet = await openJobFleet("memory", {
       instances: 2,
       env: {
         TENURE_SCHEDULER_PHASE2_ENABLED: "true",
         TENURE_SCHEDULER_PHASE2_REDIS_URL: redis.url,
+        TENURE_SERVER_POSTGRES_URI: database.uri,
       },
     });
     [a, b] = fleet.apps as [App, App];
+    owner = new pg.Client({ connectionString: database.uri });
+    await owner.connect();
   });
   afterEach(() => fleet.rest());
   afterAll(async () => {
+    await owner.end();
     await fleet.stop();
+    await database.drop();
     await redis.discard();
   });
 
   const submit = async (at: App, more: object = {}) => {
-    const body = { pool: fleet.pool, request_id: crypto.randomUUID(), payload: { n: 1 }, ...more };
+    const id = crypto.randomUUID();
+    const body = { pool: fleet.pool, request_id: id, payload: { n: 1 }, ...more };
     return { ...(await fleet.ask(at, "POST", "/jobs", body)), request: body };
   };
   const read = async (at: App, jobId: string) =>
@@ -95,6 +106,45 @@ describe("durable jobs and the loss of Redis's memory", () => {
     expect(await session.result({ job_id })).toMatchObject({ outcome: "succeeded" });
     expect(node.assignments(plainId)).toHaveLength(0);
     expect((await fleet.ask(a, "GET", `/jobs/${plainId}`)).status).toBe(404);
+  });
+
+  test("a request submitted durable and not durable at once has one job", async () => {
+    const session = await fleet.session(a);
+    const node = await fleet.node(b, { capacity: 100 });
+    node.obey();
+    const requests = Array.from({ length: 40 }, () => crypto.randomUUID());
+    const jobs = await Promise.all(
+      requests.map(async (request_id) => {
+        const words = { request_id, payload: 1, pool: fleet.pool };
+        const [one, other, third] = await Promise.all([
+          session.accepted(session.submit(words)),
+          submit(b, words),
+          submit(a, words),
+        ]);
+        return new Set([one.job_id, other.body.job_id, third.body.job_id]).size;
+      }),
+    );
+    expect(jobs).toEqual(requests.map(() => 1));
+  });
+
+  test("a row that its submit left goes if another job has the request, and runs if none has", async () => {
+    const session = await fleet.session(a);
+    const node = await fleet.node(b, { capacity: 100 });
+    node.obey();
+    const [taken, free] = [crypto.randomUUID(), crypto.randomUUID()];
+    const { job_id } = await session.accepted(session.submit({ request_id: taken }));
+    await session.result({ job_id });
+    const { rows } = await owner.query(
+      `insert into job (request_id, pool, payload, state, is_decided, body_hash)
+       select unnest($1::text[]), $2, '1', 'open', false, 'hash' returning job_id, request_id`,
+      [[taken, free], fleet.pool],
+    );
+    const idOf = (request: string) => rows.find(({ request_id }) => request_id === request).job_id;
+    await askRedis(redis.port, `DEL ${fleet.prefix}:v1:jobs:{mark:0}`);
+    await ended(a, idOf(free));
+    expect(await read(a, idOf(free))).toMatchObject({ outcome: "succeeded", attempt_id: 2 });
+    expect((await fleet.ask(a, "GET", `/jobs/${idOf(taken)}`)).status).toBe(404);
+    expect(node.assignments(idOf(taken))).toEqual([]);
   });
 
   test("a job that Redis does not have is cancelled in its row", async () => {

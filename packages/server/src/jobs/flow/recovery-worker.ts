@@ -193,7 +193,7 @@ export class RecoveryWorker implements Service {
       return (await persistJob(hot, jobId)) === "persisted";
     }
     if ((await dropJob(hot, jobId)) !== "kept") await leaveRecoveryIndex(hot, [jobId]);
-    if (record.durable) await rows.undo(jobId);
+    if (record.durable) await rows.undo({ jobId, attemptId: record.attemptId });
     return false;
   }
 

@@ -11,10 +11,10 @@ import { RECOVER_AFTER_MS } from "../policy/recovery-policy.ts";
 import { bindingTtlMs, retryPausesOf } from "../policy/retry-policy.ts";
 import type { DurableJobs } from "../rows/durable-jobs.ts";
 import { NO_LIMIT_MS } from "../rows/row-codec.ts";
+import type { WholeRow } from "../rows/row-store.ts";
 import {
   type BindingCandidate,
   type Bound,
-  bind,
   isBound,
   readBinding,
   startBind,
@@ -26,7 +26,6 @@ import {
   type NewJob,
   readJob,
   startCreate,
-  voidJob,
 } from "../store/job-store.ts";
 import { addRecent, type NewRecentJob } from "../store/recent-store.ts";
 import {
@@ -34,6 +33,7 @@ import {
   leaveRecoveryIndex,
   type RecoveryEntry,
 } from "../store/recovery-index-store.ts";
+import { decideRequest, TRIES_MAX, undecided } from "../store/request-decision.ts";
 import type { Turns } from "../turns/turns.ts";
 import type { Placement } from "./placement.ts";
 import type { Next, PendingSlot } from "./step.ts";
@@ -50,11 +50,6 @@ export type Submitted =
 const JOIN_LIMIT_MS = 2 * RECOVER_AFTER_MS;
 const JOIN_POLL_MS = 20;
 const ORPHANS_MAX = 10_000;
-/**
- * How often one submit starts over because its request changed hands meanwhile. Two rivals that each stop halfway take two
- * tries; the bound keeps a binding that never gives way from blocking a submit.
- */
-const TRIES_MAX = 8;
 /** How often the list of recent jobs is cut to its bound; between two cuts it holds the jobs of that time on top. */
 const TRIM_INTERVAL_MS = 1_000;
 /** Submits that are written at once. More of them are not faster, and results would wait behind them. */
@@ -64,7 +59,7 @@ interface Collaborators {
   placement: Pick<Placement, "reserveAhead">;
   turns: Pick<Turns, "join" | "inLine">;
   admission: SubmitAdmission;
-  durable: Pick<DurableJobs, "accept" | "recordFromRow" | "recordOf">;
+  durable: Pick<DurableJobs, "accept" | "compare" | "recordFromRow" | "recordOf">;
 }
 
 type Parts = Pick<
@@ -147,11 +142,9 @@ export class Submit {
       const isTimed = dueAt !== undefined || delay_ms !== undefined;
       const timed = isTimed ? { runAt: dueAt, runInMs: delay_ms ?? 0 } : undefined;
       const former = spec.durable ? await this.#with.durable.accept(spec, timed) : undefined;
-      if (former) {
-        const isSame = former.bodyHash === spec.bodyHash;
-        const winner = isSame ? await this.#with.durable.recordOf(former) : "reused";
-        return this.#duplicateOf(submission, winner);
-      }
+      const rival = former && (await this.#decideRow(spec, former));
+      if (rival) return this.#duplicateOf(submission, rival);
+      if (former) continue;
       if (timed) {
         const record = await this.#with.durable.recordFromRow(jobId);
         if (record) return { outcome: "scheduled", record };
@@ -167,10 +160,10 @@ export class Submit {
       if (answer.outcome === "void" || bound.outcome !== "bound") reserved?.giveBack();
       // Another submit saw the binding before the record, and bound the request to its own job.
       if (answer.outcome === "void") {
-        if (spec.durable) await this.#parts.rows.undo(jobId);
+        if (spec.durable) await this.#parts.rows.undo({ jobId, attemptId: 1 });
         continue;
       }
-      const winner = await this.#decide(candidate, bound);
+      const winner = await decideRequest(hot, candidate, bound);
       if (winner === "ours") {
         const createdMs = answer.outcome === "created" ? answer.createdMs : clock.wallMs();
         const job = this.#track(spec, createdMs);
@@ -184,7 +177,7 @@ export class Submit {
         };
       }
       await Promise.all([dropJob(hot, jobId), leaveRecoveryIndex(hot, [jobId])]);
-      if (spec.durable) await this.#parts.rows.undo(jobId);
+      if (spec.durable) await this.#parts.rows.undo({ jobId, attemptId: 1 });
       return this.#duplicateOf(submission, winner);
     }
     throw undecided(submission.request_id);
@@ -246,20 +239,28 @@ export class Submit {
     }
   }
 
-  /** Decides which job the request has: ours, or the one bound before. */
-  async #decide(candidate: BindingCandidate, first: Bound): Promise<"ours" | "reused" | JobRecord> {
-    const { hot } = this.#parts;
-    let bound = first;
-    for (let tries = 0; tries < TRIES_MAX; tries++) {
-      if (bound.outcome === "bound") return "ours";
-      const record = await readJob(hot, bound.jobId, { result: true });
-      if (record) return bound.outcome === "reused" ? "reused" : record;
-      // The bound job has no record, and after this it cannot get one.
-      if ((await voidJob(hot, bound.jobId)) === "void")
-        bound = await bind(hot, candidate, bound.jobId);
+  /**
+   * Decides which job the request of another submit's row has. That submit may not have won the binding yet: this one decides it
+   * for both. `undefined`: the row is gone, because its job lost the request.
+   */
+  async #decideRow(spec: NewJob, row: WholeRow): Promise<"reused" | JobRecord | undefined> {
+    const { hot, rows, settings } = this.#parts;
+    const { durable } = this.#with;
+    const { tenant, requestId, bodyHash } = spec;
+    const { jobId, state } = row;
+    if (row.bodyHash !== bodyHash) return "reused";
+    const record = await readJob(hot, jobId, { result: true });
+    if (state !== "open") return record?.outcome ? record : durable.recordOf(row);
+    if (!record) {
+      // Lost, or about to be written: then the job begins with the second attempt.
+      await durable.compare([row]);
+      const now = await rows.read(jobId);
+      return now && durable.recordOf(now);
     }
-    if (bound.outcome === "bound") return "ours";
-    throw undecided(candidate.requestId);
+    const ttlMs = bindingTtlMs(spec, settings);
+    const candidate = { tenant, requestId, jobId, bodyHash, ttlMs };
+    const winner = await decideRequest(hot, candidate);
+    return winner === "ours" ? record : winner;
   }
 
   /**
@@ -321,12 +322,6 @@ export class Submit {
     };
   }
 }
-
-const undecided = (requestId: string): TenureError =>
-  new TenureError("DEPENDENCY_DOWN", {
-    dependency: "the hot store",
-    reason: `could not decide which job request ${requestId} has; submit it again`,
-  });
 
 /**
  * The hash of everything the client asked for. Without the trace id, and without `pending_ms`, which an instance of 0.1.0 does

@@ -5,10 +5,11 @@ import type { JobsParts } from "../parts.ts";
 import { RECOVER_AFTER_MS } from "../policy/recovery-policy.ts";
 import { bindingTtlMs } from "../policy/retry-policy.ts";
 import { bind } from "../store/binding-store.ts";
-import { type NewJob, readAttempts, readJob } from "../store/job-store.ts";
+import { dropJob, type NewJob, persistJob, readAttempts, readJob } from "../store/job-store.ts";
 import { addRecent } from "../store/recent-store.ts";
 import { enterRecoveryIndex } from "../store/recovery-index-store.ts";
 import { putJob } from "../store/refill-store.ts";
+import { decideRequest } from "../store/request-decision.ts";
 import { jobOfRow, type RowDefaults, recordOfRow, specOfJob } from "./row-codec.ts";
 import type { End, Ended, Raised, Refill, RowWithPayload, WholeRow } from "./row-store.ts";
 
@@ -53,13 +54,11 @@ export class DurableJobs {
     throw new TenureError("DEPENDENCY_DOWN", { dependency: "Postgres", reason });
   }
 
-  /** The record of a row: the hot store's, or one made from the row if it has none. */
+  /** The record of a row: the hot store's, or one made from the row. */
   async recordOf(row: WholeRow): Promise<JobRecord> {
     const record = await readJob(this.#parts.hot, row.jobId, { result: true });
-    if (record && (record.outcome !== undefined || row.state !== "ended")) return record;
-    if (row.state === "open" && Date.now() - row.createdAt.getTime() > ACCEPTING_MS)
-      await this.compare([{ jobId: row.jobId, attemptId: row.attemptId }]);
-    return recordOfRow(row, this.#defaults);
+    const isBehind = row.state === "ended" && record?.outcome === undefined;
+    return record && !isBehind ? record : recordOfRow(row, this.#defaults);
   }
 
   /** The record of a job that the hot store does not have. `undefined`: the job is not durable, or history is over. */
@@ -116,10 +115,13 @@ export class DurableJobs {
    * in the hot store. The recovery worker of any instance continues with them.
    */
   async #refill(lost: readonly Refill[]): Promise<number> {
-    const raised = await this.#parts.rows.refill(lost);
+    const { rows } = this.#parts;
+    const raised = await rows.refill(lost);
     await failpoint("refill.after-row");
-    await Promise.all(raised.map((row) => this.#put(row, 0)));
-    return raised.length;
+    const written = await Promise.all(raised.map((row) => this.#put(row, 0)));
+    const decided = raised.filter(({ isDecided }, at) => written[at] && !isDecided);
+    if (decided.length > 0) await rows.decide(decided.map(({ jobId }) => jobId));
+    return written.filter(Boolean).length;
   }
 
   async #endAsRecord(jobId: string): Promise<void> {
@@ -138,23 +140,31 @@ export class DurableJobs {
     return this.#put(row, RECOVER_AFTER_MS);
   }
 
-  /** After `inMs` the recovery worker of any instance continues with the job. */
+  /**
+   * Writes the record of an open row, then binds its request, as a submit does. A row that its submit left undecided goes if
+   * another job has the request. After `inMs` the recovery worker of any instance continues with the job.
+   */
   async #put(row: RowWithPayload, inMs: number): Promise<boolean> {
     const { hot, settings } = this.#parts;
-    const { jobId, tenant, requestId, bodyHash, attemptId, countedAttempts } = row;
+    const { jobId, tenant, requestId, bodyHash, attemptId, countedAttempts, isDecided } = row;
     const job = jobOfRow(row, this.#defaults);
     if (!("jobId" in job)) {
       await this.#endUnreadable(row, job);
       return false;
     }
     const createdMs = row.createdAt.getTime();
-    if ((await putJob(hot, { job, attemptId, countedAttempts, createdMs })) === "newer")
-      return false; // `same`: a job whose back-off is over has its record
+    const put = await putJob(hot, { job, attemptId, countedAttempts, createdMs, isDecided });
+    if (put === "newer") return false; // `same`: a job whose back-off is over has its record
     await failpoint("refill.after-record");
-    // The row has the request. The binding only answers submits of jobs that are not durable.
     const ttlMs = bindingTtlMs(job, settings);
+    const candidate = { tenant, requestId, jobId, bodyHash, ttlMs };
+    if (isDecided) await bind(hot, candidate);
+    else if (put === "void" || (await decideRequest(hot, candidate)) !== "ours") {
+      await Promise.all([dropJob(hot, jobId), this.#parts.rows.undo({ jobId, attemptId })]);
+      return false;
+    }
     await Promise.all([
-      bind(hot, { tenant, requestId, jobId, bodyHash, ttlMs }),
+      persistJob(hot, jobId),
       addRecent(hot, [{ jobId, tenant }], { keepMs: settings.retentionMs }),
       enterRecoveryIndex(hot, [{ jobId, inMs }]),
     ]);

@@ -2,6 +2,7 @@ import { batchWhileBusy } from "../../kernel/batch.ts";
 import type { Db } from "../../store/db.ts";
 import type { JobAttempt } from "../job.ts";
 import {
+  decideRows,
   type End,
   type Ended,
   endRows,
@@ -29,7 +30,8 @@ import {
 /** The writes of durable jobs that callers wait for. Calls that come while a statement runs share the next one. */
 export interface JobRows {
   insert(row: NewRow): Promise<Inserted>;
-  undo(jobId: string): Promise<unknown>;
+  undo(job: JobAttempt): Promise<unknown>;
+  decide(jobIds: readonly string[]): Promise<void>;
   raise(raise: Raise): Promise<Raised>;
   end(end: End): Promise<Ended>;
   read(jobId: string): Promise<WholeRow | undefined>;
@@ -60,10 +62,11 @@ export function createJobRows(db: Db): JobRows {
       weightOf: ({ payload }) => payload.length,
       weightMax: BATCH_BYTES_MAX,
     }),
-    undo: batchWhileBusy(async (jobIds: string[]) => {
-      await undoRows(db, jobIds);
-      return jobIds;
+    undo: batchWhileBusy(async (jobs: JobAttempt[]) => {
+      await undoRows(db, jobs);
+      return jobs;
     }),
+    decide: (jobIds) => decideRows(db, jobIds),
     raise: batchWhileBusy((raises) => raiseRows(db, raises)),
     end: batchWhileBusy((ends) => endRows(db, ends), {
       weightOf: ({ result = "" }) => result.length,

@@ -53,11 +53,12 @@ describe.each(DATABASES)("rows of durable jobs on %s", (kind) => {
     expect(await readRow(store.db, id(1))).toMatchObject({ payload, result: payload });
   });
 
-  test("only rows that no attempt has left are undone", async () => {
+  test("only rows whose request is not decided are undone", async () => {
     await insertRows(store.db, [row(1), row(2), row(3)]);
     await raiseRows(store.db, [raise(2, 1)]);
     await endRows(store.db, [end(3, 1)]);
-    await undoRows(store.db, [id(1), id(2), id(3)]);
+    const at = (n: number, attemptId: number) => ({ jobId: id(n), attemptId });
+    await undoRows(store.db, [at(1, 1), at(2, 1), at(2, 2), at(3, 1)]);
     expect(await head(1)).toBeUndefined();
     expect(await head(2)).toMatchObject({ state: "open", attemptId: 2 });
     expect(await head(3)).toMatchObject({ state: "ended" });

@@ -49,6 +49,7 @@ export interface RowHead {
   state: RowState;
   runAt: Date;
   attemptId: number;
+  isDecided: boolean;
   countedAttempts: number;
   retryOf: string | undefined;
   outcome: JobOutcome | undefined;
@@ -73,9 +74,9 @@ export async function insertRows(db: Db, rows: readonly NewRow[]): Promise<Inser
     (a, b) => compare(a.tenant, b.tenant) || compare(a.requestId, b.requestId),
   );
   const { rows: made } = await db.query<{ job_id: string }>(sql`
-    insert into job (job_id, tenant, request_id, body_hash, pool, priority, key, spec, payload, state, is_due, run_at, retry_of)
+    insert into job (job_id, tenant, request_id, body_hash, pool, priority, key, spec, payload, state, is_due, is_decided, run_at, retry_of)
     select job_id, tenant, request_id, body_hash, pool, priority, key, spec, payload,
-           case state when 'open' then 'open' else 'scheduled' end, state = 'due',
+           case state when 'open' then 'open' else 'scheduled' end, state = 'due', state <> 'open',
            coalesce(run_at, tenure_now() + make_interval(secs => run_in_ms / 1000)), retry_of
       from unnest(${sorted.map((row) => row.jobId)}::uuid[],
                   ${sorted.map((row) => row.tenant)}::text[],
@@ -97,10 +98,19 @@ export async function insertRows(db: Db, rows: readonly NewRow[]): Promise<Inser
   return rows.map(({ jobId }) => (inserted.has(jobId) ? "inserted" : "conflict"));
 }
 
-/** Removes the rows of submits that lost their request to another job. Only rows that no attempt has left. */
-export async function undoRows(db: Db, jobIds: readonly string[]): Promise<void> {
+/** Removes the rows of jobs that lost their request to another job, at this attempt. */
+export async function undoRows(db: Db, jobs: readonly JobAttempt[]): Promise<void> {
   await db.query(sql`
-    delete from job where job_id = any (${jobIds}::uuid[]) and state = 'open' and attempt_id = 1`);
+    delete from job
+     using unnest(${jobs.map(({ jobId }) => jobId)}::uuid[],
+                  ${jobs.map(({ attemptId }) => attemptId)}::int[]) as given(job_id, attempt_id)
+     where job.job_id = given.job_id and job.attempt_id = given.attempt_id and job.state = 'open' and not job.is_decided`);
+}
+
+/** Notes that these jobs have their requests. */
+export async function decideRows(db: Db, jobIds: readonly string[]): Promise<void> {
+  await db.query(sql`
+    update job set is_decided = true where job_id = any (${jobIds}::uuid[]) and not is_decided`);
 }
 
 /** The next attempt of a job, after this one. */
@@ -121,6 +131,7 @@ export async function raiseRows(db: Db, raises: readonly Raise[]): Promise<Raise
   const { rows } = await db.query<{ job_id: string }>(sql`
     update job
        set attempt_id = given.attempt_id + 1,
+           is_decided = true,
            counted_attempts = greatest(counted_attempts, given.counted),
            state = case when given.back_off_ms is null then 'open' else 'scheduled' end,
            is_due = false,
@@ -392,6 +403,7 @@ function headOf({ row }: Selected): RowHead {
     state: row.state as RowState,
     runAt: timeOf(row.run_at),
     attemptId: Number(row.attempt_id),
+    isDecided: row.is_decided === true,
     countedAttempts: Number(row.counted_attempts),
     retryOf: textOf(row.retry_of),
     outcome: textOf(row.outcome) as JobOutcome | undefined,

@@ -20,6 +20,8 @@ create table job (
   key              text,
   -- The number of the current attempt, written before the hot store uses it.
   attempt_id       int         not null default 1 check (attempt_id >= 1),
+  -- Its request is known to be its own. A row that its submit left undecided, and whose request another job has, goes.
+  is_decided       boolean     not null default true,
   counted_attempts int         not null default 0,
   -- Of what the caller asked for: the same request id with another hash is REQUEST_ID_REUSED.
   body_hash        text        not null default '',
