@@ -48,6 +48,7 @@ const VALUES: Record<string, readonly unknown[]> = {
   ARRAY: [[], [""], [LONG], [null], [["a"], ["b"]]],
   boolean: [],
   oid: [0, 4_294_967_295],
+  bytea: ["\\x", "\\x00", `\\x${"ab".repeat(5_000)}`],
   pg_lsn: ["0/0", "FFFFFFFF/FFFFFFFF"],
 };
 

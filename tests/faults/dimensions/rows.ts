@@ -112,6 +112,9 @@ async function prepare(world: World): Promise<void> {
   const path = `/deployments/${body.id}`;
   await call(url, path, { method: "PATCH", body: { command: "true" } });
   await call(url, "/signers/copied/nonces", { body: { request_id: "copied" } });
+  await call(url, "/jobs", {
+    body: { request_id: "copied", pool: "nowhere", payload: 1, durable: true },
+  });
   const { body: gone } = await call(url, "/deployments", {
     body: { name: "gone", command: "true" },
   });
@@ -176,6 +179,20 @@ async function basesOf(
   change("deployment_status", { state: "stopped" });
   change("instance", { expires_at: "2020-01-01" });
   change("event", { once_key: null });
+  change("job_enqueuer", { role_name: "copied", tenant: "default", pools: ["nowhere"] });
+  // Empty without a token of an admin.
+  change("token", {
+    ...{
+      id: "00000000-0000-4000-8000-000000000000",
+      name: "copied",
+      role: "node",
+      tenant: "default",
+    },
+    ...{ scopes: {}, sha256: "0".repeat(64), created_at: "2020-01-01", created_by: "copied" },
+    ...{ is_join: false, version: 0 },
+  });
+  // Every instance opens it at once.
+  change("job", { state: "scheduled", is_due: false, run_at: "2020-01-01" });
   // Empty without a browser.
   change("console_session", {
     ...{ id_sha256: "x", token_name: "x", token_sha256: "x" },
@@ -208,7 +225,12 @@ async function tryRows(
   const keys: { table: string; key: Record<string, unknown> }[] = [];
   for (const [n, row] of bad.entries()) {
     const base = bases.get(row.table)!;
-    const named = row.table === "deployment" ? { ...base, name: `bad-${n}` } : base;
+    const names: Record<string, object> = {
+      deployment: { name: `bad-${n}` },
+      job: { request_id: `bad-${n}` },
+      token: { sha256: n.toString(16).padStart(64, "0") },
+    };
+    const named = { ...base, ...names[row.table] };
     const key = await insertBadRow(client, columns, { bad: row, base: named, n });
     if (key) keys.push({ table: row.table, key });
   }
@@ -232,6 +254,7 @@ const LISTS = [
   "/audit",
   "/secrets",
   "/signers",
+  "/jobs",
   "/cluster",
   "/membership",
   "/stats",

@@ -1,3 +1,4 @@
+import type { TestDatabase } from "@tenure/testing/stores/database";
 import { type PostgresServer, startPostgres } from "@tenure/testing/stores/postgres";
 import { type RedisServer, startRedis, uniqueKeyPrefix } from "@tenure/testing/stores/redis";
 import { askRedis } from "@tenure/testing/stores/redis-ask";

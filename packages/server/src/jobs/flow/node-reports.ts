@@ -56,7 +56,7 @@ interface Collaborators {
 
 type Answer = StepAnswer | "absent";
 
-/** What the row of a durable job says to a report: see `#writeRow`. */
+/** The answer of the row of a durable job to a report: see `#writeRow`. */
 type InRow = "current" | "waiting" | "ended" | "stale";
 
 /**

@@ -15,9 +15,6 @@ import type { End, Ended, Raised, Refill, RowWithPayload, WholeRow } from "./row
 
 type Parts = Pick<JobsParts, "hot" | "rows" | "settings" | "instanceId" | "log" | "clock">;
 
-/** A row younger than this may belong to a submit that has not written its record yet. */
-export const ACCEPTING_MS = 5_000;
-
 /** The rows of durable jobs beside their records. The row is written first, and decides. */
 export class DurableJobs {
   readonly #parts: Parts;
@@ -146,7 +143,7 @@ export class DurableJobs {
    */
   async #put(row: RowWithPayload, inMs: number): Promise<boolean> {
     const { hot, settings } = this.#parts;
-    const { jobId, tenant, requestId, bodyHash, attemptId, countedAttempts, isDecided } = row;
+    const { jobId, tenant, requestId, attemptId, countedAttempts, isDecided } = row;
     const job = jobOfRow(row, this.#defaults);
     if (!("jobId" in job)) {
       await this.#endUnreadable(row, job);
@@ -157,7 +154,7 @@ export class DurableJobs {
     if (put === "newer") return false; // `same`: a job whose back-off is over has its record
     await failpoint("refill.after-record");
     const ttlMs = bindingTtlMs(job, settings);
-    const candidate = { tenant, requestId, jobId, bodyHash, ttlMs };
+    const candidate = { tenant, requestId, jobId, bodyHash: job.bodyHash, ttlMs };
     if (isDecided) await bind(hot, candidate);
     else if (put === "void" || (await decideRequest(hot, candidate)) !== "ours") {
       await Promise.all([dropJob(hot, jobId), this.#parts.rows.undo({ jobId, attemptId })]);

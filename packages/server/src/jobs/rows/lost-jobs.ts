@@ -3,7 +3,7 @@ import type { TrackedJob } from "../job.ts";
 import type { JobsParts } from "../parts.ts";
 import { countMarks, isBehind, type Mark } from "../store/mark-store.ts";
 import { logUnlessStoreDown } from "../store-errors.ts";
-import { ACCEPTING_MS, type DurableJobs } from "./durable-jobs.ts";
+import type { DurableJobs } from "./durable-jobs.ts";
 import type { OpenRow } from "./row-store.ts";
 
 /** Finds durable jobs that the hot store has lost, and has them written again. */
@@ -58,7 +58,7 @@ export function createLostJobs(
     let refilled = 0;
     const compare = async (open: readonly OpenRow[]) => {
       // The submit of a young row may be about to write its record. After a loss that does not matter.
-      const old = isAfterLoss ? open : open.filter(({ ageMs }) => ageMs >= ACCEPTING_MS);
+      const old = isAfterLoss ? open : open.filter(({ isYoung }) => !isYoung);
       refilled += await durable.compare(old);
     };
     await eachPage(from, undefined, signal, compare);

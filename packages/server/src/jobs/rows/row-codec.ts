@@ -1,4 +1,11 @@
-import { cutText, FinalizeReason, type JobError, JobSpec, TenureError } from "@tenure/protocol";
+import {
+  cutText,
+  FinalizeReason,
+  type JobError,
+  JobSpec,
+  Tenant,
+  TenureError,
+} from "@tenure/protocol";
 import * as z from "zod";
 import { type JobRecord, resultText } from "../job.ts";
 import { retryPausesOf } from "../policy/retry-policy.ts";
@@ -26,7 +33,12 @@ const RowSpec = JobSpec.pick({
 });
 
 /** The checks of columns that SQL may have written, as `POST /jobs` has them. */
-const RowWords = JobSpec.pick({ request_id: true, pool: true, priority: true });
+const RowWords = JobSpec.pick({ request_id: true, pool: true, priority: true }).extend({
+  tenant: Tenant,
+});
+
+/** Of a row that SQL wrote without one. A word: the binding separates its words by spaces. */
+const NO_HASH = "none";
 
 /** Stands for no limit of the wait in a pool: ten years. */
 export const NO_LIMIT_MS = 315_360_000_000;
@@ -65,6 +77,7 @@ export function jobOfRow(
   const spec = RowSpec.safeParse(row.spec);
   const words = RowWords.safeParse({
     request_id: row.requestId,
+    tenant: row.tenant,
     pool: row.pool,
     priority: row.priority,
   });
@@ -119,7 +132,7 @@ function specOf(
     tenant: row.tenant,
     token: spec.token,
     requestId: row.requestId,
-    bodyHash: row.bodyHash,
+    bodyHash: /^\S{1,128}$/.test(row.bodyHash) ? row.bodyHash : NO_HASH,
     pool: row.pool,
     service: spec.service,
     priority: row.priority,

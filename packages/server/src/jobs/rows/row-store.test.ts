@@ -8,7 +8,6 @@ import {
   insertRows,
   markDue,
   type NewRow,
-  nextTimedMs,
   poolsWithDue,
   raiseRows,
   readHeads,
@@ -81,7 +80,6 @@ describe.each(DATABASES)("rows of durable jobs on %s", (kind) => {
     expect(await raiseRows(store.db, [paused])).toEqual(["waiting"]);
     expect(await raiseRows(store.db, [paused, raise(1, 2)])).toEqual(["waiting", "over"]);
     expect(await head(1)).toMatchObject({ state: "scheduled", attemptId: 2 });
-    expect(await nextTimedMs(store.db)).toBeGreaterThan(55_000);
     expect(await markDue(store.db, 10)).toBe(false);
     expect(await takeDue(store.db, { pool: "p", limit: 10 })).toEqual([]);
     await store.db.query(sql`update job set run_at = run_at - interval '1 minute'`);
@@ -108,7 +106,7 @@ describe.each(DATABASES)("rows of durable jobs on %s", (kind) => {
   test("a job that waits in the table can be ended", async () => {
     await insertRows(store.db, [row(1, { state: "timed", runInMs: DAY_MS })]);
     expect(await endRows(store.db, [{ ...end(1, 1), outcome: "cancelled" }])).toEqual(["ended"]);
-    expect(await nextTimedMs(store.db)).toBeUndefined();
+    expect(await head(1)).toMatchObject({ state: "ended", outcome: "cancelled" });
   });
 
   test("a lost job is refilled once, above every attempt that row or record had", async () => {
@@ -130,7 +128,7 @@ describe.each(DATABASES)("rows of durable jobs on %s", (kind) => {
     await insertRows(store.db, [row(1), row(2), row(3), row(4, { state: "due" })]);
     const first = await readOpenRows(store.db, { afterId: undefined, limit: 2 });
     expect(first.map(({ jobId }) => jobId)).toEqual([id(1), id(2)]);
-    expect(first[0]!.ageMs).toBeLessThan(60_000);
+    expect(first[0]!.isYoung).toBe(true);
     const rest = await readOpenRows(store.db, { afterId: id(2), limit: 2 });
     expect(rest.map(({ jobId }) => jobId)).toEqual([id(3)]);
   });

@@ -217,7 +217,7 @@ export async function refillRows(db: Db, refills: readonly Refill[]): Promise<Ro
       from unnest(${refills.map((refill) => refill.jobId)}::uuid[],
                   ${refills.map((refill) => refill.seenAttemptId)}::int[],
                   ${refills.map((refill) => refill.hotAttemptId)}::int[]) as given(job_id, seen, hot)
-     where job.job_id = given.job_id and job.state = 'open' and job.attempt_id = given.seen
+     where job.job_id = given.job_id and job.state = 'open' and job.attempt_id = given.seen and job.attempt_id < 2000000000
     returning to_jsonb(job) as row`);
   return rows.map(withPayload);
 }
@@ -234,7 +234,8 @@ export async function followRecords(db: Db, records: readonly JobAttempt[]): Pro
 
 /** An open row, as much of it as the comparison with the hot store needs. */
 export interface OpenRow extends JobAttempt {
-  ageMs: number;
+  /** Its submit may not have written its record yet. */
+  isYoung: boolean;
 }
 
 /** Open rows in the order of their ids, after `afterId`. */
@@ -242,15 +243,20 @@ export async function readOpenRows(
   db: Db,
   { afterId, limit }: { afterId: string | undefined; limit: number },
 ): Promise<OpenRow[]> {
-  const { rows } = await db.query<{ job_id: string; attempt_id: number; age_ms: number }>(sql`
-    select job_id, attempt_id, extract(epoch from tenure_now() - created_at)::float8 * 1000 as age_ms
+  const { rows } = await db.query<{ job_id: string; attempt_id: number; is_young: boolean }>(sql`
+    select job_id, attempt_id, created_at > tenure_now() - make_interval(secs => ${YOUNG_MS / 1_000}::float8) as is_young
       from job
      where state = 'open' and job_id > ${afterId ?? NO_ID}::uuid
      order by job_id
      limit ${limit}`);
-  return rows.map((row) => ({ jobId: row.job_id, attemptId: row.attempt_id, ageMs: row.age_ms }));
+  return rows.map((row) => ({
+    jobId: row.job_id,
+    attemptId: row.attempt_id,
+    isYoung: row.is_young,
+  }));
 }
 
+const YOUNG_MS = 5_000;
 const NO_ID = "00000000-0000-0000-0000-000000000000";
 
 /** Which jobs are due now; answers whether there may be more. */
@@ -264,14 +270,6 @@ export async function markDue(db: Db, limit: number): Promise<boolean> {
               limit ${limit}
                 for update skip locked))`);
   return rowCount === limit;
-}
-
-/** Milliseconds until the next timed job is due; `undefined` without one. */
-export async function nextTimedMs(db: Db): Promise<number | undefined> {
-  const { rows } = await db.query<{ in_ms: number | null }>(sql`
-    select extract(epoch from min(run_at) - tenure_now())::float8 * 1000 as in_ms
-      from job where state = 'scheduled' and not is_due`);
-  return rows[0]?.in_ms ?? undefined;
 }
 
 /** The pools that have due jobs: one step in the index for each. */

@@ -149,7 +149,7 @@ begin
     raise exception 'INVALID_REQUEST: run_at: expected a time from now to 366 days ahead' using errcode = '22023';
   end if;
   v_request_id := coalesce(tenure_enqueue_word(o, 'request_id'), gen_random_uuid()::text);
-  v_hash := 'sql ' || md5(jsonb_build_array(tenure_enqueue.pool, tenure_enqueue.payload, o - 'trace_id')::text);
+  v_hash := 'sql:' || md5(jsonb_build_array(tenure_enqueue.pool, tenure_enqueue.payload, o - 'trace_id')::text);
   insert into job (tenant, request_id, pool, spec, payload, run_at, priority, key, body_hash)
   values (v_tenant, v_request_id, tenure_enqueue.pool,
           jsonb_strip_nulls(o - array['request_id', 'priority', 'key', 'run_at', 'delay_ms']), v_text, v_run_at,
