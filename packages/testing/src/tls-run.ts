@@ -1,5 +1,3 @@
-import { CLIENT, createTestCa } from "./certificates.ts";
-
 /**
  * A run of the tests over TLS: `TENURE_TEST_TLS=1 npx vitest run …`. Every server that a test starts as a process gets a
  * certificate, and every process trusts its CA by `NODE_EXTRA_CA_CERTS`, the test files included: they start after the
@@ -27,9 +25,11 @@ export const PLAIN_SERVER = {
 };
 
 /** Called by the global setup; undefined for a run without TLS. */
-export function prepareTlsRun(): string | undefined {
+export async function prepareTlsRun(): Promise<string | undefined> {
   const mode = process.env.TENURE_TEST_TLS;
   if (!mode) return undefined;
+  // Not with the module: the programs of the fault suite import it beside an older commit, whose CLI makes no certificates.
+  const { CLIENT, createTestCa } = await import("./certificates.ts");
   const ca = createTestCa("CA of this test run");
   const [server, client] = [ca.files("server"), ca.files("client", CLIENT)];
   const files: RunFiles = { ca: ca.caFile, server, client, isMutual: mode === "mutual" };

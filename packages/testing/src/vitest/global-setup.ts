@@ -10,7 +10,7 @@ import "../stores/stores.ts";
 /** One Postgres, one Redis and one Redis Cluster for the whole run. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const started = performance.now();
-  const tls = prepareTlsRun();
+  const tls = await prepareTlsRun();
   if (tls) console.log(`servers of this run speak ${tls}`);
   const running = await startAll().catch(giveUp);
   const { postgres, redis, cluster } = running;
