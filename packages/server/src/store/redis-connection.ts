@@ -66,7 +66,17 @@ export function connect(settings: RedisSettings, use: ConnectionUse): Redis | Cl
           retryStrategy: retryDelayMs,
         });
   client.on("error", (error) => settings.onError?.(error));
+  if (client instanceof Cluster) client.on("+node", takeLateErrors);
+  else takeLateErrors(client);
   return client;
+}
+
+/**
+ * The library handles the first error of a socket. A server that refuses a client certificate may send two alerts, and the
+ * second would end the process.
+ */
+function takeLateErrors(redis: Redis): void {
+  redis.on("connect", () => void redis.stream.on("error", () => {}));
 }
 
 const retryDelayMs = (times: number): number => Math.min(50 * 2 ** Math.min(times, 6), 2_000);
