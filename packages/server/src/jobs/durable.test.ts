@@ -67,7 +67,7 @@ describe("durable jobs and the loss of Redis's memory", () => {
     expect(await read(a, job.job_id)).toMatchObject({ outcome: "succeeded", body: "done" });
   });
 
-  test("a job that runs ends once, whichever attempt is first", async () => {
+  test("a job that runs ends once, by one of its attempts", async () => {
     const node = await fleet.node(a);
     const { body: job } = await submit(a);
     const assigned = await node.assigned();

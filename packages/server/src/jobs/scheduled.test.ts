@@ -129,6 +129,11 @@ describe("jobs that wait in the table", () => {
       const same = { request_id: "r", priority: 3, timeout_ms: 5_000 };
       expect(await enqueue(fleet.pool, same)).toBe(jobId);
       await expect(enqueue(fleet.pool, { request_id: "r" })).rejects.toThrow(/^REQUEST_ID_REUSED/);
+      const large = JSON.stringify("x".repeat(262_144));
+      await expect(
+        caller.query("select tenure_enqueue($1, $2)", [fleet.pool, large]),
+      ).rejects.toThrow(/^PAYLOAD_TOO_LARGE: larger than 262144 bytes/);
+      await expect(enqueue(fleet.pool, { pending_ms: 3_600_001 })).rejects.toThrow(/^INVALID/);
       await expect(enqueue("other")).rejects.toThrow(/^FORBIDDEN/);
       await expect(enqueue(fleet.pool, { priority: 10 })).rejects.toThrow(/^INVALID_REQUEST/);
       await expect(enqueue(fleet.pool, { prio: 1 })).rejects.toThrow(/^INVALID_REQUEST: unknown/);

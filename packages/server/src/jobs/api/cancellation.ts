@@ -20,6 +20,7 @@ export const createCancellation = (
     for (let tries = 0; tries < TRIES_MAX; tries++) {
       const job = tracked.get(jobId) ?? (await load(jobId));
       if (!job || !isOwn(job)) throw noJob(jobId);
+      if (job.state === "FINISHED" || job.state === "RELEASED") return;
       const answer = await outcomes.cancel(job);
       if (answer === "absent") throw noJob(jobId);
       if (answer === "done") return;

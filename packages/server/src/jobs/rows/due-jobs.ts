@@ -37,7 +37,11 @@ export function createDueJobs(
     "could not open due jobs; will retry",
   );
 
+  let isLimitWritten = false;
+
   async function openDue(): Promise<void> {
+    if (!isLimitWritten) await rows.writeLimit(settings.payloadBytesMax);
+    isLimitWritten = true;
     while (await rows.markDue(MARKED_MAX));
     for (const pool of await rows.poolsWithDue()) await openPool(pool);
   }

@@ -1,4 +1,4 @@
-import { type JobError, memberText, TenureError } from "@tenure/protocol";
+import { type JobError, memberText } from "@tenure/protocol";
 import { failpoint } from "#failpoint";
 import { type JobAttempt, type JobRecord, type TrackedJob, trackedJobOf } from "../job.ts";
 import type { JobsParts } from "../parts.ts";
@@ -9,7 +9,7 @@ import { dropJob, type NewJob, persistJob, readAttempts, readJob } from "../stor
 import { addRecent } from "../store/recent-store.ts";
 import { enterRecoveryIndex } from "../store/recovery-index-store.ts";
 import { putJob } from "../store/refill-store.ts";
-import { decideRequest } from "../store/request-decision.ts";
+import { decideRequest, undecided } from "../store/request-decision.ts";
 import { jobOfRow, type RowDefaults, recordOfRow, specOfJob } from "./row-codec.ts";
 import type { End, Ended, Raised, Refill, RowWithPayload, WholeRow } from "./row-store.ts";
 
@@ -37,7 +37,7 @@ export class DurableJobs {
     const row = { jobId, tenant, requestId, bodyHash, pool, priority, payload, spec };
     for (let tries = 0; tries < 3; tries++) {
       const when = timed
-        ? ({ state: "timed", ...timed } as const)
+        ? ({ state: "scheduled", ...timed } as const)
         : ({ state: "open", runInMs: 0 } as const);
       if ((await rows.insert({ ...row, ...when })) === "inserted") {
         await failpoint("submit.after-row");
@@ -47,8 +47,7 @@ export class DurableJobs {
       if (former) return former;
       // The other submit has undone its row meanwhile.
     }
-    const reason = `could not decide which job request ${requestId} has; submit it again`;
-    throw new TenureError("DEPENDENCY_DOWN", { dependency: "Postgres", reason });
+    throw undecided(requestId);
   }
 
   /** The record of a row: the hot store's, or one made from the row. */

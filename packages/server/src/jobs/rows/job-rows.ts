@@ -25,6 +25,7 @@ import {
   takeDue,
   undoRows,
   type WholeRow,
+  writeLimit,
 } from "./row-store.ts";
 
 /** The writes of durable jobs that callers wait for. Calls that come while a statement runs share the next one. */
@@ -39,6 +40,7 @@ export interface JobRows {
   /** Open rows in the order of their ids, after `afterId`. */
   open(page: { afterId: string | undefined; limit: number }): Promise<OpenRow[]>;
   refill(refills: readonly Refill[]): Promise<RowWithPayload[]>;
+  writeLimit(payloadBytesMax: number): Promise<void>;
   markDue(limit: number): Promise<boolean>;
   poolsWithDue(): Promise<string[]>;
   takeDue(from: { pool: string; limit: number }): Promise<RowWithPayload[]>;
@@ -54,6 +56,7 @@ export function createJobRows(db: Db): JobRows {
     ofRequest: (request) => readRowOfRequest(db, request),
     open: (page) => readOpenRows(db, page),
     refill: (refills) => refillRows(db, refills),
+    writeLimit: (payloadBytesMax) => writeLimit(db, payloadBytesMax),
     markDue: (limit) => markDue(db, limit),
     poolsWithDue: () => poolsWithDue(db),
     takeDue: (from) => takeDue(db, from),

@@ -1,10 +1,10 @@
+import { uuid7 } from "../../kernel/random.ts";
 import { every, type Service } from "../../kernel/service.ts";
 import type { TrackedJob } from "../job.ts";
 import type { JobsParts } from "../parts.ts";
 import { countMarks, isBehind, type Mark } from "../store/mark-store.ts";
 import { logUnlessStoreDown } from "../store-errors.ts";
 import type { DurableJobs } from "./durable-jobs.ts";
-import type { OpenRow } from "./row-store.ts";
 
 /** Finds durable jobs that the hot store has lost, and has them written again. */
 export interface LostJobs extends Service {
@@ -32,7 +32,7 @@ export function createLostJobs(
   let isLost = true;
 
   async function check(signal: AbortSignal): Promise<void> {
-    const now = await countMarks(hot, randomId());
+    const now = await countMarks(hot, uuid7(random, clock.wallMs()));
     if (isBehind(marks, now)) {
       log.warn({ event: "store.lost" }, "the hot store lost its state; writing durable jobs again");
       isLost = true;
@@ -52,44 +52,23 @@ export function createLostJobs(
     }
   }
 
-  /** From a random row on, so that several instances that sweep at once begin with different ones. */
   async function sweep(signal: AbortSignal, isAfterLoss: boolean): Promise<void> {
-    const from = randomId();
     let refilled = 0;
-    const compare = async (open: readonly OpenRow[]) => {
+    let afterId: string | undefined;
+    while (!signal.aborted) {
+      const page = await rows.open({ afterId, limit: PAGE });
       // The submit of a young row may be about to write its record. After a loss that does not matter.
-      const old = isAfterLoss ? open : open.filter(({ isYoung }) => !isYoung);
-      refilled += await durable.compare(old);
-    };
-    await eachPage(from, undefined, signal, compare);
-    await eachPage(undefined, from, signal, compare);
+      const open = isAfterLoss ? page : page.filter(({ isYoung }) => !isYoung);
+      if (open.length > 0) refilled += await durable.compare(open);
+      if (page.length < PAGE) break;
+      afterId = page.at(-1)!.jobId;
+    }
     if (refilled > 0)
       log.warn(
         { event: "jobs.refilled", refilled },
         "wrote jobs again that the hot store had lost",
       );
   }
-
-  async function eachPage(
-    after: string | undefined,
-    until: string | undefined,
-    signal: AbortSignal,
-    compare: (open: readonly OpenRow[]) => Promise<void>,
-  ): Promise<void> {
-    let afterId = after;
-    while (!signal.aborted) {
-      const page = await rows.open({ afterId, limit: PAGE });
-      const open = until === undefined ? page : page.filter(({ jobId }) => jobId <= until);
-      if (open.length > 0) await compare(open);
-      if (open.length < PAGE) return;
-      afterId = open.at(-1)!.jobId;
-    }
-  }
-
-  const randomId = (): string => {
-    const hex = Array.from(random.bytes(16), (byte) => byte.toString(16).padStart(2, "0")).join("");
-    return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
-  };
 
   const loop = every(MARK_INTERVAL_MS, check, {
     clock,

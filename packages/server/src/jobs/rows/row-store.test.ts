@@ -104,7 +104,7 @@ describe.each(DATABASES)("rows of durable jobs on %s", (kind) => {
   });
 
   test("a job that waits in the table can be ended", async () => {
-    await insertRows(store.db, [row(1, { state: "timed", runInMs: DAY_MS })]);
+    await insertRows(store.db, [row(1, { state: "scheduled", runInMs: DAY_MS })]);
     expect(await endRows(store.db, [{ ...end(1, 1), outcome: "cancelled" }])).toEqual(["ended"]);
     expect(await head(1)).toMatchObject({ state: "ended", outcome: "cancelled" });
   });
@@ -125,7 +125,7 @@ describe.each(DATABASES)("rows of durable jobs on %s", (kind) => {
   });
 
   test("open rows are read in pages", async () => {
-    await insertRows(store.db, [row(1), row(2), row(3), row(4, { state: "due" })]);
+    await insertRows(store.db, [row(1), row(2), row(3), row(4, { state: "scheduled" })]);
     const first = await readOpenRows(store.db, { afterId: undefined, limit: 2 });
     expect(first.map(({ jobId }) => jobId)).toEqual([id(1), id(2)]);
     expect(first[0]!.isYoung).toBe(true);
@@ -134,7 +134,7 @@ describe.each(DATABASES)("rows of durable jobs on %s", (kind) => {
   });
 
   test("due jobs come by priority, tenants in turns, then by age", async () => {
-    const due = { state: "due" } as const;
+    const due = { state: "scheduled" } as const;
     const crowd = Array.from({ length: 20 }, (_, n) => row(10 + n, { ...due, tenant: "many" }));
     await insertRows(store.db, crowd);
     await insertRows(store.db, [
@@ -146,6 +146,7 @@ describe.each(DATABASES)("rows of durable jobs on %s", (kind) => {
     await store.db.query(
       sql`update job set run_at = tenure_now() - interval '1 hour' where tenant = 'many'`,
     );
+    await markDue(store.db, 100);
     expect(await poolsWithDue(store.db)).toEqual(["other", "p"]);
     const taken = await takeDue(store.db, { pool: "p", limit: 5 });
     const tenants = taken.map(({ tenant }) => tenant).sort();

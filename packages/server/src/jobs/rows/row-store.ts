@@ -6,25 +6,26 @@ import type { JobAttempt } from "../job.ts";
 export const ROW_STATES = ["scheduled", "open", "ended"] as const;
 type RowState = (typeof ROW_STATES)[number];
 
-/** A durable job that a caller submits. */
-export interface NewRow {
+interface RowName {
   jobId: string;
   tenant: string;
   requestId: string;
   bodyHash: string;
   pool: string;
   priority: number;
-  key?: string | undefined;
+}
+
+/** A durable job that a caller submits. */
+export interface NewRow extends RowName {
   /** See `row-codec.ts`. */
   spec: object;
   /** JSON text. */
   payload: string;
-  /** `open`: the caller writes it to the hot store. `due`: it waits for room in its pool. */
-  state: "open" | "due" | "timed";
-  /** For `timed`: when it is due, or in how many milliseconds. */
+  /** `open`: the caller writes it to the hot store. `scheduled`: it waits here until it is due. */
+  state: Exclude<RowState, "ended">;
+  /** When it is due, or in how many milliseconds. */
   runAt?: Date | undefined;
   runInMs: number;
-  retryOf?: string | undefined;
 }
 
 /** How a job ended, in its row. */
@@ -36,14 +37,7 @@ interface RowEnd {
 }
 
 /** A row without its payload and its result. */
-export interface RowHead {
-  jobId: string;
-  tenant: string;
-  requestId: string;
-  bodyHash: string;
-  pool: string;
-  priority: number;
-  key: string | undefined;
+export interface RowHead extends RowName {
   /** As it is in the table; SQL may have written anything. */
   spec: unknown;
   state: RowState;
@@ -51,7 +45,6 @@ export interface RowHead {
   attemptId: number;
   isDecided: boolean;
   countedAttempts: number;
-  retryOf: string | undefined;
   outcome: JobOutcome | undefined;
   error: unknown;
   createdAt: Date;
@@ -74,24 +67,21 @@ export async function insertRows(db: Db, rows: readonly NewRow[]): Promise<Inser
     (a, b) => compare(a.tenant, b.tenant) || compare(a.requestId, b.requestId),
   );
   const { rows: made } = await db.query<{ job_id: string }>(sql`
-    insert into job (job_id, tenant, request_id, body_hash, pool, priority, key, spec, payload, state, is_due, is_decided, run_at, retry_of)
-    select job_id, tenant, request_id, body_hash, pool, priority, key, spec, payload,
-           case state when 'open' then 'open' else 'scheduled' end, state = 'due', state <> 'open',
-           coalesce(run_at, tenure_now() + make_interval(secs => run_in_ms / 1000)), retry_of
+    insert into job (job_id, tenant, request_id, body_hash, pool, priority, spec, payload, state, is_decided, run_at)
+    select job_id, tenant, request_id, body_hash, pool, priority, spec, payload, state, state <> 'open',
+           coalesce(run_at, tenure_now() + make_interval(secs => run_in_ms / 1000))
       from unnest(${sorted.map((row) => row.jobId)}::uuid[],
                   ${sorted.map((row) => row.tenant)}::text[],
                   ${sorted.map((row) => row.requestId)}::text[],
                   ${sorted.map((row) => row.bodyHash)}::text[],
                   ${sorted.map((row) => row.pool)}::text[],
                   ${sorted.map((row) => row.priority)}::int[],
-                  ${sorted.map((row) => row.key ?? null)}::text[],
                   ${sorted.map((row) => json(row.spec))}::jsonb[],
                   ${sorted.map((row) => row.payload)}::text[],
                   ${sorted.map((row) => row.state)}::text[],
                   ${sorted.map((row) => row.runAt ?? null)}::timestamptz[],
-                  ${sorted.map((row) => row.runInMs)}::float8[],
-                  ${sorted.map((row) => row.retryOf ?? null)}::uuid[])
-        as given(job_id, tenant, request_id, body_hash, pool, priority, key, spec, payload, state, run_at, run_in_ms, retry_of)
+                  ${sorted.map((row) => row.runInMs)}::float8[])
+        as given(job_id, tenant, request_id, body_hash, pool, priority, spec, payload, state, run_at, run_in_ms)
     on conflict (tenant, request_id) do nothing
     returning job_id`);
   const inserted = idsOf(made);
@@ -207,7 +197,8 @@ export interface Refill {
 }
 
 /**
- * Raises the attempts of jobs that the hot store lost, each to a number that neither row nor record had. Answers the rows
+ * Raises the attempts of jobs that the hot store lost, each to a number that neither row nor record had. Not of a row whose
+ * number SQL has written close to the end of its type: the statement would fail for all. Answers the rows
  * raised by this call: a row that another instance has raised is left to that instance.
  */
 export async function refillRows(db: Db, refills: readonly Refill[]): Promise<RowWithPayload[]> {
@@ -351,6 +342,12 @@ export async function readHeads(db: Db, jobs: readonly { jobId: string }[]): Pro
   return rows.map(headOf);
 }
 
+/** The limit of `tenure_enqueue`, from the settings of the instance that started last. */
+export async function writeLimit(db: Db, payloadBytesMax: number): Promise<void> {
+  await db.query(sql`
+    update job_limit set payload_bytes = ${payloadBytesMax} where payload_bytes <> ${payloadBytesMax}`);
+}
+
 /** Deletes ended rows that are older than the history, at most `limit`. True: there may be more. */
 export async function forgetRows(
   db: Db,
@@ -396,14 +393,12 @@ function headOf({ row }: Selected): RowHead {
     bodyHash: String(row.body_hash),
     pool: String(row.pool),
     priority: Number(row.priority),
-    key: textOf(row.key),
     spec: row.spec,
     state: row.state as RowState,
     runAt: timeOf(row.run_at),
     attemptId: Number(row.attempt_id),
     isDecided: row.is_decided === true,
     countedAttempts: Number(row.counted_attempts),
-    retryOf: textOf(row.retry_of),
     outcome: textOf(row.outcome) as JobOutcome | undefined,
     error: row.error ?? undefined,
     createdAt: timeOf(row.created_at),

@@ -16,8 +16,6 @@ create table job (
   -- `run_at` has passed, and the job waits for room in its pool.
   is_due           boolean     not null default false,
   priority         int         not null default 0,
-  -- What the pool shares and limits by, beside the tenant.
-  key              text,
   -- The number of the current attempt, written before the hot store uses it.
   attempt_id       int         not null default 1 check (attempt_id >= 1),
   -- Its request is known to be its own. A row that its submit left undecided, and whose request another job has, goes.
@@ -25,7 +23,6 @@ create table job (
   counted_attempts int         not null default 0,
   -- Of what the caller asked for: the same request id with another hash is REQUEST_ID_REUSED.
   body_hash        text        not null default '',
-  retry_of         uuid,
   outcome          text,
   result           text,
   error            jsonb,
@@ -62,7 +59,7 @@ create table job_limit (
   only_one      boolean primary key default true check (only_one),
   payload_bytes bigint not null
 );
-insert into job_limit (payload_bytes) values (1048576);
+insert into job_limit (payload_bytes) values (262144);
 
 -- An integer option within its limits, or null. The reason names the option.
 create function tenure_enqueue_int(options jsonb, name text, lowest bigint, highest bigint) returns bigint language plpgsql as $$
@@ -127,12 +124,12 @@ begin
     raise exception 'INVALID_REQUEST: options: expected an object' using errcode = '22023';
   end if;
   select string_agg(name, ', ') into v_unknown from jsonb_object_keys(o) as name
-   where name not in ('request_id', 'service', 'priority', 'timeout_ms', 'pending_ms', 'trace_id', 'run_at', 'delay_ms', 'retry', 'key');
+   where name not in ('request_id', 'service', 'priority', 'timeout_ms', 'pending_ms', 'trace_id', 'run_at', 'delay_ms', 'retry');
   if v_unknown is not null then
     raise exception 'INVALID_REQUEST: unknown options: %%', v_unknown using errcode = '22023';
   end if;
-  perform tenure_enqueue_word(o, 'service'), tenure_enqueue_word(o, 'trace_id'), tenure_enqueue_word(o, 'key'),
-          tenure_enqueue_int(o, 'timeout_ms', 1, 86400000), tenure_enqueue_int(o, 'pending_ms', 1, 31536000000);
+  perform tenure_enqueue_word(o, 'service'), tenure_enqueue_word(o, 'trace_id'),
+          tenure_enqueue_int(o, 'timeout_ms', 1, 2147483647), tenure_enqueue_int(o, 'pending_ms', 1, 3600000);
   if o ? 'run_at' and o ? 'delay_ms' then
     raise exception 'INVALID_REQUEST: run_at and delay_ms: expected one of them' using errcode = '22023';
   end if;
@@ -143,17 +140,17 @@ begin
       raise exception 'INVALID_REQUEST: run_at: expected a time' using errcode = '22023';
     end;
   elsif o ? 'delay_ms' then
-    v_run_at := v_run_at + make_interval(secs => tenure_enqueue_int(o, 'delay_ms', 0, 31536000000) / 1000.0);
+    v_run_at := v_run_at + make_interval(secs => tenure_enqueue_int(o, 'delay_ms', 0, 31622400000) / 1000.0);
   end if;
   if v_run_at is null or v_run_at > tenure_now() + interval '366 days' or v_run_at < tenure_now() - interval '1 minute' then
     raise exception 'INVALID_REQUEST: run_at: expected a time from now to 366 days ahead' using errcode = '22023';
   end if;
   v_request_id := coalesce(tenure_enqueue_word(o, 'request_id'), gen_random_uuid()::text);
   v_hash := 'sql:' || md5(jsonb_build_array(tenure_enqueue.pool, tenure_enqueue.payload, o - 'trace_id')::text);
-  insert into job (tenant, request_id, pool, spec, payload, run_at, priority, key, body_hash)
+  insert into job (tenant, request_id, pool, spec, payload, run_at, priority, body_hash)
   values (v_tenant, v_request_id, tenure_enqueue.pool,
-          jsonb_strip_nulls(o - array['request_id', 'priority', 'key', 'run_at', 'delay_ms']), v_text, v_run_at,
-          coalesce(tenure_enqueue_int(o, 'priority', 0, 9), 0), o ->> 'key', v_hash)
+          jsonb_strip_nulls(o - array['request_id', 'priority', 'run_at', 'delay_ms']), v_text, v_run_at,
+          coalesce(tenure_enqueue_int(o, 'priority', 0, 9), 0), v_hash)
   on conflict (tenant, request_id) do nothing
   returning job_id into v_job_id;
   if v_job_id is null then
