@@ -230,8 +230,9 @@ export class NodeReports {
 
   /**
    * Writes the row of a durable job first: the end of the job, or the number of its next attempt. `ended`: an earlier report of
-   * this attempt has ended it so, and the row has its result. `waiting`: the next attempt waits in the table. `stale`: the row has ended otherwise, or another attempt is
-   * current. A node that does not have the attempt changes no row; the record refuses it.
+   * this attempt has ended it so, and the row has its result. `waiting`: the next attempt waits in the table. `stale`: the row
+   * has ended otherwise, or another attempt is current. A node that does not have the attempt changes no row; the record
+   * refuses it.
    */
   async #writeRow(
     job: TrackedJob,
