@@ -95,8 +95,11 @@ function billOfMaterials() {
   return bom;
 }
 
-rmSync(target, { recursive: true, force: true });
 mkdirSync(target, { recursive: true });
+// Of an earlier run. The directory may have other files, which stay and have no sum.
+const madeHere = () =>
+  readdirSync(target).filter((name) => /^(tenure-.*\.tgz|sbom\.cdx\.json|SHA256SUMS)$/.test(name));
+for (const name of madeHere()) rmSync(join(target, name));
 npm(
   "pack",
   "--ignore-scripts",
@@ -106,7 +109,7 @@ npm(
 );
 const bom = billOfMaterials();
 writeFileSync(join(target, "sbom.cdx.json"), `${JSON.stringify(bom, null, 2)}\n`);
-const sums = readdirSync(target)
+const sums = madeHere()
   .sort()
   .map(
     (name) =>
